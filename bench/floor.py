@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.families import OPERATORS
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import Emission, Family, Marks, Report, Store
+from watersmeet.joins.core.operator import Emission, StateStore, StepReport, StreamOperator, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.queries import analyze, read_script
@@ -21,7 +21,7 @@ from watersmeet.spark.sources.reading import read_sources
 
 
 @dataclass(frozen=True, kw_only=True)
-class Floor(Family):
+class Floor(StreamOperator):
     """An operator that lets every row arrive and does nothing with it."""
 
     name: ClassVar[str] = "floor"
@@ -36,10 +36,10 @@ class Floor(Family):
         """It keeps nothing."""
         return {"family": self.name}
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Count the rows and forget them."""
         rows = tuple(arrivals[port].num_rows if port in arrivals else 0 for port in (0, 1))
-        return Emission(report=Report(rows=(rows[0], rows[1])))
+        return Emission(report=StepReport(rows=(rows[0], rows[1])))
 
 
 def floor_query(spark: SparkSession, text: str, shards: int) -> DataFrame:
@@ -49,4 +49,4 @@ def floor_query(spark: SparkSession, text: str, shards: int) -> DataFrame:
     assert isinstance(plan.relation, JoinPlan)
     without = replace(plan, relation=replace(plan.relation, operator=Floor()))
     frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
-    return Compiler(spark, frames, shards, files=files).query(without).result
+    return Compiler(spark, frames, shards, files=files).compile_query(without).result

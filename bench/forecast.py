@@ -11,7 +11,7 @@ from rich.table import Table
 from bench.contender import FRAMES
 from bench.data import LAG_SECONDS, SECONDS_PER_BATCH, Workload
 from watersmeet.forecast.costs import MEASURED
-from watersmeet.forecast.query import Given, batch_seconds
+from watersmeet.forecast.query import ForecastInput, batch_seconds
 from watersmeet.forecast.writes import times_written
 
 STATE, TIME = 0.2, 0.4
@@ -36,7 +36,7 @@ def forecast_of(measured: dict[str, Any]) -> dict[str, Beside]:
     """What is forecast for a run from its workload, beside what the run measured."""
     workload = Workload(**measured["workload"])
     per_batch = 2 * workload.sizes[0]
-    given = Given({}, CORES, measured["shards"])
+    given = ForecastInput({}, CORES, measured["shards"])
     results = measured["results_per_second"] * measured["seconds_per_batch"]
     row = 28.0 + (workload.text + 4 if workload.text else 0)
     is_columnar = measured["contender"] != FRAMES

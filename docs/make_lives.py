@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from watersmeet.drawing import draw_lives
+from watersmeet.drawing import draw_timeline
 from watersmeet.testing import parse_case, read_case
-from watersmeet.testing.telling import told
+from watersmeet.testing.telling import trace_case
 
 ROOT = Path(__file__).parent.parent
 STORIES = ROOT / "src" / "watersmeet" / "board" / "stories"
@@ -21,10 +21,10 @@ def pictures() -> Iterator[tuple[Path, str]]:
     """Each picture with the file that it is kept in."""
     for path in sorted(STORIES.glob("*.yaml")):
         case = read_case(path)
-        yield _kept(path.stem), draw_lives(told(case), case.name)
+        yield _kept(path.stem), draw_timeline(trace_case(case), case.name)
     for text, name in BELOW.findall(CONCEPTS.read_text("utf-8")):
         case = parse_case(text, str(CONCEPTS))
-        yield _kept(name), draw_lives(told(case), case.name)
+        yield _kept(name), draw_timeline(trace_case(case), case.name)
 
 
 def _kept(name: str) -> Path:

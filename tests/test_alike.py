@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.joins.core.changes import COPIES
+from watersmeet.joins.core.changes import MULTIPLICITY
 from watersmeet.joins.core.operator import Emission
-from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.spark.exchange.alike import FEW, Alike
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
+from watersmeet.spark.exchange.alike import MIN_ROWS, Precombine
 from watersmeet.testing import MemoryStore
 
 FUNCTIONS = ("count", "sum", "avg", "var_pop", "min", "max")
-GROUPING = GroupBy(
+GROUPING = GroupByOperator(
     ("k",),
     (Aggregate("count", (), "n"), *(Aggregate(function, ("v",), function) for function in FUNCTIONS)),
     window_end="end",
@@ -42,9 +42,9 @@ def told(emission: Emission) -> tuple[object, ...]:
 def test_a_row_that_stands_for_others_counts_as_these(batches: list[list[tuple[int | None, int | None, int]]]) -> None:
     stores = MemoryStore(), MemoryStore()
     for rows in map(batch, batches):
-        (alike,) = Alike(("t",))(iter([rows]))
+        (alike,) = Precombine(("t",))(iter([rows]))
         assert alike.column("t").to_numpy().max() == rows.column("t").to_numpy().max()
-        assert alike.column(COPIES).to_numpy().sum() == rows.num_rows
+        assert alike.column(MULTIPLICITY).to_numpy().sum() == rows.num_rows
         marks = {"t": int(rows.column("t").to_numpy().max())}
         found = [
             told(GROUPING.step(store, {0: pa.Table.from_batches([one])}, marks))
@@ -54,9 +54,9 @@ def test_a_row_that_stands_for_others_counts_as_these(batches: list[list[tuple[i
 
 
 def test_rows_are_no_longer_put_together_where_few_are_alike() -> None:
-    apart = pa.RecordBatch.from_pydict({"k": pa.array(range(FEW)), "t": pa.array([0] * FEW)})
-    equal = pa.RecordBatch.from_pydict({"k": pa.array([1] * FEW), "t": pa.array(range(FEW))})
-    assert [one.num_rows for one in Alike(("t",))(iter([equal, apart, equal]))] == [1, FEW, FEW]
+    apart = pa.RecordBatch.from_pydict({"k": pa.array(range(MIN_ROWS)), "t": pa.array([0] * MIN_ROWS)})
+    equal = pa.RecordBatch.from_pydict({"k": pa.array([1] * MIN_ROWS), "t": pa.array(range(MIN_ROWS))})
+    assert [one.num_rows for one in Precombine(("t",))(iter([equal, apart, equal]))] == [1, MIN_ROWS, MIN_ROWS]
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_rows_are_no_longer_put_together_where_few_are_alike() -> None:
 def test_only_what_asks_for_no_order_and_keeps_no_row_takes_one_for_others(
     aggregates: tuple[Aggregate, ...], given: dict[str, object], is_so: bool
 ) -> None:
-    assert GroupBy(("k",), aggregates, **given).takes_alike is is_so  # pyright: ignore[reportArgumentType]
+    assert GroupByOperator(("k",), aggregates, **given).can_precombine is is_so  # pyright: ignore[reportArgumentType]

@@ -8,8 +8,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from watersmeet.spark.exchange.arrivals import Arrivals, SpillFile
-from watersmeet.spark.exchange.packing import MARKS, ROWS, to_blob
+from watersmeet.spark.exchange.arrivals import InputBuffer, SpillFile
+from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, to_blob
 
 BLOBS = [(port, to_blob([pa.record_batch({"a": [10 * n + port] * 20})], place=n)) for n in range(12) for port in (0, 1)]
 SIZE = len(BLOBS[0][1])
@@ -17,7 +17,7 @@ SIZE = len(BLOBS[0][1])
 
 def parts(order: list[tuple[int, bytes]], size: int, file: SpillFile, every: int = 0) -> list[dict[int, list[int]]]:
     """The numbers of blobs in each part; port 1 waits for the whole batch."""
-    arrivals = Arrivals(frozenset({0}))
+    arrivals = InputBuffer(frozenset({0}))
     for number, (port, blob) in enumerate(order):
         arrivals.add(port, ROWS, blob)
         if every and number % every == 0:
@@ -57,8 +57,8 @@ def test_a_file_is_made_when_it_is_needed_and_leaves_nothing(tmp_path: Path) -> 
 
 
 def test_nothing_but_marks_and_late_rows_is_a_part_too() -> None:
-    arrivals = Arrivals(frozenset({0}))
-    arrivals.add(1, MARKS, b"{}")
+    arrivals = InputBuffer(frozenset({0}))
+    arrivals.add(1, WATERMARKS, b"{}")
     arrivals.add_late(0, b"late")
     assert list(arrivals.parts(0)) == [({}, True)]
-    assert arrivals.ports == {0, 1} and arrivals.marks == {1: [b"{}"]} and arrivals.late == [b"late"]
+    assert arrivals.ports == {0, 1} and arrivals.watermarks == {1: [b"{}"]} and arrivals.late == [b"late"]

@@ -25,22 +25,22 @@ import pytest
 from faults.retries.queries import QUERIES, rows_of, script
 
 from watersmeet.catalog import Source
-from watersmeet.families import OPERATORS, keeping_of
+from watersmeet.families import OPERATORS, state_schema_of
 from watersmeet.joins.core.chain import Link
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.operator import Watermarks
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state import cache
-from watersmeet.joins.state.look import Look
+from watersmeet.joins.state.look import ShardInspector
 from watersmeet.local import query, values
 from watersmeet.local.cells import arrow_table, change_table
-from watersmeet.local.query import LocalQuery, Stepped
-from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
+from watersmeet.local.query import BatchOutput, LocalQuery
+from watersmeet.local.rows import NeedsSparkError, complete_rows, output_schema
 from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query
-from watersmeet.physical.identity import canonical_json, names_of
+from watersmeet.physical.identity import assign_names, canonical_json
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.exchange import stateful
-from watersmeet.spark.exchange.packing import MARKS, REPORT, ROWS, UNMATCHED, from_blobs, to_blob
-from watersmeet.spark.exchange.stateful import ShardProcessor, Shards, Stage
+from watersmeet.spark.exchange.packing import REPORT, ROWS, UNMATCHED, WATERMARKS, from_blobs, to_blob
+from watersmeet.spark.exchange.stateful import JoinStage, ShardProcessor, Shards
 from watersmeet.testing import read_case
 from watersmeet.testing.execute import arrivals_of
 from watersmeet.testing.script import script_of
@@ -98,18 +98,18 @@ class Repeated(LocalQuery):
         self.run += 1
         self.executors = [Executor() for _ in range(EXECUTORS)]
 
-    def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+    def step_join(self, plan: JoinPlan, tables: dict[int, pa.Table], watermarks: Watermarks) -> BatchOutput:
         changelogs = self.changelogs.setdefault(id(plan), [])
         version = len(changelogs)
         places = {port: _cut(self.random, table) for port, table in tables.items() if table.num_rows}
         size = self.random.choice([0, 300, 1 << 30])
-        attempts: list[tuple[MapState, Stepped]] = []
+        attempts: list[tuple[MapState, BatchOutput]] = []
         for _ in range(self.random.choice([1, 2, 3])):
             executor = self.random.choice(self.executors)
             kept, values = executor.stores.get(id(plan), (-1, {}))
             # As Spark does it: of a store that has this version nothing is read.
             state = MapState(dict(values) if kept == version else _loaded(changelogs))
-            stepped = self.attempt(plan, tables, marks, places, size, state, executor)
+            stepped = self.attempt(plan, tables, watermarks, places, size, state, executor)
             executor.stores[id(plan)] = version + 1, state.values
             attempts.append((state, stepped))
         for state, stepped in attempts:
@@ -119,7 +119,7 @@ class Repeated(LocalQuery):
         loaded = _loaded(changelogs)
         assert loaded == attempts[0][0].values
         identity = json.loads(canonical_json(plan.operator.identity))
-        look, keeping = Look(loaded), keeping_of(plan.operator.name)
+        look, keeping = ShardInspector(loaded), state_schema_of(plan.operator.name)
         problems = look.problems({name: keeping.spine(identity, name) for name in look.directory.runs})
         assert [problem for problem in problems if "past its limit" not in problem] == []
         return attempts[-1][1]
@@ -128,25 +128,25 @@ class Repeated(LocalQuery):
         self,
         plan: JoinPlan,
         tables: dict[int, pa.Table],
-        marks: Marks,
+        marks: Watermarks,
         blobs: Mapping[int, list[bytes]],
         size: int,
         state: MapState,
         executor: Executor,
-    ) -> Stepped:
+    ) -> BatchOutput:
         """One attempt: the records come in an order of its own."""
         self.patched.setattr(stateful, "run_group", lambda: f"run {self.run}")
         self.patched.setattr(stateful, "_own", set())
-        self.patched.setattr(cache, "at_hand", executor.blocks)
+        self.patched.setattr(cache, "run_cache", executor.blocks)
         ports = {port: port for port in tables}
-        stage = Stage(Link(plan.operator), "a join", "digest", ports, "", ())
+        stage = JoinStage(Link(plan.operator), "a join", "digest", ports, "", ())
         processor: Any = ShardProcessor((stage,), Shards(0, frozenset()), size)
         processor.handle, processor.state = SimpleNamespace(_statefulProcessorApiClient=object()), state
         records = [(port, ROWS, blob) for port, some in blobs.items() for blob in some]
         names = list(marks)
         self.random.shuffle(names)
         told = [{"lowest": False, "marks": {name: marks[name]}} for name in names if not name.startswith("#run")]
-        records += [(0, MARKS, json.dumps(one).encode()) for one in told or [{"lowest": False, "marks": {}}]]
+        records += [(0, WATERMARKS, json.dumps(one).encode()) for one in told or [{"lowest": False, "marks": {}}]]
         self.random.shuffle(records)
         frame = pd.DataFrame(
             [(0, 0, *record) for record in records], columns=["shard", "of", "port", "kind", "blob"], dtype=object
@@ -156,8 +156,8 @@ class Repeated(LocalQuery):
         found = pd.concat(list(processor.handleInputRows((0,), iter(given), None)))
         return self._stepped(plan, tables, found)
 
-    def _stepped(self, plan: JoinPlan, tables: dict[int, pa.Table], found: pd.DataFrame) -> Stepped:
-        schema = emitted_schema(plan.operator, tables)
+    def _stepped(self, plan: JoinPlan, tables: dict[int, pa.Table], found: pd.DataFrame) -> BatchOutput:
+        schema = output_schema(plan.operator, tables)
         blobs = found["blob"][found["kind"] == ROWS]
         rows = pa.concat_tables([schema.empty_table(), *(from_blobs([blob]).cast(schema) for blob in blobs)])
         (report,) = (
@@ -168,8 +168,8 @@ class Repeated(LocalQuery):
             for kind, port, blob in zip(found["kind"], found["port"], found["blob"], strict=True)
             if kind == UNMATCHED
         )
-        shown = query._where(completed(plan, rows), plan.after)  # pyright: ignore[reportPrivateUsage]
-        return Stepped(shown, report["watermarks"], unmatched=unmatched)
+        shown = query._where(complete_rows(plan, rows), plan.after)  # pyright: ignore[reportPrivateUsage]
+        return BatchOutput(shown, report["watermarks"], unmatched=unmatched)
 
 
 def _cut(random: Random, table: pa.Table) -> list[bytes]:
@@ -197,11 +197,11 @@ def _counted(table: pa.Table) -> Counter[Any]:
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_attempt_of_a_family_leaves_one_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = read_script(script(name, Path("data")), "query.sql")
-    plan = names_of(plan_query(analyze(parsed)[0], OPERATORS, limits=limits_of(parsed)))
+    plan = assign_names(plan_query(analyze(parsed)[0], OPERATORS, limits=limits_of(parsed)))
     once, repeated = LocalQuery(plan, "kernel"), Repeated(plan, Random(name), monkeypatch)
     rows = 0
     # Of what is asked only Spark has the windows of sessions.
-    monkeypatch.setattr(values, "asked_elsewhere", _session)
+    monkeypatch.setattr(values, "evaluate_on_spark", _session)
     for batch in range(BATCHES):
         if batch == BATCHES - 3:
             once.restart()
@@ -234,7 +234,7 @@ def _arrived(source: Source, batch: int) -> pa.Table:
 def test_every_attempt_of_a_case_leaves_one_state(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = read_case(path)
     script = script_of(case)
-    plan = names_of(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
+    plan = assign_names(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
     once, repeated = LocalQuery(plan, "kernel"), Repeated(plan, Random(path.stem), monkeypatch)
     restarts = [batch.restart for batch in case.batches]
     try:

@@ -16,8 +16,8 @@ import pytest
 
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
-from watersmeet.formats.avro.decoding import Decoding
-from watersmeet.formats.avro.encoding import encoded_rows, schema_of
+from watersmeet.formats.avro.decoding import AvroDecoder
+from watersmeet.formats.avro.encoding import encode_rows, schema_of
 from watersmeet.formats.avro.schema import read_schema
 from watersmeet.formats.binary import SchemaError
 
@@ -94,7 +94,7 @@ def test_rows_are_read_as_fastavro_reads_them_and_damage_is_seen(seed: int) -> N
     schema = fastavro.parse_schema(WRITER)
     rows = [writer_row(die) for _ in range(300)]
     values = one_by_one(schema, rows)
-    decoding = Decoding(read_schema(json.dumps(WRITER)), WANTED)
+    decoding = AvroDecoder(read_schema(json.dumps(WRITER)), WANTED)
     whole = decoding.rows(pa.array([b"12345" + value for value in values]).slice(2, 200), 5)
     assert not whole.bad.any()
     assert whole.values.to_pylist() == [as_wanted(row) for row in rows[2:202]]
@@ -159,13 +159,13 @@ def test_times_out_of_range_and_values_that_are_too_deep_are_bad() -> None:
     for logical, wanted in times.items():
         field = {"name": "at", "type": {"type": "long", "logicalType": logical}}
         schema = read_schema(json.dumps({"type": "record", "name": "r", "fields": [field]}))
-        found = Decoding(schema, pa.struct([("at", wanted)])).rows(pa.array([told(number) for number in numbers]))
+        found = AvroDecoder(schema, pa.struct([("at", wanted)])).rows(pa.array([told(number) for number in numbers]))
         assert found.bad.tolist() == [True, False, True, False, True, True]
         assert found.values.field(0).cast(pa.int64()).to_pylist()[3] == (2**63 - 1) // 1000 * 1000
     fields = [{"name": "node", "type": NODE}, {"name": "id", "type": "long"}]
     schema = read_schema(json.dumps({"type": "record", "name": "r", "fields": fields}))
     nested = [b"\x02\x02" * depth + b"\x02\x00" + told(7) for depth in (3, 90, 5_000)]
-    found = Decoding(schema, pa.struct([("id", pa.int64())])).rows(pa.array([*nested, nested[0]]))
+    found = AvroDecoder(schema, pa.struct([("id", pa.int64())])).rows(pa.array([*nested, nested[0]]))
     assert found.bad.tolist() == [False, False, True, False]
     assert found.values.field(0).to_pylist()[:2] == [7, 7]
 
@@ -176,14 +176,14 @@ def test_rows_that_are_written_are_read_by_fastavro_and_by_ourselves() -> None:
     made = json.dumps(schema_of([*ROWS], "Row"))
     schema = fastavro.parse_schema(json.loads(made))
     for part in (pa.array(rows, ROWS), pa.array(rows, ROWS).slice(7, 100), pa.array([], ROWS)):
-        found = encoded_rows(part, b"12345")
+        found = encode_rows(part, b"12345")
         told = part.drop_null().to_pylist()
         plain = [{**row, "m": None if row["m"] is None else dict(row["m"])} for row in told]
         streams = [io.BytesIO(value.removeprefix(b"12345")) for value in found.drop_null().to_pylist()]
         assert [fastavro.schemaless_reader(stream, schema) for stream in streams] == plain
         assert not any(stream.read() for stream in streams)
         assert found.is_null().to_pylist() == part.is_null().to_pylist()
-        again = Decoding(read_schema(made), ROWS).rows(found.drop_null(), 5)
+        again = AvroDecoder(read_schema(made), ROWS).rows(found.drop_null(), 5)
         assert not again.bad.any() and again.values.to_pylist() == told
 
 
@@ -204,7 +204,7 @@ def test_what_a_writer_did_not_have_is_what_the_schema_of_the_reader_says() -> N
         ("list", pa.list_(pa.int32())), ("none", pa.string()),
     ]  # fmt: skip
     wanted = pa.struct([("st", pa.struct(types))])
-    decoding = Decoding(read_schema(json.dumps(writer)), wanted, read_schema(json.dumps(reader)))
+    decoding = AvroDecoder(read_schema(json.dumps(writer)), wanted, read_schema(json.dumps(reader)))
     (row,) = decoding.rows(pa.array(one_by_one(fastavro.parse_schema(writer), [{"st": {"old": "x"}}]))).values
     assert row.as_py()["st"] == {
         "new": "x", "n": 7, "d": Decimal("-0.01"), "t": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "list": [1, 2],
@@ -226,7 +226,7 @@ def test_what_a_writer_did_not_have_is_what_the_schema_of_the_reader_says() -> N
 def test_a_type_that_a_column_cannot_have_is_refused(type_: Any, wanted: Any, reason: str) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": type_}]}
     with pytest.raises(SchemaError, match=reason):
-        Decoding(read_schema(json.dumps(schema)), pa.struct([("a", wanted)]))
+        AvroDecoder(read_schema(json.dumps(schema)), pa.struct([("a", wanted)]))
 
 
 @pytest.mark.parametrize("text", ["{", '{"type": "record"}', '"Unknown"', '{"type": "enum", "name": "E"}', "7"])
@@ -247,4 +247,4 @@ def test_a_schema_may_refer_to_others() -> None:
     own = '{"type": "record", "name": "shop.Order", "fields": [{"name": "item", "type": "Item"}]}'
     schema = read_schema(own, other)
     wanted = pa.struct([("item", pa.struct([("id", pa.int32())]))])
-    assert Decoding(schema, wanted).rows(pa.array([b"\x0e"])).values.to_pylist() == [{"item": {"id": 7}}]
+    assert AvroDecoder(schema, wanted).rows(pa.array([b"\x0e"])).values.to_pylist() == [{"item": {"id": 7}}]

@@ -11,14 +11,14 @@ from tests.avro_files import INNER, READ, record, write_avro
 from tests.registry import registry
 
 from watersmeet.catalog import Source
-from watersmeet.formats.columns import Found, NoColumnsError, columns_of
+from watersmeet.formats.columns import NoColumnsError, SourceColumns, columns_of
 
 
-def found(path: Path | str, format: str = "avro", **options: str) -> Found:
+def found(path: Path | str, format: str = "avro", **options: str) -> SourceColumns:
     return columns_of(Source("s", (), format=format, options={"path": str(path), **options}))
 
 
-def types(read: Found) -> dict[str, str]:
+def types(read: SourceColumns) -> dict[str, str]:
     return {field.name: field.type for field in read.fields}
 
 
@@ -82,7 +82,7 @@ def test_a_schema_that_is_given_counts_more_than_files(tmp_path: Path):
     assert "`u` is of several types" in refused("/there", avroSchema=given, enableStableIdentifiersForUnionType="true")
 
 
-def of_values(**options: str) -> Found:
+def of_values(**options: str) -> SourceColumns:
     told = {"value.format": "avro", "subscribe": "orders, others", **options}
     return columns_of(Source("s", (), format="kafka", options=told))
 

@@ -14,7 +14,7 @@ import pytest
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
-from watersmeet.testing.telling import told
+from watersmeet.testing.telling import trace_case
 
 CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.yaml"))
@@ -121,7 +121,7 @@ def test_what_spark_computes_otherwise_is_not_run(pair: str, on: Literal["refere
 def test_what_spark_computes_otherwise_is_neither_drawn_nor_told() -> None:
     left_type, left, right_type, right, condition = TWO_TYPES["TIMESTAMP and TIMESTAMP_NTZ"]
     with pytest.raises(NeedsSparkError, match="timestamp"):
-        told(two_types((left_type, left), (right_type, right), condition))
+        trace_case(two_types((left_type, left), (right_type, right), condition))
 
 
 @pytest.mark.parametrize("on", ["reference", "kernel"])

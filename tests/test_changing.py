@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, WINDOWED, edited, told
 
-from watersmeet.families import changing, tables
-from watersmeet.physical.change import Edit, edit_of
+from watersmeet.families import change_rules, table_operators
+from watersmeet.physical.change import Edit, classify_edit
 
 PAGE = (Path(__file__).parent.parent / "docs" / "changing.md").read_text("utf-8")
 TABLE = dict(
@@ -123,19 +123,22 @@ EDITS: dict[str, Edits] = {
 
 
 def edit(before: str, edits: dict[str, str], marks: list[dict[str, int]] | None = None) -> Edit:
-    return edit_of(told(before), told(edited(before, edits)), changing(), marks, tables())
+    return classify_edit(told(before), told(edited(before, edits)), change_rules(), marks, table_operators())
 
 
 def test_the_table_has_every_edit_that_is_tried() -> None:
     assert set(TABLE) == set(EDITS)
-    assert edit_of(told(JOIN), told(JOIN, 2), changing(), None, tables()).kind == TABLE["the number of shards"]
+    assert (
+        classify_edit(told(JOIN), told(JOIN, 2), change_rules(), None, table_operators()).kind
+        == TABLE["the number of shards"]
+    )
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_is_of_the_class_that_the_page_says(name: str) -> None:
     for before, edits in EDITS[name]:
         found = edit(before, edits)
-        assert (found.kind, bool(found.follows)) == (TABLE[name], TABLE[name] == "continued")
+        assert (found.kind, bool(found.effects)) == (TABLE[name], TABLE[name] == "continued")
 
 
 HOUR = 3_600_000_000
@@ -143,30 +146,30 @@ HOUR = 3_600_000_000
 
 def test_what_follows_is_told_with_its_times() -> None:
     marks = [{"0.ts": 5 * HOUR, "1.ts": 6 * HOUR}]
-    (longer,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, marks).follows
+    (longer,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, marks).effects
     assert longer.consequence.startswith(
         "rows of `o` with `o.ts` before 1970-01-01 05:00:00 are gone and do not come back"
     )
-    (shorter,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks).follows
+    (shorter,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks).effects
     assert shorter.consequence.startswith(
         "rows of `o` with `o.ts` before 1970-01-01 05:30:00 leave with the next batch;"
     )
     (padded,) = edit(
         edited(JOIN, {"orders o JOIN": "orders o LEFT JOIN"}), {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks
-    ).follows
+    ).effects
     assert "05:30:00 come out with the next batch, alone if they have not matched" in padded.consequence
-    (lag,) = edit(JOIN, {LAG: r"\1 65"}, marks).follows
+    (lag,) = edit(JOIN, {LAG: r"\1 65"}, marks).effects
     assert lag.consequence == (
         "the watermark of `o.ts` stays at 1970-01-01 05:00:00 until a row later than 1970-01-01 06:05:00 has come; "
         "what is older is late"
     )
-    (none,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, [{}]).follows
+    (none,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, [{}]).effects
     assert none.consequence.startswith("no row of it has expired yet")
 
 
 def test_another_query_of_the_same_sources_is_no_table_and_reads_no_other_source() -> None:
     assert edit(JOIN, {r"orders o JOIN": "orders o LEFT JOIN"}).kind == "rebuilt"
-    less = edit_of(told(CHAIN), told(JOIN), changing(), None, tables())
+    less = classify_edit(told(CHAIN), told(JOIN), change_rules(), None, table_operators())
     assert (less.kind, less.difference) == ("rebuilt", "it had 3 sources, now it has 2")
 
 
@@ -195,13 +198,15 @@ def test_deletes_of_a_versioned_table_count_once_that_is_accepted() -> None:
     versions = identity["stages"][0]["operator"]["ports"][1]
     versions["stored"].remove("#void")
     del versions["upsert_key"]
-    found = edit_of(replace(now, identity=identity), now, changing(), None, tables())
+    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
     assert found.kind == "continued"
-    assert [one.change for one in found.follows] == [
+    assert [one.change for one in found.effects] == [
         "deletes of `p` were versions like others, now they end the version before"
     ]
     # The other way round nothing says which of the versions are deletes.
-    assert edit_of(now, replace(now, identity=identity), changing(), None, tables()).kind == "rebuilt"
+    assert (
+        classify_edit(now, replace(now, identity=identity), change_rules(), None, table_operators()).kind == "rebuilt"
+    )
 
 
 def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:

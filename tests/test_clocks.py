@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.physical.difference import Told
+from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.private.files import LocalFolder
 from watersmeet.spark.private.writers import FORMAT
 from watersmeet.spark.run.clock import check_clocks, take_clocks
@@ -18,7 +18,7 @@ MARKS, CLOCK = {"path": "marks/*.json"}, {FORMAT: "rate"}
 
 
 def owner(*clocks: bool) -> Owner:
-    return Owner((Told({"clocks": list(clocks), "shards": 2}, {}),))
+    return Owner((NamedIdentity({"clocks": list(clocks), "shards": 2}, {}),))
 
 
 def file(path: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from watersmeet.catalog import Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import NoColumnsError, columns_of
-from watersmeet.formats.kept_columns import keep_columns
+from watersmeet.formats.kept_columns import save_columns
 from watersmeet.project import fill_columns, with_columns
 from watersmeet.queries import analyze, read_script
 
@@ -164,7 +164,7 @@ def test_columns_stay_while_the_query_has_its_checkpoint(tmp_path: Path):
     script, _ = fill_columns(read_script(SQL), tmp_path, storage)
     assert analyze(script)
     placed, _ = fill_columns(read_script(SQL.replace("'in'", f"'{data}'")), tmp_path, storage)
-    keep_columns(storage, "query1", placed.sources)
+    save_columns(storage, "query1", placed.sources)
     (data / "0.json").write_text('{"id": "seven", "more": 1}\n')
 
     def names() -> list[str]:
@@ -174,7 +174,7 @@ def test_columns_stay_while_the_query_has_its_checkpoint(tmp_path: Path):
     (storage / "checkpoints" / "query1").mkdir(parents=True)
     assert names() == ["id", "t", "name"]
     # What was kept first stays: a later start has seen it.
-    keep_columns(storage, "query1", fill_columns(read_script(SQL), tmp_path)[0].sources)
+    save_columns(storage, "query1", fill_columns(read_script(SQL), tmp_path)[0].sources)
     assert names() == ["id", "t", "name"]
     elsewhere = fill_columns(
         read_script(SQL.replace("json", "csv").replace("'in'", "'in', header true")), tmp_path, storage

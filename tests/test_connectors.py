@@ -18,7 +18,7 @@ from watersmeet.formats.jar_digests import JAR_DIGESTS
 from watersmeet.queries import read_script
 from watersmeet.spark.session import connectors
 from watersmeet.spark.session.connectors import FOLDER, with_connectors
-from watersmeet.spark.session.jars import fetched
+from watersmeet.spark.session.jars import fetch_jars
 
 NOTHING = {"PATH": "", "XDG_CACHE_HOME": "/nowhere/to/be/made"}
 
@@ -118,13 +118,13 @@ def registry(tmp_path: Path) -> Path:
 def test_jars_are_fetched_once_and_then_had_without_a_registry(registry: Path, tmp_path: Path) -> None:
     environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     conf = {"spark.jars.repositories": f"file://{registry}"}
-    assert [jar.name for jar in fetched(["g:a:1"], environ, conf, is_whole=True)] == ["a-1.jar"]
-    assert [jar.name for jar in fetched(["g:a:1"], environ, conf, is_whole=False)] == ["a-1.jar", "b-2.jar"]
+    assert [jar.name for jar in fetch_jars(["g:a:1"], environ, conf, is_whole=True)] == ["a-1.jar"]
+    assert [jar.name for jar in fetch_jars(["g:a:1"], environ, conf, is_whole=False)] == ["a-1.jar", "b-2.jar"]
     registry.rename(tmp_path / "gone")
     offline = {**environ, "PATH": ""}
-    assert [jar.name for jar in fetched(["g:a:1"], offline, conf, is_whole=False)] == ["a-1.jar", "b-2.jar"]
+    assert [jar.name for jar in fetch_jars(["g:a:1"], offline, conf, is_whole=False)] == ["a-1.jar", "b-2.jar"]
     with pytest.raises(WatersmeetError) as raised:
-        fetched(["g:b:2"], environ, conf, is_whole=True)
+        fetch_jars(["g:b:2"], environ, conf, is_whole=True)
     (refusal,) = raised.value.refusals
     assert refusal.condition == "JARS_NOT_FETCHED" and "g#b;2" in refusal.message
     assert not [path for path in (tmp_path / "cache" / "watersmeet" / "jars").iterdir() if "." in path.name]
@@ -153,21 +153,21 @@ def test_a_jar_that_is_not_what_its_name_says_is_not_used(tmp_path: Path, monkey
     known = hashlib.sha256(b"genuine").hexdigest()
     monkeypatch.setattr("watersmeet.spark.session.jars.JAR_DIGESTS", {"a-1.jar": known})
     with pytest.raises(WatersmeetError) as raised:
-        fetched(["g:a:1"], maven(tmp_path, "a-1.jar", b"forged"), is_whole=True)
+        fetch_jars(["g:a:1"], maven(tmp_path, "a-1.jar", b"forged"), is_whole=True)
     assert raised.value.refusals[0].condition == "WRONG_JAR"
     cache = tmp_path / "cache" / "watersmeet" / "jars"
     assert not [*cache.rglob("*.jar")], "it is not kept either"
-    [jar] = fetched(["g:a:1"], maven(tmp_path, "a-1.jar", b"genuine"), is_whole=True)
+    [jar] = fetch_jars(["g:a:1"], maven(tmp_path, "a-1.jar", b"genuine"), is_whole=True)
     jar.chmod(0o600)
     jar.write_bytes(b"forged")
     with pytest.raises(WatersmeetError) as raised:
-        fetched(["g:a:1"], maven(tmp_path, "a-1.jar", b"genuine"), is_whole=True)
+        fetch_jars(["g:a:1"], maven(tmp_path, "a-1.jar", b"genuine"), is_whole=True)
     assert raised.value.refusals[0].condition == "WRONG_JAR" and str(jar.parent) in raised.value.refusals[0].render()
 
 
 def test_what_one_registry_has_is_not_taken_for_what_another_has(tmp_path: Path) -> None:
     environ = maven(tmp_path, "a-1.jar", b"of the first")
-    assert [jar.read_bytes() for jar in fetched(["g:a:1"], environ, is_whole=True)] == [b"of the first"]
+    assert [jar.read_bytes() for jar in fetch_jars(["g:a:1"], environ, is_whole=True)] == [b"of the first"]
     with pytest.raises(WatersmeetError) as raised:
-        fetched(["g:a:1"], environ, {"spark.jars.repositories": f"file://{tmp_path}/nothing"}, is_whole=True)
+        fetch_jars(["g:a:1"], environ, {"spark.jars.repositories": f"file://{tmp_path}/nothing"}, is_whole=True)
     assert raised.value.refusals[0].condition == "JARS_NOT_FETCHED"

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
-from watersmeet.errors import Refusal, WatersmeetError, travelled
-from watersmeet.observe.logs import Logging, log
+from watersmeet.errors import Refusal, WatersmeetError, refusal_in
+from watersmeet.observe.logs import LogOptions, log
 
 COMMANDS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 SENT = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x7f\x00"
@@ -41,20 +41,20 @@ def test_refusals_of_a_script_hold_no_command_to_the_terminal(tmp_path: Path) ->
 def test_values_in_refusals_and_in_the_log_hold_no_command_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from watersmeet.cli.failure import Format, report
+    from watersmeet.cli.failure import Format, print_refusals
     from watersmeet.cli.output import print_text
-    from watersmeet.cli.run import tell
+    from watersmeet.cli.run import notify
 
     parameters = {"source": "orders", "place": f"t{SENT}", "reason": f"odd {SENT}", "value": f'{{"a": "{SENT}"}}'}
     refusal = Refusal("MALFORMED_ROW", parameters)
     error = WatersmeetError([refusal])
     for format_ in Format:
-        report(error, format_)
+        print_refusals(error, format_)
     print_text(json.dumps({"value": SENT}, ensure_ascii=False))
-    with Logging("info", "text").into(tmp_path / "text"):
+    with LogOptions("info", "text").attach(tmp_path / "text"):
         log("error", "failed", "joined", refusal.message)
-        tell(refusal.message)
-    with Logging("info", "json").into(tmp_path / "json"):
+        notify(refusal.message)
+    with LogOptions("info", "json").attach(tmp_path / "json"):
         log("error", "failed", "joined", refusal.message)
     told = capsys.readouterr()
     lines = [(tmp_path / form / "watersmeet.log").read_text() for form in ("text", "json")]
@@ -66,4 +66,4 @@ def test_values_in_refusals_and_in_the_log_hold_no_command_to_the_terminal(
     assert json.loads(as_json)["refusals"][0]["parameters"] == parameters
     assert json.loads(printed) == {"value": SENT}
     assert json.loads(lines[1])["text"] == refusal.message
-    assert travelled(refusal.travelling()) == refusal
+    assert refusal_in(refusal.to_message()) == refusal

@@ -23,13 +23,13 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.spark.exchange import packing, stateful
-from watersmeet.spark.exchange.arrivals import Arrivals
+from watersmeet.spark.exchange.arrivals import InputBuffer
 from watersmeet.spark.exchange.crossing import is_bounded
-from watersmeet.spark.exchange.leaving import MET_NAMES, Leaving
+from watersmeet.spark.exchange.leaving import OUTPUT_NAMES, OutputBuffer
 from watersmeet.spark.exchange.packing import LATE, PACKED, REPORT, ROWS, SPACER, Pack, Unpack, from_blobs
 from watersmeet.spark.exchange.stateful import ShardProcessor, Shards
 from watersmeet.spark.private import crossings
-from watersmeet.spark.private.crossings import BYTES, RECORDS, UNLIMITED, Crossing, room_here
+from watersmeet.spark.private.crossings import BYTES, RECORDS, UNLIMITED, PythonTransfer, room_here
 
 ROOM, MOST = 1024, 50
 SIZES = [0, 10, ROOM - 1, ROOM, 3 * ROOM, 40 * ROOM, 7, 7, 100 * ROOM, 2 * ROOM + 5]
@@ -77,12 +77,12 @@ def test_few_rows_and_marks_have_no_spacers(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_records_out_of_a_join_are_bounded_by_their_number() -> None:
-    leaving = Leaving(ROOM)
+    leaving = OutputBuffer(ROOM)
     for size in SIZES:
         leaving.add(LATE, blob=bytes(size))
-    leaving.rows(pa.table({"a": list(range(10_000))}))
+    leaving.add_rows(pa.table({"a": list(range(10_000))}))
     leaving.add(REPORT, report="{}")
-    frame = leaving.frame()
+    frame = leaving.take_frame()
     assert_bounded([len(blob or b"") for blob in frame["blob"]])
     assert [kind for kind in frame["kind"] if kind != SPACER] == [LATE] * len(SIZES) + [ROWS, REPORT]
     assert frame["kind"].iloc[-1] == REPORT and frame["kind"].tolist().count(SPACER) > MOST
@@ -92,14 +92,14 @@ def test_spacers_out_of_a_join_become_no_rows() -> None:
     rows = pa.table({"a": list(range(5_000))})
     found: list[pa.Table] = []
     for room in (None, ROOM):
-        leaving = Leaving(room)
-        leaving.rows(rows)
+        leaving = OutputBuffer(room)
+        leaving.add_rows(rows)
         leaving.add(REPORT, report='{"watermarks": {"l.t": 3}}')
-        frame = leaving.frame()
+        frame = leaving.take_frame()
         types = (pa.int8(), pa.int8(), pa.binary(), pa.string())
-        columns = [pa.array(frame[name], type_) for name, type_ in zip(MET_NAMES, types, strict=True)]
-        unpack = Unpack(pa.schema([("a", pa.int64()), (packing.MARKS_COLUMN, pa.string())]), marks=True)
-        found.append(pa.Table.from_batches(unpack([pa.record_batch(columns, MET_NAMES)])))
+        columns = [pa.array(frame[name], type_) for name, type_ in zip(OUTPUT_NAMES, types, strict=True)]
+        unpack = Unpack(pa.schema([("a", pa.int64()), (packing.WATERMARKS_COLUMN, pa.string())]), watermarks=True)
+        found.append(pa.Table.from_batches(unpack([pa.record_batch(columns, OUTPUT_NAMES)])))
     assert found[0].equals(found[1]) and found[1].num_rows == 5_001
 
 
@@ -108,9 +108,9 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     came: list[tuple[int, int, int]] = []
 
     class Shard:
-        arrivals = Arrivals(frozenset())
+        input_buffer = InputBuffer(frozenset())
 
-        def __init__(self, processor: Any, label: int, states: Any, leaving: Leaving) -> None:
+        def __init__(self, processor: Any, label: int, states: Any, leaving: OutputBuffer) -> None:
             self.label = label
 
         def take(self, port: int, kind: int, blob: bytes) -> None:
@@ -118,7 +118,7 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
             assert isinstance(blob, bytes)
 
         @property
-        def tallies(self) -> Any:
+        def counters(self) -> Any:
             # All records have come.
             raise StopAsyncIteration
 
@@ -160,26 +160,26 @@ def test_there_are_spacers_where_spark_counts_records_alone(
 
 NUMBERS = schema(c0=LongType(), c1=TimestampType(), c2=schema(d=DecimalType(38, 2), b=ByteType()))
 PACKED_ROWS = schema(**{name: BinaryType() for name in PACKED.names})
-MET_ROWS = schema(**{name: BinaryType() for name in MET_NAMES})
-INTO = Crossing(NUMBERS, PACKED_ROWS)
-JOIN = Crossing(StructType([PACKED_ROWS[0], *PACKED_ROWS]), MET_ROWS)
-OUT = Crossing(MET_ROWS, NUMBERS)
-FILES = Crossing(schema(path=StringType()), PACKED_ROWS)
+MET_ROWS = schema(**{name: BinaryType() for name in OUTPUT_NAMES})
+INTO = PythonTransfer(NUMBERS, PACKED_ROWS)
+JOIN = PythonTransfer(StructType([PACKED_ROWS[0], *PACKED_ROWS]), MET_ROWS)
+OUT = PythonTransfer(MET_ROWS, NUMBERS)
+FILES = PythonTransfer(schema(path=StringType()), PACKED_ROWS)
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         ((INTO, JOIN, OUT), True),
-        ((INTO, FILES, JOIN, Crossing(MET_ROWS, PACKED_ROWS), JOIN, OUT), True),
+        ((INTO, FILES, JOIN, PythonTransfer(MET_ROWS, PACKED_ROWS), JOIN, OUT), True),
         # Rows of others that have fixed width are bounded as ours are.
-        ((INTO, JOIN, OUT, Crossing(NUMBERS, schema(x=StringType()))), True),
+        ((INTO, JOIN, OUT, PythonTransfer(NUMBERS, schema(x=StringType()))), True),
         # Workers read all of it: there is nothing to gain.
         ((FILES, JOIN, OUT), False),
         ((), False),
-        ((INTO, JOIN, OUT, Crossing(schema(path=StringType()), schema(x=LongType()))), False),
+        ((INTO, JOIN, OUT, PythonTransfer(schema(path=StringType()), schema(x=LongType()))), False),
         *(
-            ((INTO, Crossing(schema(c0=LongType(), c1=type_), PACKED_ROWS), JOIN, OUT), False)
+            ((INTO, PythonTransfer(schema(c0=LongType(), c1=type_), PACKED_ROWS), JOIN, OUT), False)
             for type_ in (
                 StringType(), BinaryType(), ArrayType(LongType()), VariantType(), schema(x=StringType()),
                 schema(**{f"c{n}": DecimalType(38) for n in range(300)}),
@@ -187,6 +187,6 @@ FILES = Crossing(schema(path=StringType()), PACKED_ROWS)
         ),
     ],
 )  # fmt: skip
-def test_which_queries_need_no_count_of_bytes(given: tuple[Crossing, ...], expected: bool) -> None:
+def test_which_queries_need_no_count_of_bytes(given: tuple[PythonTransfer, ...], expected: bool) -> None:
     assert is_bounded(given, 4096) is expected
     assert not is_bounded(given, None)

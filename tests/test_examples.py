@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins.core.operator import Family
+from watersmeet.joins.core.operator import StreamOperator
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.python_values import arrow_values, python_values
 from watersmeet.joins.core.rowwise import compare, event_time
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.observe.progress import Progress
-from watersmeet.page.rows import Rows
-from watersmeet.spark.exchange.examples import CHARACTERS, ROWS, Examples
+from watersmeet.page.rows import RowSamples
+from watersmeet.spark.exchange.examples import MAX_CHARACTERS, ROWS_PER_KIND, Examples
 from watersmeet.testing.case import CaseBatch
 from watersmeet.testing.outcome import Outcome
 from watersmeet.testing.outcome import compare as compare_case
@@ -27,11 +27,11 @@ from watersmeet.testing.outcome import compare as compare_case
 
 def examples(left: tuple[str, ...], right: tuple[str, ...]) -> Examples:
     sides = (Port(left, times=("l.t",), keys=("l.k",)), Port(right, times=("r.t",), keys=("r.k",)))
-    return Examples(cast("Family", SimpleNamespace(sides=sides)))
+    return Examples(cast("StreamOperator", SimpleNamespace(sides=sides)))
 
 
 def told(found: Examples) -> dict[str, Any]:
-    return found.kept
+    return found.by_kind
 
 
 def test_a_key_or_a_time_tells_pairs_from_rows_alone() -> None:
@@ -56,7 +56,7 @@ def test_an_operator_that_says_which_side_is_missing_is_believed() -> None:
 
 
 def test_what_has_one_side_joins_nothing() -> None:
-    found = Examples(cast("Family", SimpleNamespace(sides=(Port(("l.k",), keys=("l.k",)),))))
+    found = Examples(cast("StreamOperator", SimpleNamespace(sides=(Port(("l.k",), keys=("l.k",)),))))
     found.take(pa.table({"l.k": [1, None]}))
     assert list(told(found)) == ["out"]
 
@@ -64,22 +64,22 @@ def test_what_has_one_side_joins_nothing() -> None:
 def test_few_rows_and_short_values() -> None:
     found = examples(("l.k",), ())
     found.take(pa.table({"l.k": ["x" * 1000] * 50}))
-    assert [len(row["l.k"]) for row in told(found)["matched"]] == [CHARACTERS] * ROWS
-    assert examples(("l.k",), ()).kept == {}
+    assert [len(row["l.k"]) for row in told(found)["matched"]] == [MAX_CHARACTERS] * ROWS_PER_KIND
+    assert examples(("l.k",), ()).by_kind == {}
 
 
 @pytest.mark.parametrize(("by", "why"), [(540_000_000, "9 min behind the watermark of l.t"), (None, "had ended (l.t)")])
 def test_late_rows_say_what_they_missed(by: int | None, why: str) -> None:
     found = examples(("l.k",), ())
     late = pa.table({"l.k": [7], LATE_COLUMN: ["l.t"], LATE_BY: pa.array([by], pa.int64())})
-    found.late([late])
-    rows = Rows()
+    found.take_late([late])
+    rows = RowSamples()
     rows.take(Progress("q", 3, examples={"l and r": told(found)}, temporal=frozenset({"l.t"})))
-    [table] = cast("list[dict[str, Any]]", rows.shown("q")["kinds"])
+    [table] = cast("list[dict[str, Any]]", rows.to_json("q")["kinds"])
     assert (
         table["rows"][0]["values"] == ["7"] and why in table["rows"][0]["why"] and "batch 3" in table["rows"][0]["why"]
     )
-    assert rows.shown("other")["kinds"] == []
+    assert rows.to_json("other")["kinds"] == []
 
 
 def not_utf8(count: int) -> pa.Array:
@@ -119,11 +119,11 @@ def test_a_value_that_python_cannot_hold_is_shown_as_text(name: str) -> None:
     column = odd_values()[name]
     found = examples(("l.k", "l.v"), ())
     found.take(pa.table({"l.k": range(5), "l.v": column}))
-    found.late([pa.table({"l.v": column, LATE_COLUMN: ["l.t"] * 5, LATE_BY: pa.array([1] * 5)})])
+    found.take_late([pa.table({"l.v": column, LATE_COLUMN: ["l.t"] * 5, LATE_BY: pa.array([1] * 5)})])
     assert {*told(found)} == {"matched", "late"}
     assert json.loads(json.dumps(told(found))) == told(found)
     again = [cast("Any", row)["l.v"] for row in told(found)["matched"]]
-    assert [text is None for text in again] == [not one.is_valid for one in column[-ROWS:]]
+    assert [text is None for text in again] == [not one.is_valid for one in column[-ROWS_PER_KIND:]]
     if name not in ("a name twice", "from a dictionary"):
         values = python_values(column)
         assert repr(python_values(arrow_values(values, column.type))) == repr(values)
@@ -150,11 +150,11 @@ def test_rows_that_cannot_be_shown_are_counted_and_fail_nothing(monkeypatch: pyt
     found = examples(("l.k",), ())
     found.take(pa.table({"l.k": [1]}))
     found.take(pa.table({"l.k": [1]}))
-    found.late([pa.table({"l.k": [7], LATE_COLUMN: ["l.t"], LATE_BY: pa.array([1])})])
+    found.take_late([pa.table({"l.k": [7], LATE_COLUMN: ["l.t"], LATE_BY: pa.array([1])})])
     assert told(found) == {"dropped": [{"times": "3", "reason": "MemoryError: too much"}]}
-    rows = Rows()
+    rows = RowSamples()
     rows.take(Progress("q", 3, examples={"l and r": told(found)}))
-    [table] = cast("list[dict[str, Any]]", rows.shown("q")["kinds"])
+    [table] = cast("list[dict[str, Any]]", rows.to_json("q")["kinds"])
     assert table["name"].startswith("Not shown")
 
 

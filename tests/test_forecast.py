@@ -15,10 +15,10 @@ from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
 from watersmeet.families import OPERATORS
-from watersmeet.forecast.cluster import Asked, plan_cluster, spread_over, spreads
+from watersmeet.forecast.cluster import ClusterRequest, plan_cluster, spread_over, spreads
 from watersmeet.forecast.costs import MEASURED
-from watersmeet.forecast.query import Given, QueryForecast, forecast_query
-from watersmeet.forecast.rates import Rate, given_rates, sampled_rates
+from watersmeet.forecast.query import ForecastInput, QueryForecast, forecast_query
+from watersmeet.forecast.rates import Rate, parse_rates, read_sampled_rates
 from watersmeet.forecast.report import render
 from watersmeet.forecast.writes import runs_alive, times_written
 from watersmeet.local.query import LocalQuery
@@ -40,7 +40,7 @@ AND d.t BETWEEN b.t - INTERVAL 1 MINUTE AND b.t + INTERVAL 1 MINUTE;"""
 
 def forecast(query: str, rates: dict[str, Rate], **more: object) -> QueryForecast:
     [found] = analyze(read_script(STREAMS + query))
-    return forecast_query(plan_query(found, OPERATORS), OPERATORS, Given(rates, **more))  # pyright: ignore
+    return forecast_query(plan_query(found, OPERATORS), OPERATORS, ForecastInput(rates, **more))  # pyright: ignore
 
 
 def watersmeet(*arguments: object) -> Result:
@@ -62,11 +62,11 @@ def test_rows_kept_are_those_that_the_kernel_keeps(behind: int) -> None:
             columns = {"id": np.arange(len(times)) + minute * 10_000, "t": pa.array(times, pa.timestamp("us", "UTC"))}
             rows[name] = pa.table(columns | ({"x": ["-"] * len(times)} if name == "a" else {}))
         kept = np.array(local.step(rows, {}).report.state)
-    assert [one.rows for one in said.kept] == pytest.approx([20 * (180 + 5 + behind), 10 * (60 + 20)], rel=0.001)
+    assert [one.rows for one in said.states] == pytest.approx([20 * (180 + 5 + behind), 10 * (60 + 20)], rel=0.001)
     # b is held by a, which is not behind; its own rows are of a minute ago.
-    assert said.kept[0].rows == pytest.approx(kept[0], rel=0.02)
+    assert said.states[0].rows == pytest.approx(kept[0], rel=0.02)
     if not behind:
-        assert said.kept[1].rows == pytest.approx(kept[1], rel=0.02)
+        assert said.states[1].rows == pytest.approx(kept[1], rel=0.02)
 
 
 def test_rows_are_written_as_often_as_the_law_says() -> None:
@@ -109,8 +109,8 @@ def test_rows_are_written_as_often_as_the_law_says() -> None:
 )
 def test_what_is_not_known_is_said(query: str, missing: str) -> None:
     found = forecast(query, {"a": Rate(10)})
-    assert any(missing in said for said in found.missing), found.missing
-    assert found.memory is None and any(kept.rows is None for one in found.operators for kept in one.kept)
+    assert any(missing in said for said in found.unknown_inputs), found.unknown_inputs
+    assert found.memory is None and any(kept.rows is None for one in found.operators for kept in one.states)
 
 
 def test_every_family_has_a_forecast() -> None:
@@ -119,11 +119,11 @@ def test_every_family_has_a_forecast() -> None:
 
 def test_numbers_windows_and_keys_are_counted() -> None:
     rates, keys = {"": Rate(100)}, {"a": 50, "c": 60}
-    assert [kept.rows for kept in forecast(WINDOW, rates, keys=keys).operators[0].kept] == [250, 800]
+    assert [kept.rows for kept in forecast(WINDOW, rates, keys=keys).operators[0].states] == [250, 800]
     top = "SELECT TABLE a.id FROM a ORDER BY a.id LIMIT 7;"
-    assert [kept.rows for kept in forecast(top, rates).operators[0].kept] == [7]
+    assert [kept.rows for kept in forecast(top, rates).operators[0].states] == [7]
     looked_up = "SELECT STREAM a.id, c.x FROM a JOIN c ON a.id = c.id;"
-    assert [kept.rows for kept in forecast(looked_up, rates, keys=keys).operators[0].kept] == [60]
+    assert [kept.rows for kept in forecast(looked_up, rates, keys=keys).operators[0].states] == [60]
 
 
 def test_more_rows_than_cores_can_join_are_told() -> None:
@@ -132,7 +132,7 @@ def test_more_rows_than_cores_can_join_are_told() -> None:
     heavy = forecast(INTERVAL, {"": Rate(1e3, heaviest=0.9)}, cores=8, shards=8)
     even = forecast(INTERVAL, {"": Rate(1e3)}, cores=8, shards=8)
     assert heavy.busy is not None and even.busy is not None and heavy.busy > 5 * even.busy
-    assert heavy.operators[0].kept[0].fullest == pytest.approx(0.9 * (heavy.operators[0].kept[0].rows or 0))
+    assert heavy.operators[0].states[0].fullest == pytest.approx(0.9 * (heavy.operators[0].states[0].rows or 0))
 
 
 def test_a_state_that_is_not_at_hand_is_read_by_every_batch() -> None:
@@ -144,7 +144,7 @@ def test_a_state_that_is_not_at_hand_is_read_by_every_batch() -> None:
 
 def test_texts_take_what_they_were_counted_to_take() -> None:
     plain, known = (
-        forecast(INTERVAL, {"": Rate(10, widths=widths)}).operators[0].kept[0].bytes for widths in ({}, {"x": 500.0})
+        forecast(INTERVAL, {"": Rate(10, widths=widths)}).operators[0].states[0].bytes for widths in ({}, {"x": 500.0})
     )
     assert plain is not None and known is not None and known > 8 * plain
 
@@ -182,23 +182,29 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
 
 def test_rates_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     (tmp_path / "advice.json").write_text("{}")
-    assert sampled_rates(tmp_path / "advice.json") == sampled_rates(tmp_path / "nowhere") == {}
-    assert given_rates(["a=1/h"])["a"].per_second == pytest.approx(1 / 3600)
+    assert read_sampled_rates(tmp_path / "advice.json") == read_sampled_rates(tmp_path / "nowhere") == {}
+    assert parse_rates(["a=1/h"])["a"].per_second == pytest.approx(1 / 3600)
 
 
 def test_a_plan_grows_as_its_laws_say() -> None:
-    one, ten = (plan_cluster(Asked(rate, 3600, 200, columns=True)) for rate in (1e5, 1e6))
+    one, ten = (plan_cluster(ClusterRequest(rate, 3600, 200, columns=True)) for rate in (1e5, 1e6))
     value = {name: [next(line.value for line in plan.lines if line.name == name) for plan in (one, ten)]
              for name in ("rows kept", "state on disk", "written to disk")}  # fmt: skip
     assert all(large == pytest.approx(10 * small, rel=0.01) or name == "written to disk"
                for name, (small, large) in value.items())  # fmt: skip
     assert one.cores < ten.cores
     # Ten times the state is no longer at hand, unless the machines are many; longer batches read it less often.
-    assert ten.read and plan_cluster(Asked(1e6, 3600, 200, batch=300)).cores < ten.cores
-    assert not plan_cluster(Asked(1e4, 60, 200)).read and plan_cluster(Asked(1e4, 60, 200)).is_possible
-    assert not plan_cluster(Asked(1e9, 86400, 2000, batch=1)).is_possible
-    assert plan_cluster(Asked(1e6, 3600, 200, heaviest=0.5)).too_heavy
-    assert spread_over(Asked(1e5, 60, 50), 2048, 2048).dominates != "rows" == spreads(Asked(1e6, 60, 50))[0].dominates
+    assert ten.read and plan_cluster(ClusterRequest(1e6, 3600, 200, batch=300)).cores < ten.cores
+    assert (
+        not plan_cluster(ClusterRequest(1e4, 60, 200)).read and plan_cluster(ClusterRequest(1e4, 60, 200)).is_possible
+    )
+    assert not plan_cluster(ClusterRequest(1e9, 86400, 2000, batch=1)).is_possible
+    assert plan_cluster(ClusterRequest(1e6, 3600, 200, heaviest=0.5)).too_heavy
+    assert (
+        spread_over(ClusterRequest(1e5, 60, 50), 2048, 2048).dominates
+        != "rows"
+        == spreads(ClusterRequest(1e6, 60, 50))[0].dominates
+    )
     assert sum(line.value for line in one.per_shard if line.name == "rows") * one.shards == pytest.approx(1e5)
 
 
@@ -221,7 +227,7 @@ def test_a_plan_is_printed_with_its_laws() -> None:
 def test_the_exchange_is_simulated_with_the_code_of_a_query() -> None:
     few, many = simulate(20_000, 2, 2, repeat=1), simulate(20_000, 200, 200, repeat=1)
     assert few.records == 2 * 2 and many.records > 200
-    assert few.bytes * 2 > 20_000 * 28 and many.mark_bytes == 100 * few.mark_bytes
+    assert few.bytes * 2 > 20_000 * 28 and many.watermark_bytes == 100 * few.watermark_bytes
     assert many.per_row > few.per_row
 
 

@@ -18,7 +18,7 @@ from watersmeet.cli.app import app
 from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import NoColumnsError, columns_of
-from watersmeet.formats.kept_columns import keep_columns
+from watersmeet.formats.kept_columns import save_columns
 from watersmeet.project import fill_columns
 from watersmeet.queries import read_readable, read_script, refusals_in
 from watersmeet.testing import read_case
@@ -207,7 +207,7 @@ def test_columns_of_delta_are_shown_and_stay_from_the_first_start(tmp_path: Path
     def read() -> list[list[str]]:
         script, refusals = fill_columns(read_script(SQL.replace("'orders'", f"'{table}'")), tmp_path, storage)
         assert not refusals
-        keep_columns(storage, "query1", script.sources)
+        save_columns(storage, "query1", script.sources)
         return [[field.name for field in source.fields] for source in script.sources]
 
     read()

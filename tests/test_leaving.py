@@ -5,22 +5,22 @@ from __future__ import annotations
 import pyarrow as pa
 
 from watersmeet.spark.exchange import leaving as module
-from watersmeet.spark.exchange.leaving import Leaving
+from watersmeet.spark.exchange.leaving import OutputBuffer
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
 
 
 def test_rows_of_one_kind_and_schema_that_follow_each_other_are_one_record() -> None:
     some, more = pa.table({"a": [1, 2], "b": ["x", None]}), pa.table({"a": [3], "b": ["z"]})
     padded = pa.table({"a": [4], "b": pa.nulls(1)})
-    leaving = Leaving()
+    leaving = OutputBuffer()
     for table in (some, more.to_batches()[0], padded):
-        leaving.rows(table)
-    leaving.rows(padded, UNMATCHED, 1)
-    leaving.rows(more, LATE, 0)
+        leaving.add_rows(table)
+    leaving.add_rows(padded, UNMATCHED, 1)
+    leaving.add_rows(more, LATE, 0)
     leaving.add(LATE, blob=b"passes through")
-    leaving.rows(more)
+    leaving.add_rows(more)
     leaving.add(REPORT, report="{}")
-    frame = leaving.frame()
+    frame = leaving.take_frame()
     kinds = list(zip(frame["kind"], frame["port"], strict=True))
     assert kinds == [
         (ROWS, None),
@@ -43,17 +43,17 @@ def test_rows_of_one_kind_and_schema_that_follow_each_other_are_one_record() -> 
         None,
     ]
     assert frame["report"].tolist() == [None] * 6 + ["{}"]
-    assert leaving.frame().empty, "nothing leaves twice"
+    assert leaving.take_frame().empty, "nothing leaves twice"
 
 
 def test_much_is_handed_over_before_the_end() -> None:
-    leaving = Leaving()
+    leaving = OutputBuffer()
     table = pa.table({"a": list(range(100_000))})
-    leaving.rows(table)
-    assert not leaving.is_much
-    while not leaving.is_much:
-        leaving.rows(table)
+    leaving.add_rows(table)
+    assert not leaving.is_full
+    while not leaving.is_full:
+        leaving.add_rows(table)
     assert leaving.bytes < module.BYTES_PER_FRAME + 2 * table.nbytes
-    (blob,) = leaving.frame()["blob"]
+    (blob,) = leaving.take_frame()["blob"]
     assert from_blobs([blob]).num_rows % table.num_rows == 0
-    assert not leaving.is_much
+    assert not leaving.is_full

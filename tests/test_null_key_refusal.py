@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import pytest
 from tests.joins.test_shards import CODES, COMPUTED, coded
 
-from watersmeet.errors import TravellingError, travelled
+from watersmeet.errors import WorkerRefusalError, refusal_in
 from watersmeet.joins.core.chain import Link
 from watersmeet.joins.state.format import FORMAT
 from watersmeet.local.store import MemoryStore
-from watersmeet.spark.exchange.stateful import Stage, _check_owner  # pyright: ignore[reportPrivateUsage]
+from watersmeet.spark.exchange.stateful import JoinStage, _check_owner  # pyright: ignore[reportPrivateUsage]
 
 
 class _Store(MemoryStore):
@@ -29,16 +29,16 @@ def _state_from_before() -> _Store:
 
 
 def test_null_keys_of_earlier_versions_are_refused_in_several_shards() -> None:
-    stage, store = Stage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
-    with pytest.raises(TravellingError) as raised:
+    stage, store = JoinStage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
+    with pytest.raises(WorkerRefusalError) as raised:
         _check_owner(stage, store, 0, 2)  # pyright: ignore[reportArgumentType] - a store of the same shape
-    refusal = travelled(str(raised.value))
+    refusal = refusal_in(str(raised.value))
     assert refusal is not None
     assert refusal.condition == "NULL_KEYS_IN_ANY_SHARD"
     assert "a and b" in refusal.message
 
 
 def test_null_keys_of_earlier_versions_are_where_they_belong_in_one_shard() -> None:
-    stage, store = Stage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
+    stage, store = JoinStage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
     _check_owner(stage, store, 0, 1)  # pyright: ignore[reportArgumentType] - a store of the same shape
     assert store.get("null keys") is not None

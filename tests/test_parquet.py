@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from watersmeet.catalog import Source
-from watersmeet.errors import TravellingError
+from watersmeet.errors import WorkerRefusalError
 from watersmeet.spark.sources import columnar
 from watersmeet.spark.sources.columnar import parquet_reader
 from watersmeet.spark.sources.parquet import ParquetColumns
@@ -66,7 +66,7 @@ def test_folders_that_are_not_alike(tmp_path: Path) -> None:
     reader = reader_of(tmp_path)
     assert reader is not None
     late = write(tmp_path / "0.parquet", v=[1])
-    with pytest.raises(TravellingError) as raised:
+    with pytest.raises(WorkerRefusalError) as raised:
         next(reader.read(str(late)))
     assert raised.value.refusal.condition == "NOT_AS_COLUMNS"
     assert rows(tmp_path) is None, "so that a start after that error lets Spark read"
@@ -119,7 +119,7 @@ def test_files_without_rows_and_files_that_are_none(tmp_path: Path) -> None:
 def test_a_file_that_goes_before_it_is_read(tmp_path: Path) -> None:
     reader = reader_of(tmp_path)
     assert reader is not None
-    with pytest.raises(TravellingError) as raised:
+    with pytest.raises(WorkerRefusalError) as raised:
         next(reader.read(str(tmp_path / "0.parquet")))
     assert raised.value.refusal.condition == "INPUT_FILE_GONE"
     patient = reader_of(tmp_path, options={"ignoreMissingFiles": "true"})

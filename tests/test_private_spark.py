@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 import watersmeet
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark import private
-from watersmeet.spark.private import SEEN, told, unknown
+from watersmeet.spark.private import SEEN, told, unknown_spark
 
 ROOT = Path(watersmeet.__file__).parent
 ROOM = ROOT / "spark" / "private"
@@ -42,7 +42,7 @@ PRIVATE = re.compile(r"\bpyspark\.\w+|\borg\.apache\.|\bspark\.(jobGroup|waterma
 
 
 def test_a_spark_that_lacks_something_is_named() -> None:
-    (found,) = unknown("Arrow schemas of its own", "no rows can be handed to workers").refusals
+    (found,) = unknown_spark("Arrow schemas of its own", "no rows can be handed to workers").refusals
     assert found.condition == "UNKNOWN_SPARK"
     assert found.hint == f"use Spark {SEEN}."
     assert "has no Arrow schemas of its own" in found.message

@@ -17,9 +17,9 @@ from tests import protobuf_messages
 from watersmeet.catalog import Source
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.columns import NoColumnsError, columns_of
-from watersmeet.formats.protobuf.decoding import Decoding
+from watersmeet.formats.protobuf.decoding import ProtobufDecoder
 from watersmeet.formats.protobuf.descriptor import DescriptorError, read_messages
-from watersmeet.formats.protobuf.encoding import Encoding, ValueOfNoFieldError
+from watersmeet.formats.protobuf.encoding import ProtobufEncoder, ValueOfNoFieldError
 
 ORDER = protobuf_messages.message_class("shop.Order")
 STOCK = protobuf_messages.message_class("old.Stock")
@@ -144,7 +144,7 @@ def test_rows_are_read_as_google_reads_them_and_damage_is_seen(seed: int, file: 
     # Messages that are put together: of what can be there once the last counts, and messages become one.
     values += [a + b for a, b in zip(values, reversed(values), strict=True)]
     rows += [ORDER.FromString(value) for value in values[200:]]
-    decoding = Decoding(read_messages(str(file), "shop.Order"), WANTED)
+    decoding = ProtobufDecoder(read_messages(str(file), "shop.Order"), WANTED)
     whole = decoding.rows(pa.array([b"cut off", *values]).slice(1))
     assert not whole.bad.any()
     assert [in_order(row) for row in whole.values.to_pylist()] == [shown(row) for row in rows]
@@ -185,7 +185,7 @@ def test_numbers_come_packed_or_one_by_one_and_defaults_stand_for_what_is_left_o
     group = bytes([15 << 3 | 3, 15 << 3 | 3, 1 << 3, 5, 15 << 3 | 4, 15 << 3 | 4, 3 << 3, 1])
     stock = STOCK(id=5, packed=[1, -1])
     packed = bytes([4 << 3 | 2, 2, 8, 9]) + stock.SerializeToString() + group
-    found = Decoding(messages, wanted).rows(
+    found = ProtobufDecoder(messages, wanted).rows(
         pa.array([stock.SerializeToString(), packed, b"", bytes([15 << 3 | 3, *stock.SerializeToString()])])
     )
     assert found.bad.tolist() == [False, False, True, True], "one lacks what it must have, one has no end"
@@ -193,7 +193,9 @@ def test_numbers_come_packed_or_one_by_one_and_defaults_stand_for_what_is_left_o
         {"ID": 5, "pieces": 7, "place": None, "packed": [1, -1]},
         {"ID": 5, "pieces": 7, "place": None, "packed": [8, 9, 1, -1]},
     ]
-    boxed = Decoding(read_messages(str(file), "old.Box"), pa.struct([("stock", pa.struct([("id", pa.int64())]))]))
+    boxed = ProtobufDecoder(
+        read_messages(str(file), "old.Box"), pa.struct([("stock", pa.struct([("id", pa.int64())]))])
+    )
     inside = boxed.rows(pa.array([b"", bytes([1 << 3 | 2, 0]), bytes([1 << 3 | 2, 2, 1 << 3, 4])]))
     assert inside.bad.tolist() == [False, True, False], "what must be there must be there within"
     assert [inside.values[row].as_py()["stock"] for row in (0, 2)] == [None, {"id": 4}]
@@ -212,7 +214,7 @@ def test_numbers_come_packed_or_one_by_one_and_defaults_stand_for_what_is_left_o
 )
 def test_columns_that_a_message_has_otherwise_are_refused(type_: Any, reason: str, file: Path) -> None:
     with pytest.raises(SchemaError, match=reason):
-        Decoding(read_messages(str(file), "shop.Order"), type_)
+        ProtobufDecoder(read_messages(str(file), "shop.Order"), type_)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -220,10 +222,10 @@ def test_google_reads_what_is_written(seed: int, file: Path) -> None:
     die = random.Random(seed)
     rows = [order(die) for _ in range(200)]
     messages = read_messages(str(file), "shop.Order")
-    columns = Decoding(messages, WANTED).rows(pa.array([row.SerializeToString() for row in rows])).values
+    columns = ProtobufDecoder(messages, WANTED).rows(pa.array([row.SerializeToString() for row in rows])).values
     gaps = pa.array([die.random() < 0.1 for _ in rows])
     columns = pa.StructArray.from_arrays(columns.flatten(), fields=[*columns.type], mask=gaps).slice(3)
-    found = Encoding(messages, columns.type).rows(columns).to_pylist()
+    found = ProtobufEncoder(messages, columns.type).rows(columns).to_pylist()
     assert [value is None for value in found] == gaps.to_pylist()[3:]
     kept = [(row, value) for row, value in zip(rows[3:], found, strict=True) if value is not None]
     assert [shown(ORDER.FromString(value)) for _, value in kept] == [shown(row) for row, _ in kept]
@@ -235,7 +237,7 @@ def test_what_a_message_has_no_room_for_is_not_written(file: Path) -> None:
     def wrong(name: str, type_: Any, value: Any = None) -> str:
         rows = pa.array([{name: value}], pa.struct([(name, type_)]))
         with pytest.raises(SchemaError) as raised:
-            Encoding(messages, rows.type).rows(rows)
+            ProtobufEncoder(messages, rows.type).rows(rows)
         assert isinstance(raised.value, ValueOfNoFieldError) == (value is not None)
         return str(raised.value)
 
@@ -249,9 +251,9 @@ def test_what_a_message_has_no_room_for_is_not_written(file: Path) -> None:
     assert "an element of `many_int32` is NULL" in wrong("many_int32", pa.list_(pa.int32()), [1, None])
     old = read_messages(str(file), "old.Stock")
     with pytest.raises(SchemaError, match="the message must have it, and the column may be NULL"):
-        Encoding(old, pa.struct([("id", pa.int64())]))
+        ProtobufEncoder(old, pa.struct([("id", pa.int64())]))
     with pytest.raises(SchemaError, match="no column is called `id`"):
-        Encoding(old, pa.struct([("pieces", pa.int32())]))
+        ProtobufEncoder(old, pa.struct([("pieces", pa.int32())]))
 
 
 def test_columns_are_read_from_the_descriptor_and_what_is_wrong_with_it_is_told(file: Path, tmp_path: Path) -> None:

@@ -65,13 +65,13 @@ def test_a_script_is_resolved_late_and_its_secrets_are_masked(project: Path, mon
     monkeypatch.setenv("WM_PASSWORD", "hunter2-env")
     (project / "jaas").write_text("login secretive;\n")
     script = read_script(SCRIPT.replace("keys/jaas", str(project / "jaas")))
-    opened = script.resolved()
-    assert opened.sources[0].said["subscribe"] == "orders"
-    assert opened.sources[0].said["kafka.sasl.jaas.config"] == "login secretive;"
-    assert opened.sinks[0].said["password"] == "hunter2-env"
+    opened = script.resolve_options()
+    assert opened.sources[0].lowercase_options["subscribe"] == "orders"
+    assert opened.sources[0].lowercase_options["kafka.sasl.jaas.config"] == "login secretive;"
+    assert opened.sinks[0].lowercase_options["password"] == "hunter2-env"
     told = Refusal("QUERY_FAILED", {"reason": "orders refused hunter2-env and login secretive;", "hint": ""})
     assert told.message == "The query stopped: orders refused *** and ***"
-    assert "hunter2" not in json.dumps(told.as_json()) + told.travelling() + str(WatersmeetError([told]))
+    assert "hunter2" not in json.dumps(told.as_json()) + told.to_message() + str(WatersmeetError([told]))
     assert "${env:WM_PASSWORD}" in repr(script.sinks[0])
 
 
@@ -108,7 +108,9 @@ def test_options_go_to_spark_in_known_places_only() -> None:
     root = Path(references.__file__).parent
     giving = [file for file in root.rglob("*.py") if ".options(**" in file.read_text("utf-8")]
     assert {str(file.relative_to(root)) for file in giving} == GIVEN_TO_SPARK
-    resolving = [file for file in root.rglob("*.py") if re.search(r"script\w*\.resolved\(", file.read_text("utf-8"))]
+    resolving = [
+        file for file in root.rglob("*.py") if re.search(r"script\w*\.resolve_options\(", file.read_text("utf-8"))
+    ]
     assert [file.name for file in resolving] == ["reading.py"], "scripts are resolved by `resolve_options`"
 
 
@@ -119,7 +121,7 @@ def test_columns_are_read_with_what_references_stand_for(tmp_path: Path, monkeyp
     monkeypatch.setenv("SEP", ";")
     (source,) = with_columns(read_script(text)).sources
     assert [field.name for field in source.fields] == ["id", "name"]
-    assert source.said["sep"] == "${env:SEP}"
+    assert source.lowercase_options["sep"] == "${env:SEP}"
 
 
 ASKS = """
@@ -168,4 +170,4 @@ def test_check_and_explain_send_no_secret_to_a_registry(
 
 def test_the_caret_stays_where_it_was() -> None:
     line = "OPTIONS (password 'hunter2', x)"
-    assert len(references.masked_line(line)) == len(line)
+    assert len(references.mask_line(line)) == len(line)

@@ -15,22 +15,22 @@ from tests.joins.chained import ChainedQuery
 from tests.joins.test_chained import arrived, planned, queries, quick
 from tests.joins.test_chains import STREAMS, batches, found
 
-from watersmeet.families import OPERATORS, keeping_of
+from watersmeet.families import OPERATORS, state_schema_of
 from watersmeet.joins.core.matching import Ints
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.core.routing import shard_of
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.kept import UnevenError
-from watersmeet.joins.state.look import Look
-from watersmeet.joins.state.reshard import FINGERPRINT, parted, united
+from watersmeet.joins.state.look import ShardInspector
+from watersmeet.joins.state.reshard import FINGERPRINT, merge_shards, split_shard
 from watersmeet.local.query import LocalQuery
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.local.store import MemoryStore
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, limits_of, plan_query
-from watersmeet.physical.identity import canonical_json, names_of
-from watersmeet.physical.together import groups_of
+from watersmeet.physical.identity import assign_names, canonical_json
+from watersmeet.physical.together import chain_groups
 from watersmeet.queries import analyze
-from watersmeet.spark.state.places import is_alone, places_of
+from watersmeet.spark.state.places import is_unsharded, make_shard_assignment
 from watersmeet.testing import read_case
 from watersmeet.testing.execute import arrivals_of
 from watersmeet.testing.script import script_of
@@ -53,7 +53,7 @@ class Sharded(LocalQuery):
             old = [
                 self.stores.pop((id(stage), shard)) for shard in range(self.shards) if (id(stage), shard) in self.stores
             ]
-            made = old if is_alone(told(stage)) or not old else respread(stage, old, shards)
+            made = old if is_unsharded(told(stage)) or not old else respread(stage, old, shards)
             self.stores |= {(id(stage), shard): store for shard, store in enumerate(made)}
         self.shards = shards
 
@@ -76,13 +76,13 @@ class Chains(ChainedQuery):
 def respread(plan: JoinPlan, stores: list[MemoryStore], shards: int) -> list[MemoryStore]:
     """The state of a stage in so many shards."""
     stage = told(plan)
-    keeping = keeping_of(stage["operator"]["family"])
-    places = places_of(stage, keeping, shards)
-    old = [dict(store.restarted()._values) | {FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
-    taken = [parted(one, places, shards, is_first=not n) for n, one in enumerate(old)]
-    made = [united(own, keeping, stage["operator"]) for own in zip(*taken, strict=True)]
+    keeping = state_schema_of(stage["operator"]["family"])
+    places = make_shard_assignment(stage, keeping, shards)
+    old = [dict(store.restart()._values) | {FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
+    taken = [split_shard(one, places, shards, is_first=not n) for n, one in enumerate(old)]
+    made = [merge_shards(own, keeping, stage["operator"]) for own in zip(*taken, strict=True)]
     for one in made:
-        look = Look(one)
+        look = ShardInspector(one)
         problems = look.problems({name: keeping.spine(stage["operator"], name) for name in look.directory.runs})
         assert [p for p in problems if "past its limit" not in p] == []
     return [MemoryStore(one) for one in made]
@@ -100,7 +100,7 @@ def counted(table: pa.Table) -> Counter[Any]:
 def test_every_case_gives_the_same_in_other_numbers_of_shards(path: Path) -> None:
     case = read_case(path)
     script = script_of(case)
-    plan = names_of(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
+    plan = assign_names(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
     whole, sharded = LocalQuery(plan, "kernel"), Sharded(plan)
     try:
         for number, (tables, marks) in enumerate(arrivals_of(case, plan, script)):
@@ -121,8 +121,8 @@ def test_joins_that_run_together_give_the_same_in_other_numbers_of_shards() -> N
     @given(st.data())
     def check(data: st.DataObject) -> None:
         ways = data.draw(st.integers(3, 4))
-        plan = names_of(planned(data.draw(queries(ways))))
-        together[max(map(len, groups_of(plan.relation)), default=0)] += 1
+        plan = assign_names(planned(data.draw(queries(ways))))
+        together[max(map(len, chain_groups(plan.relation)), default=0)] += 1
         reference, chained = LocalQuery(plan, "reference"), Chains(plan, DRAWN[0], 1 << 30)
         for batch in [*data.draw(batches(ways)), {}]:
             if data.draw(st.booleans()):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.spark.private.files import LocalFolder
-from watersmeet.spark.state.copies import readable
+from watersmeet.spark.state.copies import readable_location
 
 
 def _checkpoint(place: Path) -> Path:
@@ -23,13 +23,13 @@ def _checkpoint(place: Path) -> Path:
 
 def test_a_checkpoint_is_read_in_its_own_place(tmp_path: Path) -> None:
     place = _checkpoint(tmp_path / "joined-1.2=a")
-    assert readable(str(place), LocalFolder(place)) == f"file://{place}"
+    assert readable_location(str(place), LocalFolder(place)) == f"file://{place}"
 
 
 @pytest.mark.parametrize("name", ["my shop", "50%", "caf\u00e9", "a#b"])
 def test_a_checkpoint_whose_path_spark_escapes_is_read_through_links(tmp_path: Path, name: str) -> None:
     place = _checkpoint(tmp_path / name)
-    found = Path(readable(str(place), LocalFolder(place)).removeprefix("file://"))
+    found = Path(readable_location(str(place), LocalFolder(place)).removeprefix("file://"))
     assert name not in str(found)
     assert (found / "metadata").read_text() == "{}"
     assert json.loads((found / "state/0/_metadata/v2/0").read_text())["path"].startswith(f"file:{found}/")

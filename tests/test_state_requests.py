@@ -21,12 +21,12 @@ from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcesso
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from watersmeet.joins.state import cache
-from watersmeet.joins.state.layout import Layout
-from watersmeet.joins.state.spine import State
+from watersmeet.joins.state.layout import RowLayout
+from watersmeet.joins.state.spine import ShardState
 from watersmeet.spark.exchange import store
 from watersmeet.spark.exchange.store import NAME, VALUE, States
 from watersmeet.spark.private import large
-from watersmeet.spark.private.requests import sent_together
+from watersmeet.spark.private.requests import pipeline_requests
 
 SHARD = StructType([StructField("shard", IntegerType())])
 
@@ -102,7 +102,7 @@ def server(tmp_path: Path) -> Server:
 def states(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[States]:
     # Every shard on one partition.
     monkeypatch.setattr(store, "state_partitions", lambda: 1)
-    monkeypatch.setattr(cache, "at_hand", cache.RunCache())
+    monkeypatch.setattr(cache, "run_cache", cache.RunCache())
     handle: Any = Handle(tmp_path / "state")
     client = handle._statefulProcessorApiClient
     client.set_implicit_key((0,))
@@ -154,20 +154,20 @@ def test_more_than_a_socket_holds_is_written(server: Server, states: States) -> 
 
 
 def test_directories_and_small_runs_are_fetched_at_once(server: Server, states: States) -> None:
-    layout = Layout(("k", "v"), code="k")
+    layout = RowLayout(("k", "v"), code="k")
     for shard in range(3):
-        state = State(states.store(shard))
+        state = ShardState(states.store(shard))
         for run in range(2):
             state.spine("rows", layout).add(layout.rows(pa.table({"k": np.arange(5), "v": np.arange(5) + 10 * run})))
         state.save()
     states.flush()
-    cache.at_hand, states.stores = cache.RunCache(), []
+    cache.run_cache, states.stores = cache.RunCache(), []
     stores, before = [states.store(shard) for shard in range(3)], server.rounds
     states.fetch()
     # The directories, a run, and the other runs.
     assert server.rounds == before + 3
     for one in stores:
-        spine = State(one).spine("rows", layout)
+        spine = ShardState(one).spine("rows", layout)
         assert [spine.read(block).table["v"].to_pylist()[0] for block in spine.blocks] == [0, 10]
     assert server.rounds == before + 3
     # What is at hand is not fetched again; what waits to be written goes before what is stored.
@@ -190,13 +190,13 @@ def test_what_another_version_has_stored_is_left_to_who_refuses_it(server: Serve
 
 
 def test_wide_rows_are_left_to_who_reads_them(server: Server, states: States) -> None:
-    layout = Layout(("k", "v"), code="k")
-    state = State(states.store(0))
+    layout = RowLayout(("k", "v"), code="k")
+    state = ShardState(states.store(0))
     for _ in range(3):
         state.spine("rows", layout).add(layout.rows(pa.table({"k": np.arange(5), "v": ["x" * 50_000] * 5})))
     state.save()
     states.flush()
-    cache.at_hand, before = cache.RunCache(), server.rounds
+    cache.run_cache, before = cache.RunCache(), server.rounds
     states.fetch()
     # The directory, and one run.
     assert server.rounds == before + 2
@@ -204,7 +204,7 @@ def test_wide_rows_are_left_to_who_reads_them(server: Server, states: States) ->
 
 def test_another_client_is_asked_one_request_after_the_other() -> None:
     other = SimpleNamespace(_statefulProcessorApiClient=object())
-    with sent_together(other) as answers:
+    with pipeline_requests(other) as answers:
         assert answers is None
 
 
@@ -214,7 +214,7 @@ def test_a_large_value_goes_out_as_pyspark_would_send_it(
 ) -> None:
     value = np.random.default_rng(size).bytes(size)
     for together in (False, True):
-        with sent_together(states.handle) if together else nullcontext():
+        with pipeline_requests(states.handle) if together else nullcontext():
             large.put(states.state, f"run/{together}", value)
     ours, server.requests = server.requests, []
     monkeypatch.setattr(large, "LARGE", size + 1)

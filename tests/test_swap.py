@@ -11,7 +11,7 @@ from tests.checkpoints.kept import HERE, extract
 
 from watersmeet.cli.state import checkpoints_at
 from watersmeet.spark.state.moving import export_checkpoint, import_checkpoint
-from watersmeet.spark.state.swap import beside, clear, settle
+from watersmeet.spark.state.swap import clear_leftovers, prepare_staging, recover_swap
 
 KILLED = """
 import os, signal, sys
@@ -45,14 +45,14 @@ def killed_at(rename: int, program: str, *arguments: Path) -> bool:
 @pytest.mark.parametrize(("rename", "found"), [(0, "old"), (1, "old"), (2, "new")])
 def test_a_swap_that_is_killed_leaves_the_old_one_or_the_new_one(tmp_path: Path, rename: int, found: str) -> None:
     checkpoint = tmp_path / "storage" / "checkpoints" / "q"
-    for folder, text in ((checkpoint, "old"), (beside(checkpoint), "new")):
+    for folder, text in ((checkpoint, "old"), (prepare_staging(checkpoint), "new")):
         folder.mkdir(parents=True)
         (folder / "watersmeet.json").write_text(text)
     assert killed_at(rename, SWAP, beside_of(checkpoint), checkpoint) == (found == "old")
     # Whoever looks into it finds it, and the next run leaves nothing else.
     assert checkpoints_at(tmp_path / "storage") == [checkpoint]
-    settle(checkpoint)
-    clear(checkpoint)
+    recover_swap(checkpoint)
+    clear_leftovers(checkpoint)
     assert (checkpoint / "watersmeet.json").read_text() == found
     assert [one.name for one in checkpoint.parent.iterdir()] == ["q"]
 

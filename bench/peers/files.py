@@ -15,7 +15,7 @@ from bench.data import Workload
 from bench.peers import data, topics
 from bench.peers.queries import FLINK, PATHWAY, SPARK, WATERSMEET, WITHIN, Compared
 from bench.running import TREE, told_by
-from watersmeet.spark.session.jars import fetched
+from watersmeet.spark.session.jars import fetch_jars
 
 BATCHES = 16
 JOBS = Path(__file__).parent
@@ -61,7 +61,7 @@ def in_a_process(query: Compared, peer: str, rows: data.Written, *, collect: boo
         asked = {"peer": peer, "name": query.name, "script": script, "folder": str(rows.batches), "format": rows.format}
     elif peer == FLINK:
         job, declared = [str(JOBS / "flink_job.py")], query.flink_script(rows.halves, rows.format)
-        jars = fetched(FLINK_PARQUET, os.environ, is_whole=True) if rows.format == "parquet" else []
+        jars = fetch_jars(FLINK_PARQUET, os.environ, is_whole=True) if rows.format == "parquet" else []
         asked = {"declared": declared, "query": query.flink, "jars": [jar.as_uri() for jar in jars]}
     else:
         job, asked = [str(JOBS / "pathway_job.py")], {"folder": str(rows.headed), "within": WITHIN}

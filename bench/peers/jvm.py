@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.spark.session.jars import fetched
+from watersmeet.spark.session.jars import fetch_jars
 from watersmeet.spark.session.java import prepare_java
 
 KAFKA_STREAMS, HAZELCAST = "kafka-streams", "hazelcast"
@@ -33,7 +33,7 @@ def missing(peer: str) -> str | None:
     """Why a peer cannot take part, or None: its jars, or the compiler, cannot be had."""
     try:
         for packages in (PACKAGES[peer], (COMPILER,)):
-            fetched(packages, os.environ, is_whole=packages == (COMPILER,))
+            fetch_jars(packages, os.environ, is_whole=packages == (COMPILER,))
     except WatersmeetError as problem:
         return str(problem).splitlines()[0]
     return None
@@ -42,14 +42,14 @@ def missing(peer: str) -> str | None:
 def command(peer: str, *arguments: str) -> list[str]:
     """The command that runs the program of a peer."""
     java = str(prepare_java(dict(os.environ)) / "bin" / "java")
-    jars = [str(jar) for jar in fetched(PACKAGES[peer], os.environ, is_whole=False)]
+    jars = [str(jar) for jar in fetch_jars(PACKAGES[peer], os.environ, is_whole=False)]
     classes = _compiled(peer, java, tuple(jars))
     return [java, *OPTIONS, "-cp", os.pathsep.join([str(classes), *jars]), PROGRAMS[peer], *arguments]
 
 
 @cache
 def _compiled(peer: str, java: str, jars: tuple[str, ...]) -> Path:
-    (compiler,) = fetched([COMPILER], os.environ, is_whole=True)
+    (compiler,) = fetch_jars([COMPILER], os.environ, is_whole=True)
     into = Path(tempfile.gettempdir()) / "watersmeet-bench" / f"classes-{peer}"
     sources = [str(SOURCES / f"{name}.java") for name in ("Row", PROGRAMS[peer])]
     asked = [java, "-jar", str(compiler), "-17", "-nowarn", "-d", str(into), "-cp", os.pathsep.join(jars), *sources]

@@ -27,7 +27,7 @@ from bench.data import LAG_SECONDS, SIDES, Workload
 from bench.memory import Peak
 from bench.peers import jvm
 from bench.running import TREE, data_of
-from watersmeet.spark.session.jars import fetched
+from watersmeet.spark.session.jars import fetch_jars
 
 WATERSMEET, SPARK, FLINK = "watersmeet", "spark-memory", "flink"
 PEERS = (WATERSMEET, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
@@ -107,7 +107,7 @@ class Running(AbstractContextManager["Running"]):
             return jvm.command(join.peer, *ends, str(folder))
         if join.peer != FLINK:
             return [sys.executable, "-m", "bench.peers.our_topics", json.dumps(asked)]
-        (jar,) = fetched([FLINK_CONNECTOR], os.environ, is_whole=True)
+        (jar,) = fetch_jars([FLINK_CONNECTOR], os.environ, is_whole=True)
         job = TREE / "bench" / "peers" / "flink_topics.py"
         return [str(FLINK_PYTHON), str(job), json.dumps({**asked, "jar": str(jar)})]
 

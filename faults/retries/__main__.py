@@ -31,7 +31,7 @@ from faults.retries.failing import POINTS, AfterCommit, FailingProcessor, Fault,
 from faults.retries.queries import ONE_BATCH_PER_START, QUERIES, script, write_rows
 from watersmeet.spark.compile import compiler
 from watersmeet.spark.session import session
-from watersmeet.spark.state.look import state
+from watersmeet.spark.state.look import open_state
 
 KINDS: tuple[Kind, ...] = ("fail", "slow", "lose")
 ROWS = 40
@@ -162,7 +162,9 @@ class Retries:
             starts = self._start(query, fault, work, sink)
             if fault.kind != "none":
                 found.starts += starts
-        found.problems += [str(row.problem) for row in state(str(work / "checkpoint"), self.spark).problems.collect()]
+        found.problems += [
+            str(row.problem) for row in open_state(str(work / "checkpoint"), self.spark).problems.collect()
+        ]
         found.struck.update(f"{fault.kind} {point}" for _, point in sink.failed)
         return sink.rows()
 

@@ -44,11 +44,11 @@ from watersmeet.errors import did_you_mean, refuse
 from watersmeet.explanation.shown import Explanation
 from watersmeet.families import OPERATORS
 from watersmeet.formats.connectors import formats_in
-from watersmeet.formats.malformed import Fate
+from watersmeet.formats.malformed import MalformedPolicy
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.locations import local_path
 from watersmeet.observe.totals import Totals
-from watersmeet.physical import Groups, LateRows, Limits, plan_query, together_of
+from watersmeet.physical import ChainGroups, LateRows, Limits, plan_query, read_chaining
 from watersmeet.plan.nodes import Script
 from watersmeet.project import open_project, storage_folder, with_columns
 from watersmeet.queries import analyze, read_script
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from watersmeet.advice.report import Advice
     from watersmeet.answers.answer import Answer
-    from watersmeet.spark.compile.results import Asked, Result
+    from watersmeet.spark.compile.results import QueryRequest, QueryResult
     from watersmeet.spark.state.look import State
 
 
@@ -101,7 +101,7 @@ def join(
     times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
     call = interval_call(left, right, on, within, how, times)
     with hints_in_python():
-        return _called(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+        return _result_of_call(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
 
 
 def window_join(
@@ -144,7 +144,7 @@ def window_join(
     check_choice("trigger", trigger, ("hidden", "shown"))
     options = WindowOptions(left_pad, right_pad, unmatched, discarded, trigger, order_by)
     call = window_call(left, right, on, (left_window, right_window), how, options)
-    return _called(call, {LEFT: left, RIGHT: right}, "counted", limits(max_rows, overflow), shards, None)
+    return _result_of_call(call, {LEFT: left, RIGHT: right}, "counted", limits(max_rows, overflow), shards, None)
 
 
 def sync_join(
@@ -180,7 +180,7 @@ def sync_join(
     if len(ports) < 2:
         raise wrong("frames", len(ports), "it joins two or more", "write `ws.sync_join(a, b)`.")
     call = sync_call(ports, EventTime(time, lag, idle), disorder)
-    return _called(call, ports, late, limits(max_rows, overflow), shards, marks)
+    return _result_of_call(call, ports, late, limits(max_rows, overflow), shards, marks)
 
 
 def asof_join(
@@ -222,7 +222,7 @@ def asof_join(
     check_choice("exact", exact, ("allowed", "excluded"))
     times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
     call = asof_call(left, right, on, how, (direction, exact), tolerance, {} if default is None else default, times)
-    return _called(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+    return _result_of_call(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
 
 
 def sql(
@@ -230,7 +230,7 @@ def sql(
     *,
     spark: SparkSession | None = None,
     marks: DataFrame | None = None,
-    malformed: Fate = "fail",
+    malformed: MalformedPolicy = "fail",
     **frames: DataFrame,
 ) -> DataFrame:
     """The result of the one query in a script over DataFrames given by name, or over what CREATE STREAM reads.
@@ -243,10 +243,10 @@ def sql(
         ws.sql("SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.order_id",
                orders=orders, deliveries=deliveries)
     """
-    from watersmeet.spark.compile.results import Asked
+    from watersmeet.spark.compile.results import QueryRequest
     from watersmeet.spark.session import session
     from watersmeet.spark.sources.columnar import find_files
-    from watersmeet.spark.sources.malformed import looked_at, readable
+    from watersmeet.spark.sources.malformed import observe_malformed, readable_rows
     from watersmeet.spark.sources.reading import read_sources, resolve_options
 
     check_text("text", text, '"SELECT STREAM ..."')
@@ -254,16 +254,16 @@ def sql(
     check_session("spark", spark)
     check_marks(marks)
     check_frames(frames, ("spark", "marks", "malformed"))
-    script = with_columns(read_script(text, given=frames))
+    script = with_columns(read_script(text, external_names=frames))
     _check_one_query(script)
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
-    extra = _extra(script, frames)
+    extra = _frame_sources(script, frames)
     check_references(script)
     opened = resolve_options(script)
-    looked = looked_at(opened, read_sources(spark, opened, frames), malformed)
-    sources = {name: readable(frame) for name, frame in looked.items()}
-    asked = Asked(script, sources, extra, find_files(spark, opened, frames), has_marks=marks is not None)
-    return _result(spark, asked, marks)
+    looked = observe_malformed(opened, read_sources(spark, opened, frames), malformed)
+    sources = {name: readable_rows(frame) for name, frame in looked.items()}
+    request = QueryRequest(script, sources, extra, find_files(spark, opened, frames), has_watermarks=marks is not None)
+    return _result(spark, request, marks)
 
 
 def jars(*formats: str) -> str:
@@ -288,7 +288,7 @@ def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: Da
         ws.substrait(Path("plan.substrait").read_bytes(), orders=orders, customers=customers)
     """
     from watersmeet.language.substrait.plans import read_substrait
-    from watersmeet.spark.compile.results import Asked
+    from watersmeet.spark.compile.results import QueryRequest
     from watersmeet.spark.sources.reading import read_sources
 
     check_plan(plan)
@@ -299,7 +299,9 @@ def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: Da
         hint = "give a DataFrame for every table that the plan reads: `ws.substrait(plan, orders=orders)`."
         raise wrong("frames", None, "a plan has no rows", hint)
     spark = next(iter(frames.values())).sparkSession
-    return _result(spark, Asked(script, read_sources(spark, script, frames), {}, has_marks=marks is not None), marks)
+    return _result(
+        spark, QueryRequest(script, read_sources(spark, script, frames), {}, has_watermarks=marks is not None), marks
+    )
 
 
 def explain(
@@ -325,30 +327,30 @@ def explain(
     """
     from pyspark.sql import DataFrame
 
-    from watersmeet.spark.compile.results import Asked, with_results
-    from watersmeet.spark.compile.shards import said_of
+    from watersmeet.spark.compile.results import QueryRequest, inline_results
+    from watersmeet.spark.compile.shards import shard_notes
 
     # What is no DataFrame is refused below.
     sessions = [one.sparkSession for one in (query, right, *frames.values()) if isinstance(one, DataFrame)]
-    shards = said_of(sessions[0] if sessions else None)
-    result = None if isinstance(query, str) or right is not None else _known_result(query)
+    shards = shard_notes(sessions[0] if sessions else None)
+    result = None if isinstance(query, str) or right is not None else _find_result(query)
     if result is not None:
         return Explanation.of([(result.query, result.plan)], OPERATORS, shards)
     if isinstance(query, str):
         check_frames(frames, ())
-        script = with_columns(read_script(query, given=frames))
-        asked = Asked(script, frames, _extra(script, frames))
+        script = with_columns(read_script(query, external_names=frames))
+        request = QueryRequest(script, frames, _frame_sources(script, frames))
     else:
         if right is None:
             hint = 'explain what a call of ws gave, as it is, or `ws.explain(left, right, on="id", within="1 hour")`.'
             raise wrong("query", query, "it is no result of a call", hint)
         times = (EventTime(left_time, left_lag), EventTime(right_time, right_lag))
         script, sources = interval_call(query, right, on, within, how, times)
-        asked = Asked(script, {LEFT: query, RIGHT: right}, sources)
-    asked = with_results(asked)
-    queries = analyze(asked.script, asked.sources, inputs=asked.inputs)
-    together = _together(asked)
-    plans = [(one, plan_query(one, OPERATORS, together=together)) for one in queries]
+        request = QueryRequest(script, {LEFT: query, RIGHT: right}, sources)
+    request = inline_results(request)
+    queries = analyze(request.script, request.sources, inputs=request.inputs)
+    chains = _chains(request)
+    plans = [(one, plan_query(one, OPERATORS, chains=chains)) for one in queries]
     return Explanation.of(plans, OPERATORS, shards)
 
 
@@ -376,8 +378,8 @@ def advise(
         found = ws.advise(orders, deliveries, on="left.id = right.order_id", left_time="ordered")
         print(found.sql)
     """
-    from watersmeet.advice.asked import asked_pairs
-    from watersmeet.advice.pair import Asked, advise_pair
+    from watersmeet.advice.asked import join_pairs
+    from watersmeet.advice.pair import AdviceRequest, advise_pair
     from watersmeet.advice.report import Advice
     from watersmeet.spark.sources.sampling import sample_frame
 
@@ -387,18 +389,18 @@ def advise(
     for side, named, time in ((LEFT, left, left_time), (RIGHT, right, right_time)):
         if time is not None and sources[side].field(time) is None:
             raise wrong(f"{side}_time", time, "the side has no such column", did_you_mean(time, named.columns))
-    [pair] = asked_pairs(replace(script, sources=tuple(sources.values())))
+    [pair] = join_pairs(replace(script, sources=tuple(sources.values())))
     if on and (not pair.keys or pair.unread):
         hint = 'name columns that both have, on="id", or write on="left.id = right.order_id".'
         raise wrong("on", on, "it is no equality of columns of both", hint)
     sides = [sample_frame(frame, sources[name], rows) for name, frame in ((LEFT, left), (RIGHT, right))]
-    found = advise_pair(Asked(sides[0], sides[1], pair.keys, aliases=(LEFT, RIGHT)), share)
-    if found is None:
+    advice = advise_pair(AdviceRequest(sides[0], sides[1], pair.keys, aliases=(LEFT, RIGHT)), share)
+    if advice is None:
         empty = [side.name for side in sides if not side.rows.num_rows]
         reason = "it has no row" if empty else "a side has no column that could be an event time"
         hint = 'name the event times: left_time="ts", right_time="ts".' if not empty else "give rows to look at."
         raise wrong(empty[0] if empty else "left_time", None if not empty else "no rows", reason, hint)
-    return Advice.of([found])
+    return Advice.of([advice])
 
 
 def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None) -> State:
@@ -412,7 +414,7 @@ def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None)
     copy.
     """
     from watersmeet.spark.session import session
-    from watersmeet.spark.state.look import state as looked_into
+    from watersmeet.spark.state.look import open_state as looked_into
 
     check_session("spark", spark)
     return looked_into(checkpoint if isinstance(checkpoint, str) else Path(checkpoint), spark or session())
@@ -438,8 +440,8 @@ def why(
         print(ws.why("SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.id",
                      "orders", {"id": 17}, orders=orders, deliveries=deliveries))
     """
-    from watersmeet.answers.frames import answer_of_frames, answer_of_past, ran_with
-    from watersmeet.answers.question import Question, known_values, source_named
+    from watersmeet.answers.frames import answer_from_checkpoint, answer_of_frames, find_checkpoint_query
+    from watersmeet.answers.question import Question, convert_values, find_source
     from watersmeet.spark.session import session
     from watersmeet.spark.sources.reading import read_sources, resolve_options
 
@@ -451,17 +453,19 @@ def why(
         if frame.isStreaming or checkpoint is not None:
             hint = "declare it in the text, CREATE STREAM ... USING ..., and name the checkpoint of the query."
             raise wrong(name, frame, "what it has read in which batch is not known of a DataFrame", hint)
-    script = with_columns(read_script(text, given=frames))
+    script = with_columns(read_script(text, external_names=frames))
     _check_one_query(script)
-    extra = _extra(script, frames)
+    extra = _frame_sources(script, frames)
     [query] = analyze(script, extra, inputs="streams" if checkpoint is not None else "batches")
     check_references(script)
     opened = resolve_options(script)
-    asked = source_named([*opened.sources, *extra.values()], source)
-    question = Question(asked, known_values(asked, row))
+    subject = find_source([*opened.sources, *extra.values()], source)
+    question = Question(subject, convert_values(subject, row))
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
     if checkpoint is not None:
-        return answer_of_past(spark, ran_with(opened, query, Path(local_path(os.fspath(checkpoint)))), question)
+        return answer_from_checkpoint(
+            spark, find_checkpoint_query(opened, query, Path(local_path(os.fspath(checkpoint)))), question
+        )
     return answer_of_frames(spark, opened, query, read_sources(spark, opened, frames), question)
 
 
@@ -501,7 +505,7 @@ def progress(query: StreamingQuery | str | Path) -> Totals | dict[str, Totals]:
     return totals_of(query)
 
 
-def _known_result(frame: DataFrame) -> Result | None:
+def _find_result(frame: DataFrame) -> QueryResult | None:
     """What a DataFrame is, if a call of ours gave it."""
     from watersmeet.spark.compile.results import result_of
 
@@ -509,7 +513,7 @@ def _known_result(frame: DataFrame) -> Result | None:
     return result_of(frame)
 
 
-def _called(
+def _result_of_call(
     call: Call,
     frames: Mapping[str, DataFrame],
     late: LateRows,
@@ -518,60 +522,66 @@ def _called(
     marks: DataFrame | None,
 ) -> DataFrame:
     """The DataFrame that a call stands for."""
-    from watersmeet.spark.compile.results import Asked
+    from watersmeet.spark.compile.results import QueryRequest
 
     check_choice("late", late, ("counted", "kept"))
     check_marks(marks)
     script, sources = call
     number = positive("shards", shards)
-    asked = Asked(script, frames, sources, limits=limits, shards=number, has_marks=marks is not None)
-    return _result(next(iter(frames.values())).sparkSession, asked, marks, late)
+    request = QueryRequest(script, frames, sources, limits=limits, shards=number, has_watermarks=marks is not None)
+    return _result(next(iter(frames.values())).sparkSession, request, marks, late)
 
 
-def _result(spark: SparkSession, asked: Asked, marks: DataFrame | None, late: LateRows = "counted") -> DataFrame:
+def _result(
+    spark: SparkSession, request: QueryRequest, marks: DataFrame | None, late: LateRows = "counted"
+) -> DataFrame:
     """The DataFrame of the one query that is asked for; other calls know it again."""
     from watersmeet.spark.compile.build import build
-    from watersmeet.spark.compile.results import Result, remember, with_results
+    from watersmeet.spark.compile.results import QueryResult, inline_results, remember
 
-    asked = with_results(asked)
+    request = inline_results(request)
     (built,) = build(
-        spark, asked.script, asked.frames, extra=asked.sources, marks=marks, late=late, limits=asked.limits,
-        shards=asked.shards, files=asked.files, together=_together(asked),
+        spark, request.script, request.frames, extra=request.sources, watermarks=marks, late=late,
+        limits=request.limits, shards=request.shards, files=request.files, chaining=_chains(request),
     )  # fmt: skip
     result = built.compiled.result
-    [query] = asked.script.queries
-    shows_more = late == "kept" or query.late_into is not None or bool(query.apart)
-    remember(result, Result(built.query, built.plan, None if shows_more else asked))
+    [query] = request.script.queries
+    shows_more = late == "kept" or query.late_into is not None or bool(query.side_outputs)
+    remember(result, QueryResult(built.query, built.plan, None if shows_more else request))
     return result
 
 
-def _together(asked: Asked) -> Groups | None:
+def _chains(request: QueryRequest) -> ChainGroups | None:
     """The joins of a query that run in one operator; None: all that may.
 
     Of a stream nobody knows yet which checkpoint it will continue, and that may have been begun otherwise.
     """
-    from watersmeet.spark.compile.build import together_on
+    from watersmeet.spark.compile.build import chain_groups
 
-    frame = next(iter(asked.frames.values()), None)
-    unsaid = "on" if asked.inputs == "batches" else "off"
-    return together_of(asked.script, unsaid) if frame is None else together_on(asked.script, frame.sparkSession, unsaid)
+    frame = next(iter(request.frames.values()), None)
+    default = "on" if request.inputs == "batches" else "off"
+    return (
+        read_chaining(request.script, default)
+        if frame is None
+        else chain_groups(request.script, frame.sparkSession, default)
+    )
 
 
-def _extra(script: Script, frames: Mapping[str, DataFrame]) -> dict[str, Source]:
+def _frame_sources(script: Script, frames: Mapping[str, DataFrame]) -> dict[str, Source]:
     """DataFrames as sources of a script. What a declaration says of a result goes before what its query has."""
     from watersmeet.spark.compile.build import source_of
-    from watersmeet.spark.compile.results import is_taken_in
+    from watersmeet.spark.compile.results import is_inlined
 
-    found = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
+    sources = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
     declared = {source.name.lower() for source in script.sources}
-    plain = {name for name, frame in frames.items() if name.lower() in declared and is_taken_in(frame)}
-    return {name: replace(source, watermarks=()) if name in plain else source for name, source in found.items()}
+    plain = {name for name, frame in frames.items() if name.lower() in declared and is_inlined(frame)}
+    return {name: replace(source, watermarks=()) if name in plain else source for name, source in sources.items()}
 
 
 def _as_table(source: Source, frame: DataFrame, frames: Mapping[str, DataFrame]) -> Source:
     """A DataFrame that is no stream, beside others that are: a table."""
-    is_beside = not frame.isStreaming and any(other.isStreaming for other in frames.values())
-    return replace(source, kind="table") if is_beside else source
+    is_table = not frame.isStreaming and any(other.isStreaming for other in frames.values())
+    return replace(source, kind="table") if is_table else source
 
 
 def _check_one_query(script: Script) -> None:

@@ -42,13 +42,13 @@ def hints_in_python() -> Generator[None]:
 def _in_python(refusal: Refusal) -> Refusal:
     hint = refusal.parameters.get("hint", "")
     if refusal.condition == "WITHIN_NEEDS_ONE_TIME":
-        told = refusal.parameters
-        reason = f"its side has the watermarked columns {told['columns']}, and `within` compares one"
-        return wrong(f"{told['side']}_time", None, reason, f'write {told["side"]}_time="name".').refusals[0]
+        details = refusal.parameters
+        reason = f"its side has the watermarked columns {details['columns']}, and `within` compares one"
+        return wrong(f"{details['side']}_time", None, reason, f'write {details["side"]}_time="name".').refusals[0]
     # What stands in the text of a condition is SQL, but for the bound that is no part of it.
     if hint and (refusal.condition == "UNBOUNDED_STATE" or refusal.place is None):
-        told = _LENGTH.sub(lambda found: f'within="{found[1]} {found[2].lower()}"', hint)
-        return replace(refusal, parameters={**refusal.parameters, "hint": told})
+        details = _LENGTH.sub(lambda match: f'within="{match[1]} {match[2].lower()}"', hint)
+        return replace(refusal, parameters={**refusal.parameters, "hint": details})
     return refusal
 
 
@@ -63,9 +63,9 @@ def check_frame(argument: str, value: Any) -> None:
     if isinstance(value, DataFrame):
         return
     if type(value).__module__.partition(".")[0] in ("pandas", "pyarrow", "polars"):
-        made = f"spark.createDataFrame({argument}{'.to_pandas()' if hasattr(value, 'to_pandas') else ''})"
+        call = f"spark.createDataFrame({argument}{'.to_pandas()' if hasattr(value, 'to_pandas') else ''})"
         shown = f"a {type(value).__name__} of {type(value).__module__.partition('.')[0]}"
-        hint = f"write `{made}`."
+        hint = f"write `{call}`."
         raise refuse("WRONG_ARGUMENT", argument=argument, value=shown, reason="it is no DataFrame of Spark", hint=hint)
     raise wrong(
         argument, value, "it is no DataFrame of Spark", "give a DataFrame, such as `spark.readStream...load()`."
@@ -124,17 +124,17 @@ def condition(value: Any) -> tuple[str, ...]:
     """What ``on`` says: one text, or several names."""
     if isinstance(value, str):
         return (value,)
-    given = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
-    for one in given:
-        if not isinstance(one, str):
+    parts = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+    for part in parts:
+        if not isinstance(part, str):
             reason = "it is no text"
-            if type(one).__name__ == "Column":
+            if type(part).__name__ == "Column":
                 reason = "a Column does not say which side it is of"
             hint = (
                 'write the condition as text, on="left.id = right.order_id", or name columns that both have, on="id".'
             )
             raise wrong("on", value, reason, hint)
-    return tuple(cast("list[str]", given))
+    return tuple(cast("list[str]", parts))
 
 
 def values(argument: str, value: Any) -> Mapping[str, Any]:
@@ -149,9 +149,9 @@ def pair(argument: str, value: Any) -> tuple[str | None, str | None]:
     if value is None or isinstance(value, str):
         return (value, value)
     if isinstance(value, list | tuple):
-        given = tuple(cast("list[Any]", value))
-        if len(given) == 2 and all(one is None or isinstance(one, str) for one in given):
-            return given[0], given[1]
+        parts = tuple(cast("list[Any]", value))
+        if len(parts) == 2 and all(part is None or isinstance(part, str) for part in parts):
+            return parts[0], parts[1]
     raise wrong(
         argument, value, "it names no column of each side", f'write {argument}="seq" or {argument}=("seq", "n").'
     )
@@ -186,11 +186,11 @@ def before_and_after(argument: str, value: Any) -> tuple[Amount, Amount]:
     if not isinstance(value, list | tuple):
         both = amount(argument, value)
         return both, both
-    given = tuple(cast("list[Any]", value))
-    if len(given) != 2:
+    parts = tuple(cast("list[Any]", value))
+    if len(parts) != 2:
         hint = f'write {argument}=("0s", "30 minutes").'
         raise wrong(argument, value, "a pair says how far before and how far after", hint)
-    before, after = (amount(argument, one) for one in given)
+    before, after = (amount(argument, part) for part in parts)
     if before.is_interval != after.is_interval:
         hint = f'write {argument}=("0s", "30 minutes"), or two numbers.'
         raise wrong(argument, value, "one is a length of time and the other a number", hint)
@@ -201,18 +201,18 @@ def idle(argument: str, value: Any) -> int | None:
     """After how many microseconds a side is idle, if ever."""
     if value is None:
         return None
-    found = amount(argument, value)
-    if not found.is_interval or found.value <= 0:
+    length = amount(argument, value)
+    if not length.is_interval or length.value <= 0:
         raise wrong(argument, value, "it is no length of time by the clock", f'write {argument}="30 seconds".')
-    return found.value
+    return length.value
 
 
 def lag(argument: str, value: Any) -> Amount | None:
     """How far rows may be behind, if something is said about it."""
-    found = None if value is None else amount(argument, value)
-    if found is not None and found.value < 0:
+    length = None if value is None else amount(argument, value)
+    if length is not None and length.value < 0:
         raise wrong(argument, value, "nothing is behind by less than nothing", f'write {argument}="5 minutes".')
-    return found
+    return length
 
 
 def positive(argument: str, value: Any) -> int | None:

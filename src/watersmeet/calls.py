@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from watersmeet import arguments as given
 from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
 from watersmeet.catalog import Source
-from watersmeet.families.asof.relation import AsofJoin
-from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.families.asof.relation import ParsedAsofJoin
+from watersmeet.families.sync.relation import ParsedSyncJoin
 from watersmeet.families.window.read import read_window
 from watersmeet.families.window.relation import Pad
 from watersmeet.joins.core.operator import Overflow
@@ -23,7 +23,6 @@ from watersmeet.physical import Limits
 from watersmeet.plan.expressions import Expr, column, quote
 from watersmeet.plan.nodes import (
     PRESERVED,
-    Apart,
     Clause,
     Item,
     Join,
@@ -34,6 +33,7 @@ from watersmeet.plan.nodes import (
     Script,
     Setting,
     Side,
+    SideOutput,
     Star,
     Values,
     Within,
@@ -82,28 +82,28 @@ class EventTime:
     def source(self, name: str, frame: DataFrame, prefix: str = "") -> Source:
         """A DataFrame as a source of that name with this event time; ``prefix`` is what its arguments begin with."""
         from watersmeet.spark.compile.build import source_of
-        from watersmeet.spark.compile.results import is_taken_in
+        from watersmeet.spark.compile.results import is_inlined
 
         check_frame(name, frame)
         check_column(f"{prefix}time", self.column)
         lag = given.lag(f"{prefix}lag", self.lag)
         idle = given.idle(f"{prefix}idle", self.idle)
-        if idle is not None and is_taken_in(frame):
+        if idle is not None and is_inlined(frame):
             hint = f"give {prefix}idle to the call that reads the source."
             raise given.wrong(f"{prefix}idle", self.idle, "a result has rows whenever its sources have", hint)
         return source_of(name, frame, self.column, lag, idle)
 
     def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
         """What reads a DataFrame in a query: of a result only those watermarks that these arguments leave."""
-        from watersmeet.spark.compile.results import is_taken_in, result_of
+        from watersmeet.spark.compile.results import is_inlined, result_of
 
         result = result_of(frame)
-        if result is None or not is_taken_in(frame) or (self.column is None and self.lag is None):
+        if result is None or not is_inlined(frame) or (self.column is None and self.lag is None):
             return Scan(name, name, clause=clause)
         source = self.source(name, frame, prefix)
-        known = {mark.column for mark in result.watermarks} if self.lag is None else set[str]()
-        watermarks = tuple(mark for mark in source.watermarks if mark.column not in known)
-        times = tuple(mark.column for mark in source.watermarks)
+        own_columns = {watermark.column for watermark in result.watermarks} if self.lag is None else set[str]()
+        watermarks = tuple(watermark for watermark in source.watermarks if watermark.column not in own_columns)
+        times = tuple(watermark.column for watermark in source.watermarks)
         return Scan(name, name, clause=clause, watermarks=watermarks, times=times)
 
 
@@ -152,11 +152,13 @@ def window_call(
     joined = Join(
         scans[0], scans[1], kind, on=condition, using=using, clauses=tuple(pad for pad in pads if pad is not None)
     )
-    told = ("_trigger", "_seq", "_last") if options.trigger == "shown" else ()
-    script = _call(joined, text, tuple(Item(column((name,))) for name in told))
+    punctuation_columns = ("_trigger", "_seq", "_last") if options.trigger == "shown" else ()
+    script = _call(joined, text, tuple(Item(column((name,))) for name in punctuation_columns))
     sides = [side for side in (LEFT, RIGHT) if options.unmatched == "apart" and kind in PRESERVED[side]]
-    apart = tuple(Apart(f"UNMATCHED {side.upper()}", f"_unmatched_{side}", f"unmatched_{side}") for side in sides)
-    query = replace(script.queries[0], apart=apart)
+    side_outputs = tuple(
+        SideOutput(f"UNMATCHED {side.upper()}", f"_unmatched_{side}", f"unmatched_{side}") for side in sides
+    )
+    query = replace(script.queries[0], side_outputs=side_outputs)
     emitted = "true" if options.discarded == "emitted" else "false"
     orders = given.pair("order_by", options.order_by)
     ordered = {name: replace(sources[name], order=by) for name, by in zip((LEFT, RIGHT), orders, strict=True)}
@@ -167,7 +169,7 @@ def window_call(
 def sync_call(frames: Mapping[str, DataFrame], time: EventTime, disorder: Literal["drop", "error"]) -> Call:
     """What a call of `sync_join` stands for."""
     sources = {name: time.source(name, frame) for name, frame in frames.items()}
-    joined = SyncJoin(tuple(time.scan(name, frame) for name, frame in frames.items()))
+    joined = ParsedSyncJoin(tuple(time.scan(name, frame) for name, frame in frames.items()))
     script = replace(_call(joined), settings=(Setting("watersmeet.sync.disorder", disorder),))
     return script, sources
 
@@ -192,11 +194,11 @@ def asof_call(
         reason = "the nearest version may have the same time"
         raise given.wrong("exact", exact, reason, hint)
     comparison = {"backward": ">", "forward": "<"}.get(direction, "") + ("=" if exact == "allowed" else "")
-    asked = f"nearest({own}, {version})" if direction == "nearest" else f"{own} {comparison} {version}"
+    match_text = f"nearest({own}, {version})" if direction == "nearest" else f"{own} {comparison} {version}"
     span = None if tolerance is None else Within(given.amount("tolerance", tolerance))
-    joined = AsofJoin(
+    joined = ParsedAsofJoin(
         *_scans(left, right, times), kind_of(how), on=condition, using=using, within=span,
-        match=read_expression(asked), defaults=_values(given.values("default", default)),
+        match=read_expression(match_text), defaults=_values(given.values("default", default)),
     )  # fmt: skip
     return _call(joined, text), sources
 
@@ -223,10 +225,10 @@ def _call(relation: Relation, text: str = "", further: tuple[Item, ...] = ()) ->
 
 def _condition(on: On) -> tuple[str, Expr | None, tuple[str, ...]]:
     """What ``on`` says: its text, the condition in it, or the columns that it names."""
-    said = given.condition(on)
+    columns = given.condition(on)
     if isinstance(on, str) and not _NAME.fullmatch(on):
         return on, read_expression(on), ()
-    return "", None, said
+    return "", None, columns
 
 
 def _within(within: WithinTime) -> Within:

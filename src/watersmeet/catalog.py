@@ -80,8 +80,9 @@ class Source:
     ``is_static``: a table that is there as a whole and never changes, beside streams. ``read_from``: the file that its
     columns were read from; empty: they are declared. ``ends``: columns that hold the end of a window around a time of
     the same row, each with that time; ``starts``: columns that hold the start of such a window, each with the column of
-    its end and with how long the window is at most, in microseconds. ``settled``: columns of a table that have marks,
-    without being times of arrival: rows in which such a column is at or before its mark change no more.
+    its end and with how long the window is at most, in microseconds. ``final_columns``: columns of a table that have
+    watermarks, without being times of arrival: rows in which such a column is at or before its watermark change no
+    more.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Source:
     read_from: str = ""
     ends: tuple[tuple[str, str], ...] = ()
     starts: tuple[tuple[str, str, int], ...] = ()
-    settled: tuple[str, ...] = ()
+    final_columns: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -110,10 +111,12 @@ class Source:
         """
         if self.field("_key") is not None:
             return ("_key",)
-        return self.primary_key or tuple(name.strip() for name in self.said.get("key", "").split(",") if name.strip())
+        return self.primary_key or tuple(
+            name.strip() for name in self.lowercase_options.get("key", "").split(",") if name.strip()
+        )
 
     @property
-    def said(self) -> dict[str, str]:
+    def lowercase_options(self) -> dict[str, str]:
         """The options by their names in small letters, as Spark compares them."""
         return {name.lower(): value for name, value in self.options.items()}
 
@@ -145,6 +148,6 @@ class Sink:
     fields: tuple[Field, ...] = ()
 
     @property
-    def said(self) -> dict[str, str]:
+    def lowercase_options(self) -> dict[str, str]:
         """The options by their names in small letters, as Spark compares them."""
         return {name.lower(): value for name, value in self.options.items()}

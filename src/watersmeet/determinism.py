@@ -67,10 +67,10 @@ def impure_calls(text: str, columns: Sequence[tuple[int, int]] = ()) -> Iterator
     """
     if _SUSPECT.isdisjoint(word.lower() for word in _NAME.findall(text)):
         return
-    found = [*_WORD.finditer(text)]
+    tokens = [*_WORD.finditer(text)]
     named = frozenset(place for start, end in columns for place in range(start, end))
-    words = [word[0] for word in found]
-    for n, word in enumerate(found):
+    words = [word[0] for word in tokens]
+    for n, word in enumerate(tokens):
         name = word[0].strip("`").lower()
         if name not in _SUSPECT or word.start() in named or (n and words[n - 1] == "."):
             continue

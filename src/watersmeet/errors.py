@@ -17,9 +17,10 @@ from importlib.resources import files
 from typing import Any
 
 from watersmeet.control_characters import escape_controls, replace_controls
-from watersmeet.references import masked, masked_line
+from watersmeet.deprecation import accept_old_names
+from watersmeet.references import mask_line, mask_secrets
 
-TRAVELS = "watersmeet refusal: "
+REFUSAL_PREFIX = "watersmeet refusal: "
 """How the line begins in which a refusal crosses from one process to another, as JSON."""
 
 
@@ -54,6 +55,7 @@ class Condition:
     retry: bool = False
 
 
+@accept_old_names(shown="safe_parameters", travelling="to_message")
 @dataclass(frozen=True)
 class Refusal:
     """One thing that is wrong, with what a person needs to mend it.
@@ -75,22 +77,22 @@ class Refusal:
     @property
     def message(self) -> str:
         """The consequence for the user."""
-        return masked(catalogue()[self.condition].message.format_map(self.parameters))
+        return mask_secrets(catalogue()[self.condition].message.format_map(self.parameters))
 
     @property
     def label(self) -> str:
         """The cause, to be written under its place in the text."""
-        return masked(catalogue()[self.condition].label.format_map(self.parameters))
+        return mask_secrets(catalogue()[self.condition].label.format_map(self.parameters))
 
     @property
     def hint(self) -> str:
         """One thing to type."""
-        return masked(catalogue()[self.condition].hint.format_map(self.parameters))
+        return mask_secrets(catalogue()[self.condition].hint.format_map(self.parameters))
 
     @property
-    def shown(self) -> dict[str, str]:
+    def safe_parameters(self) -> dict[str, str]:
         """The parameters, with no secret in them."""
-        return {name: masked(value) for name, value in self.parameters.items()}
+        return {name: mask_secrets(value) for name, value in self.parameters.items()}
 
     @property
     def may_be_retried(self) -> bool:
@@ -108,10 +110,10 @@ class Refusal:
             lines.append(f"Hint: {self.hint}")
         return escape_controls("\n".join(lines))
 
-    def travelling(self) -> str:
+    def to_message(self) -> str:
         """The refusal as the message of an error that is raised in another process: text, and a line of data."""
-        data = {"condition": self.condition, "parameters": self.shown}
-        return f"{self.render()}\n{TRAVELS}{json.dumps(data)}"
+        data = {"condition": self.condition, "parameters": self.safe_parameters}
+        return f"{self.render()}\n{REFUSAL_PREFIX}{json.dumps(data)}"
 
     def as_json(self) -> dict[str, object]:
         """The refusal for machines."""
@@ -122,7 +124,7 @@ class Refusal:
             "message": self.message,
             "label": self.label,
             "hint": self.hint,
-            "parameters": self.shown,
+            "parameters": self.safe_parameters,
             "place": place and {"file": place.name, "line": place.line, "column": place.column},
         }
 
@@ -138,7 +140,10 @@ def unique_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
     >>> len(unique_refusals([wrong, wrong]))
     1
     """
-    keyed = {(one.condition, tuple(sorted(one.parameters.items())), one.place): one for one in reversed([*refusals])}
+    keyed = {
+        (refusal.condition, tuple(sorted(refusal.parameters.items())), refusal.place): refusal
+        for refusal in reversed([*refusals])
+    }
     return list(reversed(keyed.values()))
 
 
@@ -164,30 +169,30 @@ class WatersmeetError(Exception):
 
     def getMessageParameters(self) -> dict[str, str]:  # noqa: N802 - the names of Spark's own errors
         """The parameters of the first refusal."""
-        return self.refusals[0].shown
+        return self.refusals[0].safe_parameters
 
 
-class TravellingError(Exception):
-    """A refusal that is raised in a worker; the driver finds it again with `travelled`."""
+class WorkerRefusalError(Exception):
+    """A refusal that is raised in a worker; the driver finds it again with `refusal_in`."""
 
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
-        super().__init__(refusal.travelling())
+        super().__init__(refusal.to_message())
 
-    def __reduce__(self) -> tuple[type[TravellingError], tuple[Refusal]]:
-        return (TravellingError, (self.refusal,))
+    def __reduce__(self) -> tuple[type[WorkerRefusalError], tuple[Refusal]]:
+        return (WorkerRefusalError, (self.refusal,))
 
 
-def travelled(message: str) -> Refusal | None:
+def refusal_in(message: str) -> Refusal | None:
     """The refusal in the message of an error of Spark's, if another process raised one.
 
     >>> refusal = Refusal("UNKNOWN_SOURCE", {"source": "a", "suggestion": ""})
-    >>> travelled(f"[FOREACH] Failed: {refusal.travelling()} SQLSTATE: 39000") == refusal
+    >>> refusal_in(f"[FOREACH] Failed: {refusal.to_message()} SQLSTATE: 39000") == refusal
     True
-    >>> travelled("[STATE_LIMIT] is only text.")
+    >>> refusal_in("[STATE_LIMIT] is only text.")
     """
     # The plan of a query, which Spark shows too, has the same words where it makes such a message.
-    for data in message.split(TRAVELS)[1:]:
+    for data in message.split(REFUSAL_PREFIX)[1:]:
         with suppress(ValueError):
             read: dict[str, Any] = json.JSONDecoder().raw_decode(data)[0]
             return Refusal(read["condition"], read["parameters"])
@@ -219,9 +224,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _near_of_many(name: str, names: list[str]) -> str:
     """The hint where there are too many names to list them: the nearest of those that begin alike."""
-    alike = {known.lower(): known for known in names if known[:2].lower() == name[:2].lower()}
-    near = get_close_matches(name.lower(), [*alike][:MOST_NAMES], n=1, cutoff=0.6)
-    return f"did you mean `{alike[near[0]]}`?" if near else f"{len(names)} are known, for example `{names[0]}`."
+    candidates = {candidate.lower(): candidate for candidate in names if candidate[:2].lower() == name[:2].lower()}
+    near = get_close_matches(name.lower(), [*candidates][:MOST_NAMES], n=1, cutoff=0.6)
+    return f"did you mean `{candidates[near[0]]}`?" if near else f"{len(names)} are known, for example `{names[0]}`."
 
 
 @cache
@@ -231,14 +236,14 @@ def catalogue() -> Mapping[str, Condition]:
     return {name: Condition(**entry) for name, entry in entries.items()}
 
 
-def _masked_line_of(place: Place) -> str:
+def _mask_line_at(place: Place) -> str:
     start = place.text.rfind("\n", 0, place.start) + 1
     end = place.text.find("\n", place.start)
-    return masked_line(place.text[start : len(place.text) if end < 0 else end])
+    return mask_line(place.text[start : len(place.text) if end < 0 else end])
 
 
 def _excerpt(place: Place, label: str) -> list[str]:
-    line, number = replace_controls(_masked_line_of(place).removesuffix("\r")), str(place.line)
+    line, number = replace_controls(_mask_line_at(place).removesuffix("\r")), str(place.line)
     gutter = " " * (len(number) + 2)
     width = max(1, min(place.end - place.start, len(line) - place.column + 1))
     first = 0

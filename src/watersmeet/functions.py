@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
-ELSEWHERE = {
+FOREIGN_FUNCTIONS = {
     "proctime": "`current_timestamp()`", "mz_now": "`current_timestamp()`", "getdate": "`current_timestamp()`",
     "sysdate": "`current_timestamp()`", "gen_random_uuid": "`uuid()`", "newid": "`uuid()`",
     "tumble_start": "`window.start`, with `GROUP BY window(t, '1 hour')`",
@@ -37,10 +37,10 @@ ELSEWHERE = {
 
 
 @cache
-def built_in() -> Mapping[str, frozenset[int]]:
+def builtin_signatures() -> Mapping[str, frozenset[int]]:
     """The numbers of arguments that each function takes, by its name in small letters; none: any number, or unknown.
 
-    >>> sorted(built_in()["upper"]), "uper" in built_in()
+    >>> sorted(builtin_signatures()["upper"]), "uper" in builtin_signatures()
     ([1], False)
     """
     lines = files("watersmeet").joinpath("functions.txt").read_text("utf-8").splitlines()
@@ -54,7 +54,7 @@ def function_hint(name: str) -> str:
     ('did you mean `upper`?', 'write `current_timestamp()`.')
     """
     lowered = name.lower()
-    if lowered in ELSEWHERE:
-        return f"write {ELSEWHERE[lowered]}."
-    near = get_close_matches(lowered, built_in(), n=1, cutoff=0.75)
+    if lowered in FOREIGN_FUNCTIONS:
+        return f"write {FOREIGN_FUNCTIONS[lowered]}."
+    near = get_close_matches(lowered, builtin_signatures(), n=1, cutoff=0.75)
     return f"did you mean `{near[0]}`?" if near else "look it up among the functions of Spark SQL."

@@ -17,14 +17,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats.columns import Found, NoColumnsError, columns_of
-from watersmeet.formats.kept_columns import kept_columns
+from watersmeet.formats.columns import NoColumnsError, SourceColumns, columns_of
+from watersmeet.formats.kept_columns import load_columns
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
 from watersmeet.locations import has_scheme, local_path
-from watersmeet.references import missing, references_in, resolved, rooted
-from watersmeet.type_names import family_of
+from watersmeet.references import anchor_references, find_missing, references_in, resolve_references
+from watersmeet.type_names import time_type_of
 from watersmeet.yaml_text import DoubledKeyError, read_yaml
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ class Spec(BaseModel):
 
     @field_validator("configuration", mode="before")
     @classmethod
-    def _as_text(cls, given: object) -> object:
+    def _as_text(cls, value: object) -> object:
         """Spark's settings are texts; YAML reads ``true`` and ``8`` as something else."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(value, dict):
+            return value
         return {
-            str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in cast("dict[Any, Any]", given).items()
+            str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in cast("dict[Any, Any]", value).items()
         }
 
 
@@ -105,16 +105,20 @@ class Project:
         return "".join(file.text for file in self.files)
 
     @property
-    def rooted_settings(self) -> dict[str, str]:
+    def settings_from_root(self) -> dict[str, str]:
         """What ``configuration`` says to Spark; references to files start at the project."""
-        return {name: rooted(value, self.root.absolute()) for name, value in self.configuration.items()}
+        return {name: anchor_references(value, self.root.absolute()) for name, value in self.configuration.items()}
 
     def check_settings(self) -> None:
         """Refuse settings that refer to what is not there."""
-        found = [(name, reason) for name, value in self.rooted_settings.items() for reason in missing(value)]
-        if found:
-            told = ({"name": f"The setting {name} in {SPEC_NAME}", "reason": reason} for name, reason in found)
-            raise WatersmeetError(Refusal("MISSING_REFERENCE", parameters) for parameters in told)
+        missing_values = [
+            (name, reason) for name, value in self.settings_from_root.items() for reason in find_missing(value)
+        ]
+        if missing_values:
+            problems = (
+                {"name": f"The setting {name} in {SPEC_NAME}", "reason": reason} for name, reason in missing_values
+            )
+            raise WatersmeetError(Refusal("MISSING_REFERENCE", parameters) for parameters in problems)
 
     def relocate(self, error: WatersmeetError) -> WatersmeetError:
         """The same refusals, each with its place in the file that the user wrote."""
@@ -154,19 +158,19 @@ def open_project(path: Path) -> Project:
 
 def resolve_paths(script: Script, root: Path) -> Script:
     """The script with the ``path`` options of its sources and sinks made absolute, starting at ``root``."""
-    return _with_options(script, lambda options: _resolved(options, root))
+    return _with_options(script, lambda options: _absolute_options(options, root))
 
 
 def root_references(script: Script, root: Path) -> Script:
     """The script with references to files, and with paths of descriptors, that start at ``root``."""
-    return _with_options(script, lambda options: _rooted(options, root))
+    return _with_options(script, lambda options: _root_options(options, root))
 
 
-def _rooted(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
-    at_root = {name: rooted(value, root) for name, value in options.items()}
+def _root_options(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
+    at_root = {name: anchor_references(value, root) for name, value in options.items()}
     # Descriptors are read here, wherever Spark is.
     here = {name: value for name, value in at_root.items() if name.lower() == DESCRIPTOR}
-    return {**at_root, **_resolved(here, root)}
+    return {**at_root, **_absolute_options(here, root)}
 
 
 def fill_columns(
@@ -199,33 +203,35 @@ def with_columns(script: Script) -> Script:
 def _with_columns(source: Source, root: Path, storage: Path | None, sends: Sends) -> Source:
     if source.fields or source.format is None:
         return source
-    placed = replace(source, options=_resolved(source.options, root))
-    if not any(reason for value in placed.options.values() for reason in missing(value)):
-        placed = replace(placed, options=resolved(placed.options))
-    kept = kept_columns(storage, placed) if storage is not None else ()
-    if not kept and sends == "nothing resolved":
+    placed = replace(source, options=_absolute_options(source.options, root))
+    if not any(reason for value in placed.options.values() for reason in find_missing(value)):
+        placed = replace(placed, options=resolve_references(placed.options))
+    stored_fields = load_columns(storage, placed) if storage is not None else ()
+    if not stored_fields and sends == "nothing resolved":
         _check_sent(source)
-    found = Found(kept, "the first start") if kept else columns_of(placed)
-    filled = replace(source, fields=found.fields, read_from=found.file)
-    marks = (replace(m, lag=_zero(filled, m)) if m.lag.value == 0 else m for m in source.watermarks)
-    return replace(filled, watermarks=tuple(marks))
+    columns = SourceColumns(stored_fields, "the first start") if stored_fields else columns_of(placed)
+    filled = replace(source, fields=columns.fields, read_from=columns.file)
+    watermarks = (replace(m, lag=_zero(filled, m)) if m.lag.value == 0 else m for m in source.watermarks)
+    return replace(filled, watermarks=tuple(watermarks))
 
 
 def _check_sent(source: Source) -> None:
     """Raise if the columns are in a registry that would be sent what references stand for."""
-    sent = [source.said[name] for name in (*sorted(REGISTRY), "subscribe") if name in source.said]
+    sent = [
+        source.lowercase_options[name] for name in (*sorted(REGISTRY), "subscribe") if name in source.lowercase_options
+    ]
     references = [found for value in sent for found in references_in(value)]
-    if URL in source.said and references:
+    if URL in source.lowercase_options and references:
         raise NoColumnsError(
             f"they are in a schema registry, and only `watersmeet run` and `watersmeet check --deep` send what "
             f"`{references[0]}` stands for over the network"
         )
 
 
-def _zero(source: Source, mark: Watermark) -> Amount:
+def _zero(source: Source, watermark: Watermark) -> Amount:
     """No lag, in the unit of a column whose type was not known when the declaration was read."""
-    field = source.field(mark.column)
-    return Amount(0, is_interval=field is None or family_of(field.type) != "integer")
+    field = source.field(watermark.column)
+    return Amount(0, is_interval=field is None or time_type_of(field.type) != "integer")
 
 
 def _with_options(script: Script, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Script:
@@ -242,11 +248,11 @@ def absolute_path(path: str, root: Path) -> str:
     return path if has_scheme(path) else str((root / path).absolute())
 
 
-def _resolved(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
+def _absolute_options(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
     def in_project(name: str, value: str) -> str:
-        if name.lower() not in ("path", DESCRIPTOR) or any(missing(value)):
+        if name.lower() not in ("path", DESCRIPTOR) or any(find_missing(value)):
             return value
-        return absolute_path(resolved({name: value})[name], root)
+        return absolute_path(resolve_references({name: value})[name], root)
 
     return {name: in_project(name, value) for name, value in options.items()}
 
@@ -258,7 +264,7 @@ def _from_folder(folder: Path) -> Project:
         raise refuse("WRONG_PROJECT", path=folder, reason=f"it has no {SPEC_NAME}", hint=hint)
     spec = _read_spec(spec_path)
     includes = [library.glob.include for library in spec.libraries]
-    paths = sorted({path for include in includes for path in _matching(folder, include)})
+    paths = sorted({path for include in includes for path in _find_files(folder, include)})
     if not paths:
         shown = ", ".join(f"`{include}`" for include in includes) or "`libraries`"
         hint = "write a query, for example in sql/join.sql, and name its folder under `libraries`."
@@ -270,16 +276,16 @@ def _project(root: Path, spec: Spec, files: tuple[ScriptFile, ...]) -> Project:
     return Project(root, spec.name, spec.storage, files, spec.configuration, spec.catalog, spec.database)
 
 
-def _matching(folder: Path, include: str) -> Iterable[Path]:
+def _find_files(folder: Path, include: str) -> Iterable[Path]:
     if Path(include).is_absolute() or ".." in Path(include).parts:
         raise _leads_out(folder, f"`{include}`")
     pattern = f"{include}/*" if include.endswith("**") else include
-    found = [path for path in folder.glob(pattern) if path.suffix == ".sql" and path.is_file()]
-    for path in found:
+    files = [path for path in folder.glob(pattern) if path.suffix == ".sql" and path.is_file()]
+    for path in files:
         # Also by a link, of which the pattern says nothing.
         if not path.resolve().is_relative_to(folder.resolve()):
             raise _leads_out(folder, f"{path}, which `{include}` matches,")
-    return found
+    return files
 
 
 def visible_files(folder: Path, pattern: str) -> list[Path]:
@@ -311,8 +317,8 @@ def _refusal(path: Path, detail: ErrorDetails) -> Refusal:
     where = [str(part) for part in detail["loc"]]
     name = ".".join(where)
     if detail["type"] == "extra_forbidden":
-        known = {1: [*Spec.model_fields, "schema"], 3: ["glob"], 4: ["include"]}.get(len(where), [])
-        reason, hint = f"there is no field `{name}`", did_you_mean(where[-1], known)
+        names = {1: [*Spec.model_fields, "schema"], 3: ["glob"], 4: ["include"]}.get(len(where), [])
+        reason, hint = f"there is no field `{name}`", did_you_mean(where[-1], names)
     elif detail["type"] == "missing":
         reason, hint = f"the field `{name}` is missing", f"add `{where[-1]}: ...`."
     else:

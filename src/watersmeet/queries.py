@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from watersmeet import analyze as analysis
 from watersmeet import language
-from watersmeet.analyze import Inputs, in_order
+from watersmeet.analyze import Inputs, sort_refusals
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.families import FAMILIES
-from watersmeet.language import Unread
+from watersmeet.language import UnreadPart
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
 
@@ -19,7 +19,7 @@ _GRAMMARS = tuple(family.read for family in FAMILIES.values() if family.has_word
 _ANALYSES = tuple(family.analyze for family in FAMILIES.values())
 
 
-def read_script(text: str, name: str = "<sql>", *, given: Collection[str] | None = None) -> Script:
+def read_script(text: str, name: str = "<sql>", *, external_names: Collection[str] | None = None) -> Script:
     """The statements of a text. All that cannot be read is refused together.
 
     ``given``: the names of sources that no text declares. With them, what the analysis refuses in the rest of the text
@@ -32,19 +32,21 @@ def read_script(text: str, name: str = "<sql>", *, given: Collection[str] | None
     script, unread = read_readable(text, name)
     if not unread.refusals:
         return script
-    known = replace(unread, names=unread.names | {name.lower() for name in given or ()})
-    raise WatersmeetError(in_order([*unread.refusals, *(refusals_in(script, known) if given is not None else ())]))
+    readable = replace(unread, names=unread.names | {name.lower() for name in external_names or ()})
+    raise WatersmeetError(
+        sort_refusals([*unread.refusals, *(refusals_in(script, readable) if external_names is not None else ())])
+    )
 
 
-def read_readable(text: str, name: str = "<sql>") -> tuple[Script, Unread]:
+def read_readable(text: str, name: str = "<sql>") -> tuple[Script, UnreadPart]:
     """The statements of a text that can be read, and what is wrong with the others."""
-    return language.read_readable(text, name, _GRAMMARS)
+    return language.read_partial_script(text, name, _GRAMMARS)
 
 
-def refusals_in(script: Script, unread: Unread) -> list[Refusal]:
+def refusals_in(script: Script, unread: UnreadPart) -> list[Refusal]:
     """What the analysis refuses in what is known of a script, but for what follows from the rest."""
-    found = analysis.refusals_in(script, families=_ANALYSES)
-    return [refusal for refusal in found if not unread.explains(refusal)]
+    refusals = analysis.find_refusals(script, families=_ANALYSES)
+    return [refusal for refusal in refusals if not unread.explains(refusal)]
 
 
 def format_script(text: str, name: str = "<sql>") -> str:

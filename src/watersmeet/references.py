@@ -32,7 +32,7 @@ _WRITTEN = (
 _SHORTEST = 3
 """So short a value would be found everywhere."""
 
-_known: set[str] = set()
+_secrets: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
@@ -44,7 +44,7 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def missing(text: str) -> Iterator[str]:
+def find_missing(text: str) -> Iterator[str]:
     """What the references in a text name that is not there."""
     for kind, name in _REFERENCE.findall(text):
         if kind == "env" and name not in os.environ:
@@ -65,60 +65,60 @@ def references_in(text: str) -> list[str]:
     return [found[0] for found in _REFERENCE.finditer(text)]
 
 
-def resolved(options: Mapping[str, str]) -> dict[str, str]:
+def resolve_references(options: Mapping[str, str]) -> dict[str, str]:
     """Options with what their references stand for; all that errors need not speak of is masked from now on."""
     for name, value in options.items():
-        know(name, value)
-    return {name: _resolved(name, value) for name, value in options.items()}
+        remember_secret(name, value)
+    return {name: _resolve(name, value) for name, value in options.items()}
 
 
-def know(name: str, value: str) -> None:
+def remember_secret(name: str, value: str) -> None:
     """Mask a value from now on, if an option of that name is secret and the value is no reference to one."""
     if is_secret(name) and not _REFERENCE.search(value) and len(value) >= _SHORTEST:
-        _known.add(value)
+        _secrets.add(value)
 
 
-def rooted(text: str, root: Path) -> str:
+def anchor_references(text: str, root: Path) -> str:
     """A text whose references to files start at a folder.
 
-    >>> rooted("${file:keys/db}", Path("/srv")), rooted("${env:KEY}", Path("/srv"))
+    >>> anchor_references("${file:keys/db}", Path("/srv")), anchor_references("${env:KEY}", Path("/srv"))
     ('${file:/srv/keys/db}', '${env:KEY}')
     """
     return _REFERENCE.sub(lambda m: f"${{file:{root / m[2]}}}" if m[1] == "file" else m[0], text)
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """A text in which no secret is to be read that is known or looks like one.
 
-    >>> masked("FATAL: password=hunter2 at postgresql://me:hunter2@db/shop")
+    >>> mask_secrets("FATAL: password=hunter2 at postgresql://me:hunter2@db/shop")
     'FATAL: password=*** at postgresql://me:***@db/shop'
     """
-    for value in sorted(_known, key=len, reverse=True):
+    for value in sorted(_secrets, key=len, reverse=True):
         text = text.replace(value, MASK)
     for written in _WRITTEN:
         text = written.sub(rf"\1{MASK}", text)
     return text
 
 
-def masked_line(line: str) -> str:
+def mask_line(line: str) -> str:
     """A line of a script with secrets as long as they were, so that what is told of its columns stays true.
 
-    >>> masked_line("OPTIONS (password 'hunter2')"), masked_line("OPTIONS (password '${env:DB}')")
+    >>> mask_line("OPTIONS (password 'hunter2')"), mask_line("OPTIONS (password '${env:DB}')")
     ("OPTIONS (password '*******')", "OPTIONS (password '${env:DB}')")
     """
-    for value in sorted(_known, key=len, reverse=True):
+    for value in sorted(_secrets, key=len, reverse=True):
         line = line.replace(value, "*" * len(value))
     for written in _WRITTEN:
         line = written.sub(lambda m: m[1] + "*" * len(m[2]), line)
     return line
 
 
-def _resolved(name: str, text: str) -> str:
-    def value(found: re.Match[str]) -> str:
-        kind, of = found.groups()
-        told = os.environ[of] if kind == "env" else Path(of).read_text("utf-8").rstrip("\r\n")
-        if name.lower() not in _PUBLIC and len(told) >= _SHORTEST:
-            _known.add(told)
-        return told
+def _resolve(name: str, text: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        kind, of = match.groups()
+        secret = os.environ[of] if kind == "env" else Path(of).read_text("utf-8").rstrip("\r\n")
+        if name.lower() not in _PUBLIC and len(secret) >= _SHORTEST:
+            _secrets.add(secret)
+        return secret
 
     return _REFERENCE.sub(value, text)

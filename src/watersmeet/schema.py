@@ -26,11 +26,11 @@ class Type:
 
     name: str
     numbers: tuple[int, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TypePart, ...] = ()
 
 
 @dataclass(frozen=True)
-class Part:
+class TypePart:
     """A type inside another."""
 
     name: str
@@ -47,9 +47,9 @@ def parse_type(text: str) -> Type:
     ['a', 'b']
     """
     reader = _Reader(text)
-    found = reader.type()
+    kind = reader.type()
     reader.expect_end()
-    return found
+    return kind
 
 
 def arrow_type(text: str) -> pa.DataType:
@@ -73,12 +73,12 @@ class _Reader:
 
     def type(self) -> Type:
         word = self._next().upper()
-        known = BY_NAME.get(word)
-        match name := known.name if known else word:
+        type_name = BY_NAME.get(word)
+        match name := type_name.name if type_name else word:
             case "ARRAY":
-                return Type(name, parts=self._inside(("element",)))
+                return Type(name, parts=self._type_arguments(("element",)))
             case "MAP":
-                return Type(name, parts=self._inside(("key", "value")))
+                return Type(name, parts=self._type_arguments(("key", "value")))
             case "STRUCT":
                 return Type(name, parts=self._fields())
             case "DECIMAL":
@@ -90,7 +90,7 @@ class _Reader:
             case "STRING" if self._accept("COLLATE"):
                 self._next()
                 return Type(name)
-            case _ if known and known.arrow:
+            case _ if type_name and type_name.arrow:
                 return Type(name)
             case _:
                 raise self._unknown()
@@ -116,24 +116,24 @@ class _Reader:
             raise self._unknown()
         return Type("INTERVAL")
 
-    def _inside(self, names: tuple[str, ...]) -> tuple[Part, ...]:
+    def _type_arguments(self, names: tuple[str, ...]) -> tuple[TypePart, ...]:
         self._expect("<")
-        parts: list[Part] = []
+        parts: list[TypePart] = []
         for name in names:
             if parts:
                 self._expect(",")
             # The key of a map is never NULL.
-            parts.append(Part(name, self.type(), nullable=name != "key"))
+            parts.append(TypePart(name, self.type(), nullable=name != "key"))
         self._expect(">")
         return tuple(parts)
 
-    def _fields(self) -> tuple[Part, ...]:
+    def _fields(self) -> tuple[TypePart, ...]:
         self._expect("<")
-        parts: list[Part] = []
+        parts: list[TypePart] = []
         while not self._accept(">"):
             if parts:
                 self._expect(",")
-            name = _unquoted(self._next())
+            name = _unquote(self._next())
             self._accept(":")
             kind = self.type()
             nullable = not self._accept("NOT")
@@ -141,7 +141,7 @@ class _Reader:
                 self._expect("NULL")
             if self._accept("COMMENT"):
                 self._next()
-            parts.append(Part(name, kind, nullable))
+            parts.append(TypePart(name, kind, nullable))
         return tuple(parts)
 
     def _numbers(self, *counts: int) -> tuple[int, ...]:
@@ -171,8 +171,8 @@ class _Reader:
         return token
 
     def _accept(self, token: str) -> bool:
-        found = self._peek()
-        if found is None or found.upper() != token:
+        next_token = self._peek()
+        if next_token is None or next_token.upper() != token:
             return False
         self.position += 1
         return True
@@ -185,18 +185,18 @@ class _Reader:
         tokens: list[str] = []
         position = 0
         while text[position:].strip():
-            found = _TOKEN.match(text, position)
-            if found is None:
+            match = _TOKEN.match(text, position)
+            if match is None:
                 raise self._unknown()
-            tokens.append(found[1])
-            position = found.end()
+            tokens.append(match[1])
+            position = match.end()
         return tokens
 
     def _unknown(self) -> Exception:
         return refuse("UNKNOWN_TYPE", type=self.text, hint=did_you_mean_type(self.text))
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 

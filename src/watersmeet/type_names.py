@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, LiteralString
 
-Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
+TimeType = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 """Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
 
 Form = Literal["plain", "sized", "nested"]
@@ -20,7 +20,7 @@ class TypeName:
 
     - ``values``: what its values are; types whose values are the same compare with each other
     - ``synonyms``: the other names that Spark knows it by
-    - ``family``: which event time it can be; None: it cannot be one. Such values fit an int64 without loss
+    - ``time_type``: which event time it can be; None: it cannot be one. Such values fit an int64 without loss
     - ``width``: the bytes of an integer
     - ``arrow``: what makes the type in pyarrow, and with which arguments; none where Spark does not hand values over
     - ``postgres``: what holds its values in a table of Postgres
@@ -30,7 +30,7 @@ class TypeName:
     name: str
     values: str
     synonyms: tuple[str, ...] = ()
-    family: Family | None = None
+    time_type: TimeType | None = None
     width: int = 0
     form: Form = "plain"
     arrow: tuple[str, ...] = ()
@@ -61,13 +61,13 @@ TYPES = (
     TypeName("CHAR", "text", ("CHARACTER",), form="sized", arrow=("string",)),
     TypeName("VARCHAR", "text", form="sized", arrow=("string",)),
     TypeName("BINARY", "binary", arrow=("binary",), postgres="bytea", substrait=("binary", "fixed_binary")),
-    TypeName("DATE", "time", family="date", arrow=("date32",), postgres="date", substrait=("date",)),
+    TypeName("DATE", "time", time_type="date", arrow=("date32",), postgres="date", substrait=("date",)),
     TypeName(
         "TIMESTAMP", "time", ("TIMESTAMP_LTZ",), "timestamp", arrow=("timestamp", "us", "UTC"), postgres="timestamptz",
         substrait=("timestamp_tz", "precision_timestamp_tz"),
     ),
     TypeName(
-        "TIMESTAMP_NTZ", "time", family="timestamp_ntz", arrow=("timestamp", "us"), postgres="timestamp",
+        "TIMESTAMP_NTZ", "time", time_type="timestamp_ntz", arrow=("timestamp", "us"), postgres="timestamp",
         substrait=("timestamp", "precision_timestamp"),
     ),
     TypeName("TIME", "time", form="sized"),
@@ -80,7 +80,7 @@ TYPES = (
     TypeName("STRUCT", "struct", form="nested", postgres="jsonb"),
 )  # fmt: skip
 
-ELSEWHERE = {
+FOREIGN_TYPES = {
     "DATETIME": "TIMESTAMP", "DATETIME2": "TIMESTAMP", "SMALLDATETIME": "TIMESTAMP", "TIMESTAMPTZ": "TIMESTAMP",
     "TIMESTAMP_TZ": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP", "TIMESTAMP_S": "TIMESTAMP",
     "UUID": "STRING", "UNIQUEIDENTIFIER": "STRING", "TEXT": "STRING", "CLOB": "STRING", "NVARCHAR": "STRING",
@@ -102,23 +102,23 @@ ELSEWHERE = {
 BY_NAME = {name: type_ for type_ in TYPES for name in type_.names}
 """The types by each of their names, in capital letters."""
 
-INTEGERS = tuple(type_.name for type_ in TYPES if type_.family == "integer")
+INTEGERS = tuple(type_.name for type_ in TYPES if type_.time_type == "integer")
 """From the narrowest to the widest."""
 
 NUMBERS = tuple(type_.name for type_ in TYPES if type_.values == "number")
 
-EXACT = frozenset(type_.name for type_ in TYPES if type_.family)
+EXACT = frozenset(type_.name for type_ in TYPES if type_.time_type)
 """Types whose values fit an int64 without loss: such a key is its own code."""
 
 
-def named(text: str) -> TypeName | None:
+def parse_type_name(text: str) -> TypeName | None:
     """The type that a text of Spark's DDL begins with.
 
-    >>> named("decimal(10, 2)").name, named("STRUCT<a: INT>").values, named("GEOGRAPHY")
+    >>> parse_type_name("decimal(10, 2)").name, parse_type_name("STRUCT<a: INT>").values, parse_type_name("GEOGRAPHY")
     ('DECIMAL', 'struct', None)
     """
-    found = re.match(r"\s*(\w+)", text)
-    return BY_NAME.get(found[1].upper()) if found else None
+    match = re.match(r"\s*(\w+)", text)
+    return BY_NAME.get(match[1].upper()) if match else None
 
 
 def did_you_mean_type(name: str) -> str:
@@ -131,14 +131,14 @@ def did_you_mean_type(name: str) -> str:
     return f"did you mean `{near[0]}`?" if near else "use a type such as BIGINT, STRING, TIMESTAMP or DECIMAL(10,2)."
 
 
-def family_of(type: str) -> Family | None:
+def time_type_of(type: str) -> TimeType | None:
     """The family of an event time of that type; None if it cannot be one.
 
-    >>> family_of("bigint"), family_of("STRING")
+    >>> time_type_of("bigint"), time_type_of("STRING")
     ('integer', None)
     """
-    found = BY_NAME.get(type.strip().upper())
-    return found.family if found else None
+    type_name = BY_NAME.get(type.strip().upper())
+    return type_name.time_type if type_name else None
 
 
 def is_moment(type: str) -> bool:
@@ -147,15 +147,15 @@ def is_moment(type: str) -> bool:
     >>> is_moment("date"), is_moment("BIGINT")
     (True, False)
     """
-    return family_of(type) not in (None, "integer")
+    return time_type_of(type) not in (None, "integer")
 
 
-def normalised(type_: str) -> str:
+def normalise_type(type_: str) -> str:
     """A type in the spelling that comparisons use.
 
-    >>> normalised("integer")
+    >>> normalise_type("integer")
     'INT'
     """
     text = " ".join(type_.upper().split())
-    found = BY_NAME.get(text)
-    return found.name if found else text
+    type_name = BY_NAME.get(text)
+    return type_name.name if type_name else text

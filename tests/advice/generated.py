@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.advice.arrivals import Arrivals
+from watersmeet.advice.arrivals import SampledRows
 from watersmeet.catalog import Field, Source
 
 SECOND = 1_000_000
@@ -42,7 +42,7 @@ class Truth:
                 found = np.where(rng.random(count) < 0.005, rng.random(count) * 10, rng.random(count)) * reach
         return found.astype(np.int64)
 
-    def streams(self, seed: int) -> tuple[Arrivals, Arrivals]:
+    def streams(self, seed: int) -> tuple[SampledRows, SampledRows]:
         """Both sides in the order in which they arrive."""
         rng = np.random.default_rng(seed)
         left = START + np.sort((rng.random(self.rows) * self.rows * self.spacing * SECOND).astype(np.int64))
@@ -53,10 +53,10 @@ class Truth:
         deliveries = {"order_id": ids[has], "done": right, "rating": rng.integers(0, 500, int(has.sum()))}
         return self._arrived("orders", orders, "at", rng), self._arrived("deliveries", deliveries, "done", rng)
 
-    def _arrived(self, name: str, columns: dict[str, np.ndarray], time: str, rng: np.random.Generator) -> Arrivals:
+    def _arrived(self, name: str, columns: dict[str, np.ndarray], time: str, rng: np.random.Generator) -> SampledRows:
         behind = rng.exponential(self.disorder * SECOND / 5, len(columns[time])) if self.disorder else 0
         order = np.argsort(columns[time] + behind, kind="stable")
         arrays = {n: pa.array(values[order]) for n, values in columns.items()}
         arrays[time] = arrays[time].cast(pa.timestamp("us", "UTC"))
         fields = tuple(Field(n, "TIMESTAMP" if n == time else "BIGINT") for n in columns)
-        return Arrivals(Source(name, fields), pa.table(arrays))
+        return SampledRows(Source(name, fields), pa.table(arrays))

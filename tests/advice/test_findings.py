@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from tests.advice.generated import SECOND, START, Truth
 
-from watersmeet.advice.arrivals import Arrivals, codes_of, numbers_of
-from watersmeet.advice.asked import asked_pairs, unseen
+from watersmeet.advice.arrivals import SampledRows, codes_of, numbers_of
+from watersmeet.advice.asked import join_pairs, skip_notes
 from watersmeet.advice.disorder import disorder
-from watersmeet.advice.distances import Side, bounds_of, distances
-from watersmeet.advice.pair import Asked, PairAdvice, advise_pair
+from watersmeet.advice.distances import KeyedTimes, bounds_of, distances
+from watersmeet.advice.pair import AdviceRequest, PairAdvice, advise_pair
 from watersmeet.advice.pauses import pauses
 from watersmeet.advice.report import Advice
 from watersmeet.advice.skew import heaviest_shard, skew
@@ -26,15 +26,15 @@ from watersmeet.queries import analyze, read_script
 TYPES = {"int64": "BIGINT", "string": "STRING", "timestamp[us]": "TIMESTAMP_NTZ", "date32[day]": "DATE"}
 
 
-def arrivals(name: str, columns: dict[str, object], time: str = "", **more: object) -> Arrivals:
+def arrivals(name: str, columns: dict[str, object], time: str = "", **more: object) -> SampledRows:
     table = pa.table(columns)
     fields = tuple(Field(f.name, TYPES.get(str(f.type), "TIMESTAMP")) for f in table.schema)
     marks = (Watermark(time, Amount(0, is_interval=True)),) if time else ()
-    return Arrivals(Source(name, fields, marks, **more), table)  # pyright: ignore[reportArgumentType]
+    return SampledRows(Source(name, fields, marks, **more), table)  # pyright: ignore[reportArgumentType]
 
 
-def advised(left: Arrivals, right: Arrivals, **more: object) -> PairAdvice:
-    found = advise_pair(Asked(left, right, **more))  # pyright: ignore[reportArgumentType]
+def advised(left: SampledRows, right: SampledRows, **more: object) -> PairAdvice:
+    found = advise_pair(AdviceRequest(left, right, **more))  # pyright: ignore[reportArgumentType]
     assert found is not None
     return found
 
@@ -44,8 +44,8 @@ def test_rows_at_the_end_do_not_make_distances_seem_short() -> None:
     times = np.arange(10_000) * SECOND
     apart = np.random.default_rng(0).integers(0, 2000, 10_000) * SECOND
     known = times + apart < times[-1]
-    left = Side(np.arange(10_000), times)
-    right = Side(np.arange(10_000)[known], (times + apart)[known])
+    left = KeyedTimes(np.arange(10_000), times)
+    right = KeyedTimes(np.arange(10_000)[known], (times + apart)[known])
     found = distances(left, right)
     assert found is not None and found.left_out > 1500 and not found.is_short
     assert abs(found.quantile(0.5) / SECOND - 1000) < 50
@@ -56,8 +56,8 @@ def test_of_keys_with_many_rows_the_nearest_is_the_partner() -> None:
     rng = np.random.default_rng(1)
     codes, times = rng.integers(0, 5, 5000), np.arange(5000) * SECOND
     order = np.lexsort((times, codes))
-    left = Side(codes[order], times[order])
-    found = distances(left, Side(left.codes, left.times + 2 * SECOND // 10))
+    left = KeyedTimes(codes[order], times[order])
+    found = distances(left, KeyedTimes(left.codes, left.times + 2 * SECOND // 10))
     assert found is not None and (found.pairing, found.quantile(0.99)) == ("nearest", 2 * SECOND // 10)
     assert bounds_of(found, 1.0).later >= found.values[-1]
 
@@ -65,7 +65,7 @@ def test_of_keys_with_many_rows_the_nearest_is_the_partner() -> None:
 def test_a_bound_reaches_to_both_sides() -> None:
     codes = np.arange(1000)
     times = codes * SECOND
-    found = distances(Side(codes, times), Side(codes, times + np.where(codes % 2, 30, -20) * SECOND))
+    found = distances(KeyedTimes(codes, times), KeyedTimes(codes, times + np.where(codes % 2, 30, -20) * SECOND))
     assert found is not None
     bounds = bounds_of(found, 1.0)
     assert (bounds.earlier, bounds.later, bounds.keeps) == (20 * SECOND, 30 * SECOND, 1.0)
@@ -83,7 +83,7 @@ def test_null_keys_and_times_are_no_pairs() -> None:
     mine, other = codes_of(left, right)
     assert mine[0] == other[0] >= 0 and mine.tolist()[1:] == [-1, -1] and other[1] == -1 != other[2]
     times, there = numbers_of(pa.array([None, 5]))
-    assert len(Side.of(np.array([0, 0]), times, there)) == 1
+    assert len(KeyedTimes.of(np.array([0, 0]), times, there)) == 1
 
 
 def test_a_side_that_pauses_is_told_when_it_is_idle() -> None:
@@ -162,7 +162,7 @@ def test_without_partners_nothing_is_proposed() -> None:
     found = Advice.of([advised(left, right, keys=(("id", "order_id"),))])
     assert "No row of orders has a partner" in found and not found.sql
     nothing = replace(left, rows=left.rows.slice(0, 0))
-    assert advise_pair(Asked(nothing, right)) is None
+    assert advise_pair(AdviceRequest(nothing, right)) is None
 
 
 SCRIPT = """
@@ -189,7 +189,7 @@ CREATE TABLE c (id BIGINT, name STRING, PRIMARY KEY (id));
     ],
 )
 def test_the_joins_of_a_script_that_may_not_run_yet(query: str, pairs: list[object]) -> None:
-    found = asked_pairs(read_script(SCRIPT + query + (";" if query else "")))
+    found = join_pairs(read_script(SCRIPT + query + (";" if query else "")))
     assert [(*pair.aliases, pair.keys, pair.unread) for pair in found] == pairs
 
 
@@ -197,7 +197,7 @@ def test_views_are_not_looked_at() -> None:
     script = read_script(
         f"{SCRIPT} WITH v AS (SELECT STREAM id, t FROM a) SELECT STREAM v.id FROM v JOIN b ON v.id = b.id;"
     )
-    assert unseen(script)[0].startswith("v is a view") and asked_pairs(script) == ()
+    assert skip_notes(script)[0].startswith("v is a view") and join_pairs(script) == ()
 
 
 def test_joins_without_bounds_of_time_are_not_looked_at() -> None:
@@ -205,7 +205,7 @@ def test_joins_without_bounds_of_time_are_not_looked_at() -> None:
     union = f"{SCRIPT} SELECT STREAM x.id FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x JOIN b ON x.id = b.id;"
     for text, said in ((windows, "a and b has no bounds"), (union, "x is a union")):
         script = read_script(text)
-        assert asked_pairs(script) == () and any(said in note for note in unseen(script))
+        assert join_pairs(script) == () and any(said in note for note in skip_notes(script))
 
 
 def test_what_is_written_now_is_told_beside_what_is_proposed() -> None:

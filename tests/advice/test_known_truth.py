@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.advice.generated import Shape, Truth
 from tests.examples import examples
 
-from watersmeet.advice.arrivals import Arrivals, numbers_of
-from watersmeet.advice.pair import Asked, PairAdvice, advise_pair
+from watersmeet.advice.arrivals import SampledRows, numbers_of
+from watersmeet.advice.pair import AdviceRequest, PairAdvice, advise_pair
 from watersmeet.advice.report import Advice
 from watersmeet.families import OPERATORS
 from watersmeet.local.query import LocalQuery
@@ -31,7 +31,7 @@ TRUTHS = st.builds(
 )
 
 
-def batches(arrivals: tuple[Arrivals, Arrivals]) -> list[dict[str, pa.Table]]:
+def batches(arrivals: tuple[SampledRows, SampledRows]) -> list[dict[str, pa.Table]]:
     """Rows as they arrive, cut where both sides are about as far in time; the last has what comes after the left."""
     clocks = [
         np.maximum.accumulate(numbers_of(side.column(name))[0])
@@ -45,7 +45,7 @@ def batches(arrivals: tuple[Arrivals, Arrivals]) -> list[dict[str, pa.Table]]:
     ]
 
 
-def ran(advice: Advice, arrivals: tuple[Arrivals, Arrivals]) -> tuple[int, list[int], np.ndarray]:
+def ran(advice: Advice, arrivals: tuple[SampledRows, SampledRows]) -> tuple[int, list[int], np.ndarray]:
     """Pairs that met, late rows per side, and rows kept per side in the middle of the run, on average."""
     [query] = analyze(read_script(advice.sql))
     local = LocalQuery(plan_query(query, OPERATORS), "kernel")
@@ -61,7 +61,7 @@ def chance(share: float, rows: int) -> float:
 
 
 def advised(truth: Truth, seed: int, keep: float) -> PairAdvice:
-    found = advise_pair(Asked(*truth.streams(seed)), keep)
+    found = advise_pair(AdviceRequest(*truth.streams(seed)), keep)
     assert found is not None
     return found
 

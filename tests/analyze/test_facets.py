@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.analyze.table_sinks import key_columns
-from watersmeet.explanation.query import Known, render_query
+from watersmeet.explanation.query import PlanDetails, render_query
 from watersmeet.families import OPERATORS
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.relation import AnalyzedView
@@ -127,7 +127,7 @@ def test_a_view_stores_its_key_in_another_format(analyzed):
 def test_how_the_key_of_a_result_is_stored(analyzed, store, query, key):
     query = analyzed(f"{PLAIN}{INSERTED} INSERT INTO files {query} STORE {store};")
     assert texts(query.key) == [key]
-    assert key in render_query(query, Known(OPERATORS))
+    assert key in render_query(query, PlanDetails(OPERATORS))
     assert [expression_in_words(o.expr) for o in query.outputs if o.name == "_key"] in ([], [key])
 
 

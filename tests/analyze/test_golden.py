@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.explanation.query import Known, query_as_json, render_query
+from watersmeet.explanation.query import PlanDetails, query_as_json, render_query
 from watersmeet.families import OPERATORS
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.queries import analyze, read_script
@@ -22,11 +22,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def answer(path: Path) -> str:
     try:
-        queries = analyze(read_script(path.read_text("utf-8"), path.name, given=()))
+        queries = analyze(read_script(path.read_text("utf-8"), path.name, external_names=()))
     except WatersmeetError as error:
         return f"{error}\n"
     warnings = [f"Warning: {warned.message}" for query in queries for warned in query.warnings]
-    return "\n\n".join([*(render_query(query, Known(OPERATORS)) for query in queries), *warnings]) + "\n"
+    return "\n\n".join([*(render_query(query, PlanDetails(OPERATORS)) for query in queries), *warnings]) + "\n"
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
@@ -45,7 +45,7 @@ def test_json_says_what_the_tree_says():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     remarks = [("operator", ["an interval join"]), ("why", ["it has bounds", "in both directions"])]
     found = query_as_json(
-        query, Known(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else [])
+        query, PlanDetails(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else [])
     )
     relation = json.loads(json.dumps(found))["relation"]
     assert relation["remarks"] == dict(remarks)
@@ -55,12 +55,12 @@ def test_json_says_what_the_tree_says():
         {"column": "d.delivery_time", "other": "o.order_time", "constant": 300_000_000, "strict": False},
     ]
     assert relation["left"]["filters"] == ["o.item_id > 0"]
-    assert all(line in render_query(query, Known(OPERATORS)) for line in relation["kept"])
+    assert all(line in render_query(query, PlanDetails(OPERATORS)) for line in relation["kept"])
 
 
 def test_json_tells_of_unions_heartbeats_and_late_rows():
     [query] = analyze(read_script((GOLDEN / "union.sql").read_text("utf-8"), "q.sql"))
-    found = json.loads(json.dumps(query_as_json(query, Known(OPERATORS))))
+    found = json.loads(json.dumps(query_as_json(query, PlanDetails(OPERATORS))))
     assert found["late_into"] == "too_late"
     union = found["relation"]["left"]
     assert (union["alias"], union["heartbeat"]) == ("s", "s.kind = 'hb'")
@@ -70,10 +70,12 @@ def test_json_tells_of_unions_heartbeats_and_late_rows():
 
 def test_json_tells_what_a_join_of_the_left_side_emits():
     [query] = analyze(read_script((GOLDEN / "semi_join.sql").read_text("utf-8"), "q.sql"))
-    found = json.loads(json.dumps(query_as_json(query, Known(OPERATORS))))["relation"]
+    found = json.loads(json.dumps(query_as_json(query, PlanDetails(OPERATORS))))["relation"]
     assert (found["join"], found["left"]["join"]) == ("anti", "semi")
     assert all(
-        line in render_query(query, Known(OPERATORS)) for join in (found, found["left"]) for line in join["emitted"]
+        line in render_query(query, PlanDetails(OPERATORS))
+        for join in (found, found["left"])
+        for line in join["emitted"]
     )
     assert all(join["emitted"] for join in (found, found["left"]))
 
@@ -83,8 +85,8 @@ def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
     queries = analyze(read_script((GOLDEN / f"{name}.sql").read_text("utf-8"), "q.sql"))
     assert len(queries) == joins
     for query in queries:
-        found = json.loads(json.dumps(query_as_json(query, Known(OPERATORS))))["relation"]
-        text = render_query(query, Known(OPERATORS))
+        found = json.loads(json.dumps(query_as_json(query, PlanDetails(OPERATORS))))["relation"]
+        text = render_query(query, PlanDetails(OPERATORS))
         lines = [
             line
             for label in ("windows", "arrival", "alone", "ports", "version", "kept")
@@ -97,6 +99,8 @@ def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
 def test_remarks_stand_in_the_tree():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     remarks = [("operator", ["interval join"]), ("why", ["it has bounds", "in both directions"])]
-    text = render_query(query, Known(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else []))
+    text = render_query(
+        query, PlanDetails(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else [])
+    )
     assert "├─ operator    interval join" in text
     assert "├─ why         it has bounds\n   │              in both directions" in text

@@ -140,7 +140,9 @@ TEXT = (
 
 def test_malformed_rows_go_into_a_sink(analyzed):
     query = analyzed(f"{TEXT} INSERT INTO out SELECT STREAM l.id FROM l MALFORMED INTO bad;")
-    assert [(apart.of, apart.column, apart.sink) for apart in query.apart] == [("MALFORMED", "_malformed", "Bad")]
+    assert [(apart.of, apart.column, apart.sink) for apart in query.side_outputs] == [
+        ("MALFORMED", "_malformed", "Bad")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.analyze.conftest import Analyzed, Refused
 
-from watersmeet.analyze.check_likely import check_likely
+from watersmeet.analyze.check_likely import find_suspicions
 from watersmeet.queries import read_readable, read_script
 from watersmeet.testing.case import read_case
 
@@ -30,11 +30,11 @@ PAIR = f"{STREAM}; CREATE STREAM r (id STRING, t TIMESTAMP, d DATE, b BOOLEAN, W
 )
 def test_functions_that_spark_does_not_have(expression: str, condition: str, hint: str):
     script = read_script(f"{STREAM}; SELECT STREAM {expression} AS x FROM s;")
-    [refusal] = check_likely(script).refusals
+    [refusal] = find_suspicions(script).refusals
     assert (refusal.condition, refusal.hint) == (condition, hint)
     assert refusal.place is not None
     assert refusal.place.text[refusal.place.start : refusal.place.end] in expression
-    likely = check_likely(script, may_add_functions=True)
+    likely = find_suspicions(script, may_add_functions=True)
     assert not likely.refusals
     assert hint in likely.warnings[0].message
 
@@ -51,7 +51,7 @@ def test_functions_that_spark_does_not_have(expression: str, condition: str, hin
     ],
 )  # fmt: skip
 def test_what_may_be_called(expression: str):
-    assert not check_likely(read_script(f"{STREAM}; SELECT STREAM {expression} AS x FROM s;")).refusals
+    assert not find_suspicions(read_script(f"{STREAM}; SELECT STREAM {expression} AS x FROM s;")).refusals
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_may_be_called(expression: str):
 )  # fmt: skip
 def test_formats_and_options(declared: str, told: list[str]):
     script = read_script(f"CREATE STREAM {declared}; SELECT STREAM id FROM s;")
-    assert [refusal.hint for refusal in check_likely(script).refusals] == told
+    assert [refusal.hint for refusal in find_suspicions(script).refusals] == told
 
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -81,12 +81,12 @@ CASES = Path(__file__).parents[1] / "cases"
 def test_nothing_in_the_cases_is_taken_for_a_mistake():
     cases = [case for path in sorted(CASES.glob("*.yaml")) if (case := read_case(path)).fails is None]
     assert len(cases) > 150
-    assert not [refusal for case in cases for refusal in check_likely(read_script(case.sql, case.path)).refusals]
+    assert not [refusal for case in cases for refusal in find_suspicions(read_script(case.sql, case.path)).refusals]
 
 
 def test_an_option_that_is_near_none_is_noted():
     script = read_script("CREATE SINK s USING parquet OPTIONS (path '/out', colour 'red');")
-    likely = check_likely(script)
+    likely = find_suspicions(script)
     assert not likely.refusals
     [warned] = likely.warnings
     assert "parquet has no option `colour`" in warned.message
@@ -96,7 +96,7 @@ def test_an_option_that_is_near_none_is_noted():
 def test_functions_are_found_in_what_could_be_read():
     script, unread = read_readable("SELECT STREAM uper(id) FROM;\nSELECT STREAM lowr(id) FROM s;")
     assert unread.refusals
-    assert [r.parameters["function"] for r in check_likely(script).refusals] == ["uper", "lowr"]
+    assert [r.parameters["function"] for r in find_suspicions(script).refusals] == ["uper", "lowr"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def lives(analyzed, on: str, tables: str = "a JOIN b"):
     query = analyzed(f"{SOURCES} SELECT STREAM {tables.split()[0]}.id FROM {tables} ON {on};")
     join = query.relation
     assert isinstance(join, AnalyzedIntervalJoin)
-    found = [(life.port, expression_in_words(life.end), str(life.time), life.constant) for life in join.lives]
+    found = [(life.port, expression_in_words(life.end), str(life.time), life.constant) for life in join.row_expiries]
     return query, found
 
 
@@ -47,7 +47,7 @@ def test_ends_of_both_sides_need_no_bound(analyzed):
     query = analyzed(
         f"{SOURCES} SELECT STREAM x.id FROM a x FULL JOIN a y ON x.start <= y.expires AND y.start <= x.expires;"
     )
-    assert [(life.port, expression_in_words(life.end)) for life in query.relation.lives] == [
+    assert [(life.port, expression_in_words(life.end)) for life in query.relation.row_expiries] == [
         (1, "y.expires"),
         (0, "x.expires"),
     ]
@@ -90,4 +90,4 @@ def test_a_batch_needs_no_watermark_to_find_the_times(analyzed):
     for on in ("b.t <= a.y AND b.t >= a.x", "b.t >= a.x AND b.t <= a.y"):
         query = analyzed(f"{tables} SELECT STREAM a.id FROM a JOIN b ON a.id = b.id AND {on};", inputs="batches")
         assert [str(bound.column) for bound in query.relation.bounds] == ["b.t"]
-        assert [expression_in_words(life.end) for life in query.relation.lives] == ["a.y"]
+        assert [expression_in_words(life.end) for life in query.relation.row_expiries] == ["a.y"]

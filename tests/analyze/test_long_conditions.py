@@ -12,7 +12,7 @@ from watersmeet.families import OPERATORS
 from watersmeet.joins.core.condition import holds
 from watersmeet.joins.core.rowwise import evaluate
 from watersmeet.physical import plan_query
-from watersmeet.physical.identity import identity_of, names_of
+from watersmeet.physical.identity import assign_names, identity_of
 from watersmeet.physical.nodes import join_plans
 from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import format_script
@@ -37,8 +37,8 @@ def test_a_condition_of_thousands_of_parts_runs(analyzed: Analyzed, condition: s
     parts = f" {word} ".join(condition.format(n) for n in range(1, MANY + 1))
     sql = f"{JOINED} ({parts});"
     query = analyzed(sql)
-    plan = names_of(plan_query(query, OPERATORS))
-    assert identity_of(plan, 1) == identity_of(names_of(plan_query(analyzed(format_script(sql)), OPERATORS)), 1)
+    plan = assign_names(plan_query(query, OPERATORS))
+    assert identity_of(plan, 1) == identity_of(assign_names(plan_query(analyzed(format_script(sql)), OPERATORS)), 1)
     [join] = join_plans(plan.relation)
     asked = getattr(join.operator, "condition")  # noqa: B009 - of this family
     columns = {"a.v": [0, 0], "b.w": [MANY, MANY + 1]}
@@ -80,7 +80,7 @@ def test_what_spark_is_told_of_a_list(analyzed: Analyzed, condition: str, sql: s
 
 def test_how_spark_is_told_of_a_list_says_nothing_about_a_state(analyzed: Analyzed) -> None:
     texts = [
-        str(identity_of(names_of(plan_query(analyzed(f"{JOINED} {on};"), OPERATORS)), 1))
+        str(identity_of(assign_names(plan_query(analyzed(f"{JOINED} {on};"), OPERATORS)), 1))
         for on in ("a.v IN (1, 2)", "(a.v = 1 OR a.v = 2)")
     ]
     assert texts[0] == texts[1] and "((`0.v`=1)or(`0.v`=2))" in texts[0]

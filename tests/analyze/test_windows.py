@@ -6,7 +6,13 @@ import pytest
 
 from watersmeet.catalog import Amount, Field, Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedLimit, AnalyzedWindowJoin, Window, punctuation
+from watersmeet.families.window.relation import (
+    PUNCTUATION,
+    AnalyzedLimit,
+    AnalyzedWindowJoin,
+    WindowClause,
+    punctuation,
+)
 from watersmeet.plan.nodes import Join, Query, Scan, Script, Star
 from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import analyze
@@ -92,7 +98,7 @@ def test_a_union_is_ordered_if_all_its_parts_are(analyzed):
 def test_unmatched_rows_have_outputs_of_their_own(analyzed):
     text = f"{STREAMS} SELECT STREAM l.k FROM l {C5} FULL JOIN r {C5} UNMATCHED LEFT INTO a UNMATCHED RIGHT INTO b;"
     query = analyzed(text)
-    assert query.unmatched_into == ("a", "b")
+    assert query.sinks_of_unmatched == ("a", "b")
     assert query.relation.unmatched == (True, True)
 
 
@@ -100,7 +106,7 @@ def test_with_insert_into_the_sinks_are_spelled_as_declared(analyzed):
     sinks = "CREATE SINK out USING json OPTIONS (path 'o'); CREATE SINK Alone USING json OPTIONS (path 'a');"
     text = f"INSERT INTO OUT SELECT STREAM l.k FROM l {C5} LEFT JOIN r {C5} UNMATCHED LEFT INTO alone;"
     query = analyzed(STREAMS + sinks + text)
-    assert (query.into, query.unmatched_into) == ("out", ("Alone", None))
+    assert (query.into, query.sinks_of_unmatched) == ("out", ("Alone", None))
 
 
 @pytest.mark.parametrize(("value", "emitted"), [("true", True), ("FALSE", False)])
@@ -184,7 +190,9 @@ def test_nothing_follows_from_an_unknown_source(refused):
 
 def test_a_window_of_the_plan_is_checked_like_one_of_a_text():
     fields = (Field("k", "INT"),)
-    sides = [Scan(name, name, clause=Window("count", Amount(size, False))) for name, size in (("a", -1), ("b", 0))]
+    sides = [
+        Scan(name, name, clause=WindowClause("count", Amount(size, False))) for name, size in (("a", -1), ("b", 0))
+    ]
     script = Script("s", "", queries=(Query(Join(sides[0], sides[1], "inner"), (Star(),)),))
     with pytest.raises(WatersmeetError) as caught:
         analyze(script, {name: Source(name, fields) for name in ("a", "b")})

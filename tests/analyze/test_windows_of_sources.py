@@ -23,7 +23,7 @@ def query(text: str, streams: str = STREAMS, **more: str) -> AnalyzedQuery:
 
 def bounds(found: AnalyzedQuery) -> list[str]:
     assert isinstance(found.relation, AnalyzedJoin)
-    return [bounded.by for bounded in found.relation.bounded]
+    return [bounded.by for bounded in found.relation.state_bounds]
 
 
 @pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"])

@@ -14,8 +14,8 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from watersmeet.board.model import Board
-from watersmeet.board.server import Table, application
-from watersmeet.board.shelf import Entry, opened, shelf_of
+from watersmeet.board.server import BoardSession, application
+from watersmeet.board.shelf import BoardEntry, build_catalog, open_board
 
 STORIES = Path(__file__).parent.parent.parent / "src" / "watersmeet" / "board" / "stories"
 
@@ -28,7 +28,7 @@ Serve = Callable[..., str]
 
 
 @contextmanager
-def served(table: Table) -> Iterator[str]:
+def served(table: BoardSession) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(application(table), log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -47,10 +47,10 @@ def serve() -> Generator[Serve]:
     running: list[object] = []
 
     def serving(
-        first: Board | None = None, save: Path | None = None, token: str = "", shelf: list[Entry] | None = None
+        first: Board | None = None, save: Path | None = None, token: str = "", shelf: list[BoardEntry] | None = None
     ) -> str:
-        board = opened(STORIES / "interval.yaml") if first is None else first
-        context = served(Table(board, shelf_of(STORIES) if shelf is None else shelf, save, token))
+        board = open_board(STORIES / "interval.yaml") if first is None else first
+        context = served(BoardSession(board, build_catalog(STORIES) if shelf is None else shelf, save, token))
         running.append(context)
         return context.__enter__()
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.board.conftest import STORIES
 
-from watersmeet.board.answer import View, answer, saved
-from watersmeet.board.model import Board, BoardBatch, WrongBoardError, board_of
-from watersmeet.board.shelf import opened, shelf_of
+from watersmeet.board.answer import BoardView, evaluate_board, export_case
+from watersmeet.board.model import Board, BoardBatch, WrongBoardError, board_from_case
+from watersmeet.board.shelf import build_catalog, open_board
 from watersmeet.families import FAMILIES
 from watersmeet.testing import parse_case, read_case, run_case
 
@@ -35,8 +35,8 @@ def test_there_is_a_story_of_every_family_and_it_is_true() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_story_is_answered_with_its_rows_and_its_picture(family: str) -> None:
-    board = opened(STORIES / f"{family}.yaml")
-    said = answer(board, View())
+    board = open_board(STORIES / f"{family}.yaml")
+    said = evaluate_board(board, BoardView())
     places = {(n, s, r) for n, b in enumerate(board.batches) for s, rows in b.rows.items() for r in range(len(rows))}
     assert set(became(said)) == places
     assert said["picture"].count('class="lane') == len(said["rows"])
@@ -46,11 +46,11 @@ def test_a_story_is_answered_with_its_rows_and_its_picture(family: str) -> None:
 @pytest.mark.parametrize("folder", ["tests/cases", "examples"])
 def test_every_case_and_every_example_can_be_opened(folder: str) -> None:
     """All of them stand on the shelf; of the many cases every fifth is opened, since reading YAML takes its time."""
-    shelf = [entry for entry in shelf_of(ROOT / folder) if entry.group != "stories"]
+    shelf = [entry for entry in build_catalog(ROOT / folder) if entry.group != "stories"]
     files = [path for path in (ROOT / folder).rglob("*.yaml") if path.name != "watersmeet.yml"]
     assert set(files) <= {entry.path for entry in shelf}
     for entry in shelf if folder == "examples" else shelf[::5]:
-        assert opened(entry.path).sql
+        assert open_board(entry.path).sql
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_every_case_and_every_example_can_be_opened(folder: str) -> None:
 def test_a_case_that_is_saved_is_the_case_that_was_opened(name: str) -> None:
     """Its rows give what the case expects, whatever its types."""
     case = read_case(ROOT / "tests" / "cases" / f"{name}.yaml")
-    again = parse_case(saved(board_of(case)))
+    again = parse_case(export_case(board_from_case(case)))
     assert run_case(again, "kernel").status == "passed"
     batches = (
         replace(one, rows=other.rows, marks=other.marks, now=other.now, restart=other.restart)
@@ -70,23 +70,23 @@ def test_a_case_that_is_saved_is_the_case_that_was_opened(name: str) -> None:
 
 
 def test_a_project_begins_with_the_rows_of_its_files() -> None:
-    board = opened(ROOT / "examples" / "shop")
-    said = answer(board, View())
+    board = open_board(ROOT / "examples" / "shop")
+    said = evaluate_board(board, BoardView())
     assert board.batches[0].rows["customers"][0][0] == "+"
     assert len(said["queries"]) > 1
     assert "picture" in said
 
 
 def test_of_several_queries_one_is_played_and_saved() -> None:
-    board = opened(ROOT / "examples" / "shop")
-    names = answer(board, View())["queries"]
+    board = open_board(ROOT / "examples" / "shop")
+    names = evaluate_board(board, BoardView())["queries"]
     other = replace(board, query=names[-1])
-    assert answer(other, View())["query"] == names[-1]
-    assert len([line for line in saved(other).splitlines() if line.strip().startswith("INSERT INTO")]) == 1
+    assert evaluate_board(other, BoardView())["query"] == names[-1]
+    assert len([line for line in export_case(other).splitlines() if line.strip().startswith("INSERT INTO")]) == 1
 
 
 def test_a_row_that_comes_a_batch_later_is_late_and_it_is_said_why() -> None:
-    board = opened(STORY)
+    board = open_board(STORY)
     # The watermark of the deliveries is 09:15 after batch 1, so that what happened at 08:40 comes too late in batch 2.
     first, second, third = board.batches
     row = first.rows["deliveries"][0]
@@ -95,8 +95,8 @@ def test_a_row_that_comes_a_batch_later_is_late_and_it_is_said_why() -> None:
         second,
         replace(third, rows={"deliveries": (*third.rows["deliveries"], row)}),
     )
-    said = answer(replace(board, batches=batches), View())
-    assert became(answer(board, View()))[0, "deliveries", 0] == "matched, expired"
+    said = evaluate_board(replace(board, batches=batches), BoardView())
+    assert became(evaluate_board(board, BoardView()))[0, "deliveries", 0] == "matched, expired"
     assert became(said)[2, "deliveries", 1] == "late"
     assert became(said)[0, "orders", 0] == "padded"
     reasons = next(row["reasons"] for row in said["rows"] if (row["batch"], row["row"]) == (2, 1))
@@ -104,15 +104,15 @@ def test_a_row_that_comes_a_batch_later_is_late_and_it_is_said_why() -> None:
 
 
 def test_a_step_shows_what_is_known_by_then() -> None:
-    said = answer(opened(STORY), View(step=1))
+    said = evaluate_board(open_board(STORY), BoardView(step=1))
     assert became(said)[0, "orders", 1] == "alive"
     assert len(said["results"]["batches"]) == 1
     assert max(batch for batch, _, _ in became(said)) == 0
 
 
 def test_refusals_have_their_condition_place_and_hint() -> None:
-    board = opened(STORY)
-    said = answer(replace(board, sql=board.sql.replace("d.courier", "d.curier")), View())
+    board = open_board(STORY)
+    said = evaluate_board(replace(board, sql=board.sql.replace("d.courier", "d.curier")), BoardView())
     (refusal,) = said["refusals"]
     assert (refusal["condition"], refusal["hint"]) == ("UNKNOWN_COLUMN", "did you mean `courier`?")
     assert board.sql.replace("d.courier", "d.curier")[slice(*refusal["span"])] == "d.curier"
@@ -121,7 +121,7 @@ def test_refusals_have_their_condition_place_and_hint() -> None:
 
 
 def test_a_board_without_a_query_says_what_to_write() -> None:
-    assert "SELECT STREAM" in answer(Board(), View())["note"]
+    assert "SELECT STREAM" in evaluate_board(Board(), BoardView())["note"]
 
 
 @pytest.mark.parametrize(
@@ -133,27 +133,27 @@ def test_a_board_without_a_query_says_what_to_write() -> None:
     ],
 )
 def test_marks_and_clocks_that_cannot_be_read_are_refused(batch: BoardBatch, said: str) -> None:
-    (refusal,) = answer(replace(opened(STORY), batches=(batch,)), View())["refusals"]
+    (refusal,) = evaluate_board(replace(open_board(STORY), batches=(batch,)), BoardView())["refusals"]
     assert said in refusal["message"]
 
 
 def test_what_cannot_be_held_is_refused_and_not_left_out() -> None:
     board = Board(sql=SQL.format("v VARIANT"), batches=(BoardBatch({"a": (("1", "2"),)}),))
-    assert [refusal["condition"] for refusal in answer(board, View())["refusals"]] == ["UNKNOWN_TYPE"]
+    assert [refusal["condition"] for refusal in evaluate_board(board, BoardView())["refusals"]] == ["UNKNOWN_TYPE"]
     board = Board(sql=SQL.format("v INT"), batches=(BoardBatch({"a": (("x", "2"),)}),))
     with pytest.raises(WrongBoardError, match="x is no INT"):
-        saved(board)
+        export_case(board)
 
 
 def test_a_limit_that_is_reached_is_told_as_the_refusal_it_is() -> None:
-    board = opened(STORY)
-    said = answer(replace(board, sql="SET watersmeet.state.max_rows = 1;\n" + board.sql), View())
+    board = open_board(STORY)
+    said = evaluate_board(replace(board, sql="SET watersmeet.state.max_rows = 1;\n" + board.sql), BoardView())
     assert [refusal["condition"] for refusal in said["refusals"]] == ["STATE_LIMIT"]
 
 
 def test_what_only_spark_can_evaluate_is_said_to_be_so() -> None:
-    board = opened(STORY)
-    said = answer(replace(board, sql=board.sql.replace("o.item,", "upper(o.item) AS item,")), View())
+    board = open_board(STORY)
+    said = evaluate_board(replace(board, sql=board.sql.replace("o.item,", "upper(o.item) AS item,")), BoardView())
     assert "Only Spark can evaluate upper" in said["note"]
     assert "picture" not in said
 
@@ -184,8 +184,8 @@ def test_sql_on_a_board_opens_nothing_that_it_names(tmp_path: Path) -> None:
         sink = f"CREATE SINK s USING json OPTIONS (path '{tmp_path}/out')"
         sql = f"CREATE STREAM {source}; {sink}; INSERT INTO s SELECT STREAM * FROM a;"
         board = Board("b", sql, batches=(BoardBatch({"a": (("1",),)}),))
-        assert answer(board, View())["refusals"] == []
-        saved(board)
+        assert evaluate_board(board, BoardView())["refusals"] == []
+        export_case(board)
     assert events == []
     (tmp_path / "key").read_text()
     is_watched = False
@@ -212,7 +212,7 @@ def test_sql_on_a_board_opens_nothing_that_it_names(tmp_path: Path) -> None:
 )
 def test_cells_are_typed_as_they_are_shown(kind: str, text: str, shown: str) -> None:
     board = Board(sql=SQL.format(f"v {kind}"), batches=(BoardBatch({"a": ((text, "1"),)}),))
-    said = answer(board, View())
+    said = evaluate_board(board, BoardView())
     assert said["wrong"] == []
     assert said["results"]["batches"][0]["rows"] == [[shown, "1"]]
 
@@ -220,7 +220,7 @@ def test_cells_are_typed_as_they_are_shown(kind: str, text: str, shown: str) -> 
 @pytest.mark.parametrize(("kind", "text"), [("INT", "x"), ("TIMESTAMP", "soon"), ("BOOLEAN", "1"), ("ARRAY<INT>", "[")])
 def test_a_cell_that_is_no_value_is_found(kind: str, text: str) -> None:
     board = Board(sql=SQL.format(f"v {kind}"), batches=(BoardBatch({"a": (("", "1"), (text, "2"))}),))
-    said = answer(board, View())
+    said = evaluate_board(board, BoardView())
     assert [(cell["row"], cell["column"]) for cell in said["wrong"]] == [(1, 0)]
     assert text in said["wrong"][0]["message"]
     assert "picture" not in said

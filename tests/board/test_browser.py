@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.board.conftest import STORIES, Serve
 
 from watersmeet.board.model import Board, BoardBatch
-from watersmeet.board.shelf import opened
+from watersmeet.board.shelf import open_board
 from watersmeet.families import FAMILIES
 from watersmeet.testing import parse_case, read_case, run_case
 
@@ -160,7 +160,7 @@ def test_rows_and_batches_are_added_and_removed(page: Page, serve: Serve) -> Non
 
 
 def test_a_script_without_rows_gets_its_first_ones(page: Page, serve: Serve) -> None:
-    laid(page, serve(Board("", opened(STORIES / "interval.yaml").sql, batches=(BoardBatch(),))))
+    laid(page, serve(Board("", open_board(STORIES / "interval.yaml").sql, batches=(BoardBatch(),))))
     for source in ("orders", "deliveries"):
         page.get_by_label(f"Add a row of {source} to batch 0").click()
     expect(page.locator(".lane", has_text="1, a, 2026-03-02 08:00")).to_have_count(2)
@@ -240,7 +240,7 @@ def test_it_fits_a_screen_and_a_phone_in_light_and_dark(
 
 
 def test_everything_can_be_reached_and_has_a_name(page: Page, serve: Serve) -> None:
-    laid(page, serve(opened(STORIES / "lookup.yaml")))
+    laid(page, serve(open_board(STORIES / "lookup.yaml")))
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("button, input, select, textarea, .lane")]
           .filter((one) => !one.closest("[hidden], label") && !one.ariaLabel && !one.textContent.trim())

@@ -14,10 +14,10 @@ import pytest
 from tests.board.conftest import STORIES, Serve
 
 from watersmeet.board import server
-from watersmeet.board.answer import MOST_COMPUTED, View
+from watersmeet.board.answer import MOST_COMPUTED, BoardView
 from watersmeet.board.model import Board
-from watersmeet.board.server import as_json
-from watersmeet.board.shelf import opened
+from watersmeet.board.server import board_json
+from watersmeet.board.shelf import open_board
 from watersmeet.testing import parse_case, run_case
 
 JSON = {"Content-Type": "application/json"}
@@ -56,7 +56,7 @@ def test_a_name_that_was_made_to_point_here_gets_nothing(serve: Serve, host: str
 
 def test_another_page_may_not_ask(serve: Serve) -> None:
     address = serve()
-    board = {"board": as_json(opened(STORIES / "interval.yaml"))}
+    board = {"board": board_json(open_board(STORIES / "interval.yaml"))}
     assert asked(address, "/answer", board, {**JSON, "Origin": "http://evil.example"})[0] == 403
     assert asked(address, "/answer", board, {**JSON, "Origin": address})[0] == 200
     # A form of another page could send text without being asked who it is.
@@ -99,7 +99,7 @@ def test_too_much_is_refused(serve: Serve) -> None:
 
 
 def test_a_board_is_saved_only_where_it_was_told_to(serve: Serve, tmp_path: Path) -> None:
-    board = as_json(opened(STORIES / "interval.yaml"))
+    board = board_json(open_board(STORIES / "interval.yaml"))
     handed_out = posted(serve(), "/save", board=board)
     assert handed_out["path"] is None
     assert run_case(parse_case(handed_out["text"]), "kernel").status == "passed"
@@ -110,14 +110,14 @@ def test_a_board_is_saved_only_where_it_was_told_to(serve: Serve, tmp_path: Path
 
 
 def test_what_cannot_run_is_not_saved_and_says_why(serve: Serve) -> None:
-    board = as_json(opened(STORIES / "interval.yaml")) | {"sql": "SELECT STREAM nothing FROM nowhere"}
+    board = board_json(open_board(STORIES / "interval.yaml")) | {"sql": "SELECT STREAM nothing FROM nowhere"}
     status, _, said = asked(serve(), "/save", {"board": board}, JSON)
     assert status == 422
     assert "UNKNOWN_SOURCE" in said
 
 
 def test_a_row_is_moved_to_a_moment(serve: Serve) -> None:
-    board = as_json(opened(STORIES / "interval.yaml"))
+    board = board_json(open_board(STORIES / "interval.yaml"))
     nine = 1_772_442_000_000_000
     said = posted(serve(), "/move", board=board, batch=2, source="deliveries", row=0, to=nine + 20 * 60_000_000)
     assert said["board"]["batches"][2]["rows"]["deliveries"] == [["2", "hill", "2026-03-02 09:20"]]
@@ -126,7 +126,7 @@ def test_a_row_is_moved_to_a_moment(serve: Serve) -> None:
 
 
 def test_more_rows_than_a_board_computes_with_are_not_computed(serve: Serve) -> None:
-    board = as_json(opened(STORIES / "interval.yaml"))
+    board = board_json(open_board(STORIES / "interval.yaml"))
     source, rows = next((name, rows) for name, rows in board["batches"][0]["rows"].items() if rows)
     board["batches"][0]["rows"][source] = rows[:1] * (MOST_COMPUTED + 1)
     said = posted(serve(), "/answer", board=board)
@@ -139,14 +139,14 @@ def test_one_board_is_computed_at_a_time_and_none_for_a_page_that_is_gone(
 ) -> None:
     computed, running, goes_on = list[str](), threading.Event(), threading.Event()
 
-    def slowly(board: Board, _: View) -> dict[str, str]:
+    def slowly(board: Board, _: BoardView) -> dict[str, str]:
         computed.append(board.name)
         running.set()
         assert goes_on.wait(60)
         return {"name": board.name}
 
-    monkeypatch.setattr(server, "answer", slowly)
-    address, board = serve(), as_json(opened(STORIES / "interval.yaml"))
+    monkeypatch.setattr(server, "evaluate_board", slowly)
+    address, board = serve(), board_json(open_board(STORIES / "interval.yaml"))
 
     def send(name: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)

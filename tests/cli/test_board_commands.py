@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from watersmeet.board.server import Table
+from watersmeet.board.server import BoardSession
 from watersmeet.cli import play
 from watersmeet.cli.app import app
 
@@ -111,9 +111,9 @@ def test_play_refuses_before_it_serves(tmp_path: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_play_lays_out_what_it_is_given(path: str | None, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables: list[Table] = []
+    tables: list[BoardSession] = []
 
-    def served(table: Table, listening: socket.socket) -> None:
+    def served(table: BoardSession, listening: socket.socket) -> None:
         tables.append(table)
         listening.close()
 

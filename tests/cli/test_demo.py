@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from watersmeet.cli.demo import Found, prepare_folder, show_result
-from watersmeet.demo.streams import Delivery, Order, Truth, make_streams
+from watersmeet.cli.demo import DemoResult, prepare_folder, show_result
+from watersmeet.demo.streams import DeliveryRow, OrderRow, Truth, make_streams
 from watersmeet.demo.writer import Writer
 from watersmeet.errors import WatersmeetError
 
 
 def punctual(
-    files: Sequence[Sequence[Order]] | Sequence[Sequence[Delivery]], column: str, cut: int
+    files: Sequence[Sequence[OrderRow]] | Sequence[Sequence[DeliveryRow]], column: str, cut: int
 ) -> tuple[set[int], int]:
     """Positions of the rows that a run with ``cut`` files per batch takes in, and how many it drops as late.
 
@@ -62,7 +62,7 @@ def test_the_truth_is_the_join_of_what_is_not_late(seed: int, cut: int) -> None:
     assert (truth.orders, truth.deliveries) == (len(orders), len(deliveries))
     assert truth.late == late_left + late_right > 0
     assert truth.pairs == pairs
-    assert truth.matched + truth.padded == len(pairs)
+    assert truth.match_count + truth.pad_count == len(pairs)
 
 
 def test_the_rows_are_worth_a_demo() -> None:
@@ -70,7 +70,7 @@ def test_the_rows_are_worth_a_demo() -> None:
     times = [row.order_time for file in streams.orders for row in file]
     assert sum(a > b for a, b in pairwise(times)) > 1000, "out of order"
     assert len(times) == 20_000
-    assert min(streams.truth.matched, streams.truth.padded) > 1000
+    assert min(streams.truth.match_count, streams.truth.pad_count) > 1000
     assert streams == make_streams()
 
 
@@ -107,14 +107,14 @@ def test_the_demo_may_run_again_but_not_over_an_edited_query(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("found", "is_right"),
     [
-        (Found(Counter({(1, 11): 1, (2, None): 1}), (), late=3), True),
-        (Found(Counter({(1, 11): 1, (2, None): 1}), (), late=2), False),
-        (Found(Counter({(1, 12): 1, (2, None): 1}), (), late=3), False),
-        (Found(Counter({(1, 11): 2, (2, None): 1}), (), late=3), False),
-        (Found(Counter({(1, 11): 1}), (), late=3), False),
+        (DemoResult(Counter({(1, 11): 1, (2, None): 1}), (), late=3), True),
+        (DemoResult(Counter({(1, 11): 1, (2, None): 1}), (), late=2), False),
+        (DemoResult(Counter({(1, 12): 1, (2, None): 1}), (), late=3), False),
+        (DemoResult(Counter({(1, 11): 2, (2, None): 1}), (), late=3), False),
+        (DemoResult(Counter({(1, 11): 1}), (), late=3), False),
     ],
 )
-def test_a_difference_from_the_truth_is_seen(found: Found, is_right: bool) -> None:
+def test_a_difference_from_the_truth_is_seen(found: DemoResult, is_right: bool) -> None:
     truth = Truth(2, 1, frozenset({(1, 11), (2, None)}), late=3)
     shown = Console(file=io.StringIO())
     assert show_result(found, truth, shown) is is_right

@@ -14,7 +14,7 @@ from tests.checkpoints.kept import HERE, extract
 from tests.cli.test_commands import watersmeet
 
 from watersmeet.spark.private.told import query_id
-from watersmeet.spark.run.in_use import using
+from watersmeet.spark.run.in_use import lock_storage
 from watersmeet.spark.run.owner import Owner
 
 QUERY = "interval_left"
@@ -109,7 +109,7 @@ def test_a_bad_archive_changes_nothing(case: str, archive: Path, elsewhere: Path
 
 
 def test_a_storage_folder_in_use_is_left_alone(project: Path, archive: Path, elsewhere: Path, tmp_path: Path) -> None:
-    with using(project / "storage", "shared"), using(elsewhere / "storage", "shared"):
+    with lock_storage(project / "storage", "shared"), lock_storage(elsewhere / "storage", "shared"):
         for command in (
             ("export", project, "--query", QUERY, "--to", tmp_path / "new.tar.gz"),
             ("import", archive, elsewhere),
@@ -121,13 +121,13 @@ def test_a_storage_folder_in_use_is_left_alone(project: Path, archive: Path, els
 
 def test_a_query_runs_once_at_a_time(project: Path) -> None:
     storage = project / "storage"
-    with using(storage, "shared", [QUERY]):
+    with lock_storage(storage, "shared", [QUERY]):
         said = watersmeet("run", project, "--once")
         assert (said.exit_code, "[QUERY_IN_USE]" in said.stderr, QUERY in said.stderr) == (4, True, True)
         # Others may go on beside it.
-        with using(storage, "shared", ["another"]):
+        with lock_storage(storage, "shared", ["another"]):
             pass
-    with using(storage, "alone"):
+    with lock_storage(storage, "alone"):
         assert "[CHECKPOINT_IN_USE]" in watersmeet("run", project, "--once").stderr
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from watersmeet.cli.failure import Format
-from watersmeet.cli.progress import Board, progress_in_short, progress_table
-from watersmeet.cli.run import tell
+from watersmeet.cli.progress import ProgressDisplay, progress_summary, progress_table
+from watersmeet.cli.run import notify
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.totals import Totals
 
@@ -30,9 +30,9 @@ LATER = replace(
 )  # fmt: skip
 
 
-def shown(format: Format, *, is_terminal: bool) -> tuple[Board, str]:
+def shown(format: Format, *, is_terminal: bool) -> tuple[ProgressDisplay, str]:
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120, legacy_windows=False)
-    with Board(format, console) as board:
+    with ProgressDisplay(format, console) as board:
         board.show(FIRST)
         board.show(LATER)
     assert isinstance(console.file, io.StringIO)
@@ -90,7 +90,7 @@ def test_rates_fade_when_nothing_comes() -> None:
 
 def test_something_moves_before_the_first_batch() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, legacy_windows=False)
-    with Board(Format.text, console) as board:
+    with ProgressDisplay(Format.text, console) as board:
         time.sleep(1.7)
         assert isinstance(console.file, io.StringIO)
         assert "Spark starts, 0 s" in console.file.getvalue() and "Spark starts, 1 s" in console.file.getvalue()
@@ -101,9 +101,9 @@ def test_something_moves_before_the_first_batch() -> None:
 
 def test_news_stand_above_the_table() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, legacy_windows=False)
-    with Board(Format.text, console) as board:
+    with ProgressDisplay(Format.text, console) as board:
         board.show(FIRST)
-        tell("joined: c loaded, 3 rows.")
+        notify("joined: c loaded, 3 rows.")
     assert isinstance(console.file, io.StringIO)
     before, news, after = console.file.getvalue().partition("joined: c loaded, 3 rows.\n")
     assert news and before.endswith("\x1b[2K") and "rows in" in after
@@ -111,7 +111,7 @@ def test_news_stand_above_the_table() -> None:
 
 def test_the_partitions_of_windows_have_a_column() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=140, legacy_windows=False)
-    with Board(Format.text, console) as board:
+    with ProgressDisplay(Format.text, console) as board:
         board.show(replace(FIRST, partitions={"left": 1200, "right": 0}))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue().split("query")[-1]
@@ -125,8 +125,8 @@ def test_elsewhere_there_is_a_short_line_per_batch() -> None:
         "delivered: batch 0, 1,000 rows in, 700 out, 3 late, 400 kept, 2.0 s, watermark 2026-03-02 08:00:00"
     )
     assert len(second) < 120
-    assert "late" not in progress_in_short(replace(FIRST, late=0))
-    assert progress_in_short(replace(FIRST, rows_in=1)).startswith("delivered: batch 0, 1 row in, ")
+    assert "late" not in progress_summary(replace(FIRST, late=0))
+    assert progress_summary(replace(FIRST, rows_in=1)).startswith("delivered: batch 0, 1 row in, ")
 
 
 def test_the_full_record_is_json() -> None:

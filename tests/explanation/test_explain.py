@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from watersmeet.explanation.asked import asked_as_json, render_asked
-from watersmeet.explanation.physical import known, render
-from watersmeet.explanation.query import Known, query_as_json, query_topology, render_query
+from watersmeet.explanation.asked import render_script, script_as_json
+from watersmeet.explanation.physical import plan_details, render
+from watersmeet.explanation.query import PlanDetails, query_as_json, query_topology, render_query
 from watersmeet.explanation.topology import Topology
 from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
@@ -34,11 +34,11 @@ def shown(path: Path) -> str:
     name, stage, _ = path.name.split(".")
     text = (path.parent / f"{name}.sql").read_text("utf-8")
     if stage == "plan":
-        return render_asked(read_script(text, "q.sql"), FAMILIES) + "\n"
+        return render_script(read_script(text, "q.sql"), FAMILIES) + "\n"
     explained = [
         render(query, plan_query(query, OPERATORS), OPERATORS)
         if stage == "physical"
-        else render_query(query, Known(OPERATORS))
+        else render_query(query, PlanDetails(OPERATORS))
         for query in queries_of(text)
     ]
     return "\n\n".join(explained) + "\n"
@@ -71,7 +71,7 @@ def test_explain_tells_which_filters_moved(
 ) -> None:
     sql = f"SELECT STREAM o.id FROM orders o {kind} JOIN customers c WITHIN 5 ON o.id = c.id WHERE {where};"
     [query] = queries_of(STREAMS + sql)
-    found: Any = query_as_json(query, known(plan_query(query, OPERATORS), OPERATORS))
+    found: Any = query_as_json(query, plan_details(plan_query(query, OPERATORS), OPERATORS))
     assert found["where"] == after
     assert (found["relation"]["left"]["filters"], found["relation"]["right"]["filters"]) == (before_left, before_right)
     text = render(query, plan_query(query, OPERATORS), OPERATORS)
@@ -82,11 +82,11 @@ def test_explain_tells_which_filters_moved(
 def test_the_graph_has_filters_before_and_after_the_join() -> None:
     sql = "SELECT STREAM o.id FROM orders o LEFT JOIN customers c WITHIN 5 ON o.id = c.id WHERE o.id > 0 AND c.id > 0;"
     [query] = queries_of(STREAMS + sql)
-    assert ways(query_topology(query, known(plan_query(query, OPERATORS), OPERATORS))) == [
+    assert ways(query_topology(query, plan_details(plan_query(query, OPERATORS), OPERATORS))) == [
         ["source1", "filter1", "repartition1", "join1", "filter2", "project1", "sink1"],
         ["source2", "repartition2", "join1", "filter2", "project1", "sink1"],
     ]
-    assert ways(query_topology(query, Known(OPERATORS))) == [
+    assert ways(query_topology(query, PlanDetails(OPERATORS))) == [
         ["source1", "filter1", "join1", "filter2", "project1", "sink1"],
         ["source2", "join1", "filter2", "project1", "sink1"],
     ]
@@ -110,7 +110,7 @@ def test_late_rows_have_a_sink_of_their_own() -> None:
     sinks = "CREATE SINK joined USING parquet; CREATE SINK late USING parquet;"
     sql = "INSERT INTO joined SELECT STREAM o.id FROM orders o JOIN customers c WITHIN 5 ON o.id = c.id LATE INTO late;"
     [query] = queries_of(STREAMS + sinks + sql)
-    graph = query_topology(query, Known(OPERATORS))
+    graph = query_topology(query, PlanDetails(OPERATORS))
     titles = {node.id: node.step.title for node in graph.nodes}
     assert [titles[edge.end] for edge in graph.edges if edge.start == "join1"] == ["late rows INTO late", ""]
 
@@ -118,7 +118,7 @@ def test_late_rows_have_a_sink_of_their_own() -> None:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
 def test_json_and_graph_say_what_the_tree_says(path: Path) -> None:
     for query in queries_of(path.read_text("utf-8")):
-        found: Any = json.loads(json.dumps(query_as_json(query, known(plan_query(query, OPERATORS), OPERATORS))))
+        found: Any = json.loads(json.dumps(query_as_json(query, plan_details(plan_query(query, OPERATORS), OPERATORS))))
         text = render(query, plan_query(query, OPERATORS), OPERATORS)
         told = [line for node in found["topology"]["nodes"] for lines in node["facts"].values() for line in lines]
         assert told and all(line in text for line in told)
@@ -130,22 +130,22 @@ def test_json_tells_what_is_read_and_where_rows_go() -> None:
     [query] = queries_of(
         STREAMS + "SELECT STREAM o.id FROM orders o JOIN customers c WITHIN 5 ON o.id = c.id WHERE o.a = c.b;"
     )
-    found: Any = query_as_json(query, known(plan_query(query, OPERATORS), OPERATORS))
+    found: Any = query_as_json(query, plan_details(plan_query(query, OPERATORS), OPERATORS))
     left = found["relation"]["left"]
     assert left["read"] == ["id", "a", "t"]
     assert left["repartition"] == "by o.id, so that rows that may meet are in one shard"
     assert found["relation"]["remarks"]["operator"][0].startswith("interval join")
-    before: Any = query_as_json(query, Known(OPERATORS))
+    before: Any = query_as_json(query, PlanDetails(OPERATORS))
     assert (before["relation"]["left"]["read"], before["relation"]["remarks"]) == (None, {})
 
 
 def test_what_was_asked_needs_no_names_that_are_known() -> None:
     script = read_script("SELECT STREAM a.x FROM nobody a JOIN nothing b ON a.x = b.y OR a.x > 5;", "q.sql")
-    assert render_asked(script, FAMILIES).splitlines()[-4:] == [
+    assert render_script(script, FAMILIES).splitlines()[-4:] == [
         "└─ INNER JOIN",
         "   ├─ on  a.x = b.y OR a.x > 5",
         "   ├─ nobody AS a",
         "   └─ nothing AS b",
     ]
-    [found] = asked_as_json(script, FAMILIES)
+    [found] = script_as_json(script, FAMILIES)
     assert found["columns"] == ["a.x"]

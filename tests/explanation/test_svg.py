@@ -14,14 +14,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.explanation.asked import asked_topologies
-from watersmeet.explanation.physical import known
+from watersmeet.explanation.asked import script_topologies
+from watersmeet.explanation.physical import plan_details
 from watersmeet.explanation.query import query_topology
 from watersmeet.explanation.shown import Explanation
 from watersmeet.explanation.sketch import sketch
 from watersmeet.explanation.svg import card_of, draw
-from watersmeet.explanation.svg_layout import MOST_ACROSS, Place, broken, layout, text_width
-from watersmeet.explanation.topology import Block, Edge, Node, Step, Topology, topology
+from watersmeet.explanation.svg_layout import MOST_ACROSS, BoxPlace, layout, text_width, wrap_text
+from watersmeet.explanation.topology import Edge, Node, PlanBlock, PlanStep, Topology, topology
 from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
@@ -40,20 +40,20 @@ facts = st.lists(st.tuples(st.sampled_from(["keys", "why", "columns"]), st.lists
 
 
 @st.composite
-def blocks(draw_: st.DrawFn, depth: int = 2) -> Block:
+def blocks(draw_: st.DrawFn, depth: int = 2) -> PlanBlock:
     inputs = draw_(st.lists(blocks(depth - 1), max_size=3)) if depth else []
     kinds = st.sampled_from(["filter", "repartition", "project"]) if inputs else st.just("source")
-    steps = draw_(st.lists(st.builds(Step, kinds, words, facts.map(tuple)), min_size=1, max_size=2))
-    beside = draw_(st.lists(st.builds(Step, st.just("sink"), words), max_size=2))
-    first = Step("join" if inputs else "source", draw_(words), draw_(facts.map(tuple)), beside=tuple(beside))
-    return Block(draw_(words), (first, *steps), tuple(inputs))
+    steps = draw_(st.lists(st.builds(PlanStep, kinds, words, facts.map(tuple)), min_size=1, max_size=2))
+    beside = draw_(st.lists(st.builds(PlanStep, st.just("sink"), words), max_size=2))
+    first = PlanStep("join" if inputs else "source", draw_(words), draw_(facts.map(tuple)), side_outputs=tuple(beside))
+    return PlanBlock(draw_(words), (first, *steps), tuple(inputs))
 
 
 def graphs_of(path: Path) -> list[Topology]:
     script = read_script(path.read_text("utf-8"), path.name)
     return [
-        *(query_topology(query, known(plan_query(query, OPERATORS), OPERATORS)) for query in analyze(script)),
-        *asked_topologies(script, FAMILIES),
+        *(query_topology(query, plan_details(plan_query(query, OPERATORS), OPERATORS)) for query in analyze(script)),
+        *script_topologies(script, FAMILIES),
     ]
 
 
@@ -71,10 +71,10 @@ def check(graphs: list[Topology]) -> None:
     assert len(list(root.iter(f"{SVG}path"))) == 1 + sum(len(graph.edges) for graph in graphs)
 
 
-def _checked(group: ElementTree.Element) -> Place:
+def _checked(group: ElementTree.Element) -> BoxPlace:
     """The box of a node, after a look whether its lines are inside and below each other."""
     rect = next(one for one in group.iter(f"{SVG}rect") if one.attrib["class"] == "box")
-    box = Place(*(float(rect.attrib[name]) for name in ("x", "y", "width", "height")))
+    box = BoxPlace(*(float(rect.attrib[name]) for name in ("x", "y", "width", "height")))
     lines = list(group.iter(f"{SVG}text"))
     for line in lines:
         x, y, size = (float(line.attrib[name]) for name in ("x", "y", "font-size"))
@@ -85,7 +85,7 @@ def _checked(group: ElementTree.Element) -> Place:
     return box
 
 
-def _overlap(a: Place, b: Place) -> bool:
+def _overlap(a: BoxPlace, b: BoxPlace) -> bool:
     return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
 
 
@@ -96,13 +96,13 @@ def test_queries_are_drawn(path: Path) -> None:
 
 @settings(max_examples=examples(20), deadline=None, phases=UNSHRUNK)
 @given(st.lists(blocks(), min_size=1, max_size=2))
-def test_whatever_can_be_described_can_be_drawn(described: list[Block]) -> None:
+def test_whatever_can_be_described_can_be_drawn(described: list[PlanBlock]) -> None:
     check([topology(block) for block in described])
 
 
 @settings(max_examples=examples(20), deadline=None, phases=UNSHRUNK)
 @given(blocks())
-def test_no_edge_passes_a_box(block: Block) -> None:
+def test_no_edge_passes_a_box(block: PlanBlock) -> None:
     graph = topology(block)
     places = layout(graph, {node.id: card_of(node).size for node in graph.nodes})
     for edge in graph.edges:
@@ -126,15 +126,19 @@ def test_a_drawing_needs_nothing_else() -> None:
 
 
 def test_names_cannot_break_out_of_the_drawing() -> None:
-    node = Node("source1", Step("source", '</text><script>alert("x")</script>\x00'))
+    node = Node("source1", PlanStep("source", '</text><script>alert("x")</script>\x00'))
     text = draw([Topology("<&>", (node,), ())])
     assert "<script" not in text
     assert ElementTree.fromstring(text).find(f".//{SVG}script") is None
 
 
 def test_what_has_an_output_of_its_own_stands_below_the_result() -> None:
-    late = Step("sink", "late rows")
-    nodes = (Node("join1", Step("join", beside=(late,))), Node("sink1", late), Node("project1", Step("project")))
+    late = PlanStep("sink", "late rows")
+    nodes = (
+        Node("join1", PlanStep("join", side_outputs=(late,))),
+        Node("sink1", late),
+        Node("project1", PlanStep("project")),
+    )
     graph = Topology("", nodes, (Edge("join1", "sink1"), Edge("join1", "project1")))
     places = layout(graph, {node.id: (80.0, 40.0) for node in nodes})
     assert places["sink1"].x == places["project1"].x
@@ -155,7 +159,7 @@ INSERT INTO some SELECT STREAM id FROM orders WHERE id > 5;
 def test_a_drawing_shows_what_its_readers_ask_for() -> None:
     """A source once, how long rows are kept, where rows go; nothing of how we do it."""
     script = read_script(TWO)
-    planned = [(query, known(plan_query(query, OPERATORS), OPERATORS)) for query in analyze(script)]
+    planned = [(query, plan_details(plan_query(query, OPERATORS), OPERATORS)) for query in analyze(script)]
     graphs = [query_topology(query, found.with_sinks(script.sinks)) for query, found in planned]
     [drawn] = sketch(graphs)
     kinds = [node.step.kind for node in drawn.nodes]
@@ -172,7 +176,7 @@ def test_a_drawing_shows_what_its_readers_ask_for() -> None:
 
 
 def test_a_wide_query_goes_on_below() -> None:
-    nodes = tuple(Node(f"n{number}", Step("join" if number else "source")) for number in range(9))
+    nodes = tuple(Node(f"n{number}", PlanStep("join" if number else "source")) for number in range(9))
     graph = Topology("", nodes, tuple(Edge(f"n{n}", f"n{n + 1}") for n in range(8)))
     places = layout(graph, {node.id: (400.0, 40.0) for node in nodes})
     assert max(place.x + place.width for place in places.values()) <= MOST_ACROSS
@@ -194,7 +198,7 @@ def test_the_widths_are_those_of_the_widest_font() -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(words, st.floats(20, 200))
 def test_broken_lines_fit_and_hold_the_whole_text(text: str, most: float) -> None:
-    lines = broken(text, 10, most)
+    lines = wrap_text(text, 10, most)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert all(text_width(line, 10) <= most for line in lines)
 

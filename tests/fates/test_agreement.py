@@ -15,16 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.answers.asking import traced_past
+from watersmeet.answers.asking import trace_batches
 from watersmeet.answers.question import question_of
 from watersmeet.answers.summary import summary_of
 from watersmeet.families import OPERATORS
-from watersmeet.fates import Batch, Told, told
-from watersmeet.fates.telling import told_of, traced
+from watersmeet.fates import Batch, Lineage, trace_query
+from watersmeet.fates.telling import lineage_of, run_trace
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import arrow_table, change_table
-from watersmeet.local.query import LocalQuery, Stepped
+from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.physical import QueryPlan, join_plans, limits_of, plan_query, scan_plans
 from watersmeet.queries import analyze, read_script
@@ -98,13 +98,13 @@ def batches_for(script: Any, drawn: list[dict[str, list[Any]]], *, ends: bool) -
     return made
 
 
-def run(plan: QueryPlan, batches: list[Batch], on: Literal["kernel", "reference"] = "kernel") -> list[Stepped]:
+def run(plan: QueryPlan, batches: list[Batch], on: Literal["kernel", "reference"] = "kernel") -> list[BatchOutput]:
     query = LocalQuery(plan, on)
-    stepped: list[Stepped] = []
+    stepped: list[BatchOutput] = []
     for place, batch in enumerate(batches):
         if batch.restart or not place:
             query.restart()
-        stepped.append(query.step(batch.rows, batch.marks))
+        stepped.append(query.step(batch.rows, batch.watermarks))
     return stepped
 
 
@@ -112,9 +112,9 @@ def rows_of(table: Any) -> Counter[Any]:
     return Counter(freeze(tuple(row)) for row in zip(*(c.to_pylist() for c in table.columns), strict=True))
 
 
-def check(plan: QueryPlan, batches: list[Batch]) -> Told:
+def check(plan: QueryPlan, batches: list[Batch]) -> Lineage:
     """That what is told is what the kernels gave; of single joins, also how many rows came to which end."""
-    stepped, found = run(plan, batches), told(plan, batches, OPERATORS)
+    stepped, found = run(plan, batches), trace_query(plan, batches, OPERATORS)
     for number, step in enumerate(stepped):
         shown = [one for one in found.results if one.batch == number]
         if plan.is_changelog:
@@ -129,32 +129,32 @@ def check(plan: QueryPlan, batches: list[Batch]) -> Told:
             assert Counter(freeze(tuple(one.values.values())) for one in shown) == rows_of(step.rows)
     joins = join_plans(plan.relation)
     if len(joins) == 1 and not plan.is_changelog and len(joins[0].ports) > 1:
-        ends = Counter((fate.what, fate.batch) for fate in found.fates)
+        ends = Counter((fate.what, fate.batch) for fate in found.outcomes)
         for number, step in enumerate(stepped):
             assert ends["late", number] == sum(step.report.late)
             assert ends["padded", number] == sum(step.report.padded)
-        kept = sum(1 for fate in found.fates if fate.what == "alive")
+        kept = sum(1 for fate in found.outcomes if fate.what == "alive")
         # Of a table the kernel counts changes that it has not put together yet.
         stored = sum(run(plan, batches, "reference")[-1].report.state)
         # Equal rows of a table without a key are stored once.
         is_bag = any(scan.changes == "weights" for scan in scan_plans(plan.relation))
         assert kept >= stored if is_bag else kept == stored
     check_summary(plan, batches, stepped, found)
-    told_of = {fate.arrival for fate in found.fates}
+    told_of = {fate.arrival for fate in found.outcomes}
     assert told_of == {arrival.number for arrival in found.arrivals}
-    assert all(fate.reason.endswith(".") and fate.reason[0].isupper() for fate in found.fates)
-    for meeting in found.meetings:
+    assert all(fate.reason.endswith(".") and fate.reason[0].isupper() for fate in found.outcomes)
+    for meeting in found.matches:
         assert len(meeting.arrivals) > 1
     return found
 
 
-def check_summary(plan: QueryPlan, batches: list[Batch], stepped: list[Stepped], told: Told) -> None:
+def check_summary(plan: QueryPlan, batches: list[Batch], stepped: list[BatchOutput], told: Lineage) -> None:
     """That the summary, which notes no reasons on its way, adds up to what is told and to the counts of the kernels."""
-    summary = summary_of("q", traced_past(plan, batches, detail="counts"), {})
+    summary = summary_of("q", trace_batches(plan, batches, detail="counts"), {})
     counts = summary.counts
     assert sum(group.rows for group in summary.groups) == counts["rows in"] == len(told.arrivals)
     for what in ("matched", "padded", "late", "filtered", "dropped", "alive"):
-        assert counts[what] == len({fate.arrival for fate in told.fates if fate.what == what})
+        assert counts[what] == len({fate.arrival for fate in told.outcomes if fate.what == what})
         assert counts[what] >= sum(group.rows for group in summary.groups if group.end == what)
     has_others = any(len(join.ports) > 1 for join in join_plans(plan.relation))
     for group in summary.groups:
@@ -192,16 +192,20 @@ def test_looking_at_fewer_rows_tells_the_same(name: str, drawn: list[dict[str, l
     batches = batches_for(script, drawn, ends=False)
     asked = question_of(script.sources, "l", [f"k={key}"])
     some, parts = (
-        told_of(traced_past(plan, batches, asked), "q"),
-        told_of(traced(plan, batches, OPERATORS, buckets=5), "q"),
+        lineage_of(trace_batches(plan, batches, asked), "q"),
+        lineage_of(run_trace(plan, batches, OPERATORS, buckets=5), "q"),
     )
-    whole = told(plan, batches, OPERATORS)
+    whole = trace_query(plan, batches, OPERATORS)
     meant = [one.number for one in whole.arrivals if one.side == "l" and one.values["k"] == asked.values["k"]]
     for number in meant:
         assert some.of(number) == parts.of(number) == whole.of(number)
-        assert some.misses.get(number) == parts.misses.get(number) == whole.misses.get(number)
-    assert (whole.marks, Counter(whole.meetings)) == (parts.marks, Counter(parts.meetings))
-    assert some.marks == whole.marks
+        assert (
+            some.unmatched_reasons.get(number)
+            == parts.unmatched_reasons.get(number)
+            == whole.unmatched_reasons.get(number)
+        )
+    assert (whole.watermarks, Counter(whole.matches)) == (parts.watermarks, Counter(parts.matches))
+    assert some.watermarks == whole.watermarks
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

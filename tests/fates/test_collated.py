@@ -8,7 +8,7 @@ import pytest
 from watersmeet.families import OPERATORS
 from watersmeet.local.query import LocalQuery
 from watersmeet.local.rows import NeedsSparkError
-from watersmeet.local.values import ELSEWHERE
+from watersmeet.local.values import SPARK_EVALUATOR
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 
@@ -27,14 +27,14 @@ def evaluate(sql: str, rows: pa.Table) -> pa.Array:
 
 def test_nothing_of_a_collation_is_computed_with_spark_at_hand() -> None:
     view = "(SELECT STREAM s.k AS k, s.n FROM s) AS v"
-    token = ELSEWHERE.set(evaluate)
+    token = SPARK_EVALUATOR.set(evaluate)
     try:
         assert step(f"SELECT STREAM v.k FROM {view} WHERE v.n > 0") == ["A"]
         for condition in ("v.k = 'a'", "v.k LIKE 'a'", "v.n > 0 AND v.k < 'b'"):
             with pytest.raises(NeedsSparkError, match="of strings with a collation"):
                 step(f"SELECT STREAM v.k FROM {view} WHERE {condition}")
     finally:
-        ELSEWHERE.reset(token)
+        SPARK_EVALUATOR.reset(token)
 
 
 def test_strings_of_a_collation_need_spark() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.testing import parse_case, read_case, run_case
-from watersmeet.testing.telling import told
+from watersmeet.testing.telling import trace_case
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 
@@ -62,7 +62,7 @@ def test_a_reason_that_cannot_be_meant_is_refused(expected: str, said: str) -> N
 
 
 def test_a_group_is_made_of_the_rows_that_are_in_it_now() -> None:
-    found = told(read_case(FILES[0].parent / "rows-are-no-longer-counted.yaml"))
+    found = trace_case(read_case(FILES[0].parent / "rows-are-no-longer-counted.yaml"))
     rows = {one.number: one.values["id"] for one in found.arrivals}
     made = [(one.values["city"], one.sign, [rows[n] for n in one.arrivals]) for one in found.results if one.batch == 1]
     assert sorted(made) == [("Lyon", 1, [2]), ("Oslo", -1, [1, 2]), ("Oslo", 1, [1])]

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from watersmeet.joins.core.chain import Chain, Inlet, Link
 from watersmeet.joins.core.matching import Ints
-from watersmeet.joins.core.operator import Emission, Marks, Report
+from watersmeet.joins.core.operator import Emission, StepReport, Watermarks
 from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.joins.state.layout import as_int64
-from watersmeet.local.query import Fed, LocalQuery, Stepped, marks_of, prepared
+from watersmeet.local.query import BatchOutput, LocalFrame, LocalQuery, prepare_port, watermarks_of
 from watersmeet.local.store import MemoryStore
 from watersmeet.physical import JoinPlan, PortPlan, QueryPlan, RelationPlan
-from watersmeet.physical.together import carried, chain_of, code_side, way_inside
+from watersmeet.physical.together import carry_columns, chain_of, code_side, find_chained_link
 from watersmeet.schema import arrow_type
 
 
@@ -28,32 +28,32 @@ class ChainedQuery(LocalQuery):
         self.shards = shards
         self.bytes_per_step = bytes_per_step
         self.shard_stores: dict[tuple[int, int], MemoryStore] = {}
-        self.reports: dict[int, list[Report]] = {}
+        self.reports: dict[int, list[StepReport]] = {}
 
     def restart(self) -> None:
         """Keep nothing but what was stored."""
-        self.shard_stores = {key: store.restarted() for key, store in self.shard_stores.items()}
+        self.shard_stores = {key: store.restart() for key, store in self.shard_stores.items()}
 
-    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Fed:
+    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Watermarks) -> LocalFrame:
         """The rows that a relation gives in a batch; those of a join from all shards."""
         if not isinstance(plan, JoinPlan):
             return super().relation(plan, arrivals, marks)
         stages = chain_of(plan)
         tables: list[dict[int, pa.Table]] = []
-        folded: list[Marks] = []
+        folded: list[Watermarks] = []
         came: set[int] = set()
         for number, stage in enumerate(stages):
             own: dict[int, pa.Table] = {}
             heard: dict[str, int] = {}
             for place, port in enumerate(stage.ports):
-                if port.inside:
+                if port.is_chained:
                     continue
                 side = self.relation(port.input, arrivals, marks)
-                heard |= side.marks
+                heard |= side.watermarks
                 for lag in port.lags:
-                    heard |= marks_of(lag, side.rows, marks)
-                own[place] = prepared(port, side)
-                if side.rows.num_rows or side.marks or any(lag.source in marks for lag in port.lags):
+                    heard |= watermarks_of(lag, side.rows, marks)
+                own[place] = prepare_port(port, side)
+                if side.rows.num_rows or side.watermarks or any(lag.source in marks for lag in port.lags):
                     came.add(number)
             tables.append(own)
             folded.append(heard)
@@ -68,8 +68,8 @@ class ChainedQuery(LocalQuery):
         return [table.filter(pa.array(places == shard)) for shard in range(self.shards)]
 
     def _in_shards(
-        self, stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]], marks: list[Marks], came: set[int]
-    ) -> Fed:
+        self, stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]], marks: list[Watermarks], came: set[int]
+    ) -> LocalFrame:
         links, schema = linked(stages, tables)
         rows, emitted = [schema.empty_table()], dict[str, int]()
         self.reports = {number: [] for number in range(len(stages))}
@@ -89,8 +89,8 @@ class ChainedQuery(LocalQuery):
             for name, mark in last[-1].watermarks.items() if (last := self.reports[len(stages) - 1]) else ():
                 emitted[name] = min(mark, emitted.get(name, mark))
         found = pa.concat_tables(rows)
-        stepped = Stepped(found, emitted, report=Report(watermarks=emitted))
-        return Fed(found, np.array([True] * found.num_rows, np.bool_), emitted, stepped)
+        stepped = BatchOutput(found, emitted, report=StepReport(watermarks=emitted))
+        return LocalFrame(found, np.array([True] * found.num_rows, np.bool_), emitted, stepped)
 
 
 def linked(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> tuple[list[Link], pa.Schema]:
@@ -99,10 +99,10 @@ def linked(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> t
     schema = pa.schema([])
     for stage, own in zip(stages, tables, strict=True):
         schemas = {place: table.schema for place, table in own.items()}
-        link, way = Link(stage.operator), way_inside(stage)
+        link, way = Link(stage.operator), find_chained_link(stage)
         if way is not None:
-            inside = next(place for place, port in enumerate(stage.ports) if port.inside)
-            along, side = carried(stage, inside, way), code_side(stage, inside, way)
+            inside = next(place for place, port in enumerate(stage.ports) if port.is_chained)
+            along, side = carry_columns(stage, inside, way), code_side(stage, inside, way)
             if side is not None:
                 before = links[-1].operator
                 assert isinstance(before, TwoSided)
@@ -110,9 +110,13 @@ def linked(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> t
                 schema = schema.append(pa.field(str(before.sides[side].code), pa.int64()))
             types = [schema.field(one.column).type if one.type is None else arrow_type(one.type) for one in along]
             schemas[inside] = pa.schema([(one.name, type_) for one, type_ in zip(along, types, strict=True)])
-            link = replace(link, inlet=Inlet(inside, schemas[inside], tuple(one.column for one in along), way.marks))
+            link = replace(
+                link, inlet=Inlet(inside, schemas[inside], tuple(one.column for one in along), way.watermarks)
+            )
         links.append(link)
-        shown = [schemas[place].field(name) for place, names in enumerate(stage.operator.shown) for name in names]
+        shown = [
+            schemas[place].field(name) for place, names in enumerate(stage.operator.result_columns) for name in names
+        ]
         extra = stage.operator.extra_types([schemas[place] for place in sorted(schemas)])
         schema = pa.schema([*shown, *map(pa.field, stage.operator.extra, extra)])
     return links, schema

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pyarrow as pa
 from tests.joins.table_strategies import tuples
 
-from watersmeet.joins.changelog.definition import frozen
-from watersmeet.joins.core.operator import Emission, Family, Marks
+from watersmeet.joins.changelog.definition import freeze_bits
+from watersmeet.joins.core.operator import Emission, StreamOperator, Watermarks
 from watersmeet.local.shards import key_codes, step_in_shards
 from watersmeet.local.store import MemoryStore
 from watersmeet.physical import PortPlan, RelationPlan
@@ -25,7 +25,7 @@ class Sharded:
 
     def __init__(
         self,
-        operator: Family,
+        operator: StreamOperator,
         shards: int,
         routes: tuple[Route, ...] = (),
         shard_by: tuple[tuple[str, ...], ...] = (),
@@ -45,9 +45,9 @@ class Sharded:
         ]
 
     def restart(self) -> None:
-        self.stores = [store.restarted() for store in self.stores]
+        self.stores = [store.restart() for store in self.stores]
 
-    def step(self, tables: dict[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, tables: dict[int, pa.Table], marks: Watermarks) -> Emission:
         return step_in_shards(self.operator, self.ports, self.stores, tables, marks)
 
 
@@ -56,7 +56,7 @@ def changed(emission: Emission) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     for table in emission.rows:
         for row in tuples(table):
-            found[tuple(frozen(value) for value in row[:-1])] += row[-1]
+            found[tuple(freeze_bits(value) for value in row[:-1])] += row[-1]
     return Counter({row: number for row, number in found.items() if number})
 
 

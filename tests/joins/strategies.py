@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 
 Row = dict[str, Any]
 
@@ -53,7 +53,13 @@ def schema(side: str) -> pa.Schema:
 @st.composite
 def conditions(draw: st.DrawFn) -> Condition:
     """A residual condition over the payloads, which may be NULL."""
-    values = (Column("l.v"), Column("r.v"), Constant(2), Constant(None), Apply("+", (Column("l.v"), Column("r.v"))))
+    values = (
+        ColumnRef("l.v"),
+        ColumnRef("r.v"),
+        Constant(2),
+        Constant(None),
+        Apply("+", (ColumnRef("l.v"), ColumnRef("r.v"))),
+    )
     operators = st.sampled_from(("=", "<=>", "<>", "<", "<=", ">", ">="))
     leaf = st.builds(lambda o, a, b: Apply(o, (a, b)), operators, st.sampled_from(values), st.sampled_from(values))
     null = st.builds(lambda a: Apply("is_null", (a,)), st.sampled_from(values))
@@ -69,7 +75,7 @@ def conditions(draw: st.DrawFn) -> Condition:
 
 
 @st.composite
-def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
+def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoinOperator:
     """An interval join; with ``two_times`` also with a second watermarked column, with or without a bound on it.
 
     Every bound follows from the condition, as the analysis guarantees.
@@ -110,7 +116,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
     parts = [_holds(bound) for bound in (*extra, *lives)]
     if draw(st.booleans()):
         parts.append(draw(conditions()))
-    return IntervalJoin(
+    return IntervalJoinOperator(
         kind=kind,
         left=sides[0],
         right=sides[1],
@@ -118,7 +124,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
         upper=upper,
         bounds=tuple(bounds + extra),
         condition=None if not parts else parts[0] if len(parts) == 1 else Apply("and", tuple(parts)),
-        lives=tuple(lives),
+        end_bounds=tuple(lives),
         idle=tuple((f"{s}.t", 3) for s in draw(st.sampled_from(("", "", "l", "r", "lr")))),
     )
 
@@ -142,7 +148,7 @@ def _lives(draw: st.DrawFn) -> list[Bound]:
 def _holds(bound: Bound) -> Condition:
     return Apply(
         ">" if bound.strict else ">=",
-        (Column(bound.column), Apply("-", (Column(bound.other), Constant(bound.constant)))),
+        (ColumnRef(bound.column), Apply("-", (ColumnRef(bound.other), Constant(bound.constant)))),
     )
 
 
@@ -176,14 +182,14 @@ def rows(side: str, exact: bool) -> st.SearchStrategy[Row]:
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, join: IntervalJoin) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+def arrivals(draw: st.DrawFn, join: IntervalJoinOperator) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """The rows of one batch."""
     left, right = (draw(st.lists(rows(s, join.left.exact), max_size=5)) for s in "lr")
     return (tuple(left), tuple(right))
 
 
 @st.composite
-def histories(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
+def histories(draw: st.DrawFn, join: IntervalJoinOperator) -> list[Batch]:
     """Batches with marks of any kind: promises that rows keep or break, marks that fall, and the end at any time."""
     names = (*join.left.times, *join.right.times)
     mark = st.integers(-2, 22) | st.integers(-2, 22) | st.integers(-2, 22) | st.just(END_OF_INPUT)
@@ -196,7 +202,7 @@ def histories(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
 
 
 @st.composite
-def honest_histories(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
+def honest_histories(draw: st.DrawFn, join: IntervalJoinOperator) -> list[Batch]:
     """Batches in which no row is late, and a last one that ends the input."""
     parts = draw(st.lists(arrivals(join), min_size=1, max_size=6))
     batches: list[Batch] = []

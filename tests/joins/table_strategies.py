@@ -15,10 +15,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.joins.strategies import KINDS, Row, conditions
 
-from watersmeet.joins.changelog.definition import Bag, frozen
-from watersmeet.joins.changelog.nested import NestedJoin
-from watersmeet.joins.changelog.operator import ChangelogJoin
-from watersmeet.joins.changelog.table_join import TableJoin
+from watersmeet.joins.changelog.definition import Bag, freeze_bits
+from watersmeet.joins.changelog.nested import NestedLoopJoinOperator
+from watersmeet.joins.changelog.operator import ChangelogJoinOperator
+from watersmeet.joins.changelog.table_join import TableJoinOperator
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.operator import Emission
 from watersmeet.joins.core.port import Port
@@ -65,7 +65,7 @@ Changes = tuple[list[Row], list[Row]]
 class Drawn:
     """A join and how codes follow from its keys: with few values, so that unequal keys have equal codes."""
 
-    join: TableJoin
+    join: TableJoinOperator
     keys: tuple[str, ...]
 
     def rows(self, port: int) -> st.SearchStrategy[Row]:
@@ -145,7 +145,7 @@ def drawn_joins(draw: st.DrawFn, *, nested: bool = False, plain: bool = False) -
         for i, s in enumerate("lr")
     ]
     condition = draw(conditions()) if nested or draw(st.booleans()) else None
-    make = NestedJoin if nested else ChangelogJoin
+    make = NestedLoopJoinOperator if nested else ChangelogJoinOperator
     return Drawn(make(kind, sides[0], sides[1], condition, budget=draw(st.sampled_from((TINY, BUDGET)))), keys)
 
 
@@ -154,13 +154,13 @@ def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def emitted(join: TableJoin, emission: Emission) -> Counter[tuple[Any, ...]]:
+def emitted(join: TableJoinOperator, emission: Emission) -> Counter[tuple[Any, ...]]:
     """The changes that came out; no row both comes and goes."""
     found: Counter[tuple[Any, ...]] = Counter()
     for table in emission.rows:
         assert table.column_names == [*join.left.columns, *join.right.columns, WEIGHT]
         for row in tuples(table):
-            name = tuple(frozen(value) for value in row[:-1])
+            name = tuple(freeze_bits(value) for value in row[:-1])
             found[name] += row[-1]
             assert row[-1] * found[name] > 0
     return found

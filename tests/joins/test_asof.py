@@ -18,11 +18,11 @@ from tests.examples import examples
 
 from watersmeet.joins.asof import versions as asof_versions
 from watersmeet.joins.asof.definition import AsofReference
-from watersmeet.joins.asof.operator import AsofJoin
+from watersmeet.joins.asof.operator import AsofJoinOperator
 from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Step
+from watersmeet.joins.core.rowwise import ReferenceStep
 from watersmeet.joins.state import timeline
 from watersmeet.joins.state.budget import Budget
 from watersmeet.testing import MemoryStore
@@ -81,21 +81,21 @@ def row(
 
 def asof(
     kind: str = "left", *, keyed: bool = True, exact: bool = False, upserts: bool = False, **options: Any
-) -> AsofJoin:
+) -> AsofJoinOperator:
     def side(s: str) -> Port:
         shown, late = (f"{s}.k", f"{s}.t", f"{s}.v"), (f"{s}.t", f"{s}.v")
         keys, code = ((f"{s}.k",), f"{s}.code") if keyed else ((), None)
         upsert_key = (f"{s}.k",) if s == "r" and upserts else ()
         return Port(shown, (f"{s}.t",), keys, code, exact, f"{s}.dead", late=late, upsert_key=upsert_key)
 
-    return AsofJoin(kind, side("l"), side("r"), **options)  # pyright: ignore[reportArgumentType]
+    return AsofJoinOperator(kind, side("l"), side("r"), **options)  # pyright: ignore[reportArgumentType]
 
 
 def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return [one for each in tables for one in zip(*(column.to_pylist() for column in each.columns), strict=True)]
 
 
-def expect_same(join: AsofJoin, emission: Emission, step: Step) -> None:
+def expect_same(join: AsofJoinOperator, emission: Emission, step: ReferenceStep) -> None:
     for one in emission.rows:
         assert one.column_names == [*join.left.columns, *join.right.columns, *join.extra]
     assert Counter(tuples(emission.rows)) == Counter(step.rows)
@@ -108,12 +108,12 @@ def expect_same(join: AsofJoin, emission: Emission, step: Step) -> None:
     assert report.matched + sum(report.padded) == len(step.rows)
 
 
-def run(join: AsofJoin, batches: Sequence[Batch]) -> list[Emission]:
+def run(join: AsofJoinOperator, batches: Sequence[Batch]) -> list[Emission]:
     store = MemoryStore()
     return [join.step(store, batch.tables(), batch.marks) for batch in batches]
 
 
-def total(join: AsofJoin, batches: Sequence[Batch]) -> Counter[tuple[Any, ...]]:
+def total(join: AsofJoinOperator, batches: Sequence[Batch]) -> Counter[tuple[Any, ...]]:
     return Counter(one for emission in run(join, batches) for one in tuples(emission.rows))
 
 
@@ -129,7 +129,7 @@ def sizes(longest: int, short_runs: int, small: int) -> Generator[None]:
 
 
 @st.composite
-def joins(draw: st.DrawFn) -> AsofJoin:
+def joins(draw: st.DrawFn) -> AsofJoinOperator:
     keyed = draw(st.sampled_from((True, True, False)))
     join = asof(
         draw(st.sampled_from(("inner", "left"))),
@@ -158,7 +158,7 @@ def some_rows(side: str, *, exact: bool) -> st.SearchStrategy[Row]:
 
 
 @st.composite
-def histories(draw: st.DrawFn, join: AsofJoin) -> list[Batch]:
+def histories(draw: st.DrawFn, join: AsofJoinOperator) -> list[Batch]:
     """Batches with marks of any kind: promises that rows keep or break, and the end at any time."""
     names = ["l.t", "l.u", "r.t", "l.t#@a", "l.t#@b", "r.t#0#@a", *(part for _, parts in join.unions for part in parts)]
     mark = st.integers(-2, 15) | st.integers(-2, 15) | st.integers(-2, 15) | st.just(END_OF_INPUT)
@@ -178,9 +178,9 @@ def test_kernel_equals_reference_in_every_batch_across_restarts(data: st.DataObj
     with sizes(*size):
         for batch in data.draw(histories(join)):
             if data.draw(st.booleans()):
-                store, join = store.restarted(), replace(join)
+                store, join = store.restart(), replace(join)
             # A first attempt that fails leaves no trace.
-            join.step(store.restarted(), batch.tables(), batch.marks)
+            join.step(store.restart(), batch.tables(), batch.marks)
             emission = join.step(store, batch.tables(), batch.marks)
             step = reference.step(batch.dicts(), batch.marks)
             expect_same(join, emission, step)
@@ -203,7 +203,7 @@ def test_the_tolerance_may_change_at_any_time(data: st.DataObject) -> None:
                 was = join.identity
                 join = replace(join, tolerance=data.draw(st.sampled_from(wider)))
                 reference.join = join
-                store = store.restarted()
+                store = store.restart()
                 join.take_over(store, was)
             step = reference.step(batch.dicts(), batch.marks)
             expect_same(join, join.step(store, batch.tables(), batch.marks), step)
@@ -311,7 +311,7 @@ def test_a_condition_over_versions_is_what_duckdb_says_behind_its_asof_join(
     assert total(asof("inner", upserts=upserts), data.draw(promised(left, flagged))) == matched
 
 
-def brute_force(join: AsofJoin, left: Rows, right: Rows) -> Counter[tuple[Any, ...]]:
+def brute_force(join: AsofJoinOperator, left: Rows, right: Rows) -> Counter[tuple[Any, ...]]:
     """The nearest version that fits, over everything at once."""
     out: Counter[tuple[Any, ...]] = Counter()
     for one in left:
@@ -476,7 +476,7 @@ def test_large_states_shrink_and_a_small_batch_writes_little() -> None:
 
     left = Port(("lt",), ("lt",), ("k",), "k", exact=True)
     right = Port(("rt", "v"), ("rt",), ("k",), "k", exact=True)
-    join, store, keys = AsofJoin("left", left, right), Counting(), 20_000
+    join, store, keys = AsofJoinOperator("left", left, right), Counting(), 20_000
 
     def update(time: int, some: int) -> int:
         times = pa.array([time] * some)
@@ -494,13 +494,13 @@ def test_large_states_shrink_and_a_small_batch_writes_little() -> None:
         assert keys <= kept <= 5 * keys
     update(100, keys)
     question = {0: pa.table({"k": [7, 19_999, 20_000], "lt": [95, 100, 100]})}
-    found = join.step(store.restarted(), question, {"rt": 101})
+    found = join.step(store.restart(), question, {"rt": 101})
     assert sorted(tuples(found.rows), key=str) == [(100, 100, 100), (100, None, None), (95, 90, 90)]
 
 
 def test_versions_far_ahead_leave_once_the_questions_have_passed_them() -> None:
     left, right = (Port((time,), (time,), ("k",), "k", exact=True) for time in ("lt", "rt"))
-    join, store = AsofJoin("inner", left, right), MemoryStore()
+    join, store = AsofJoinOperator("inner", left, right), MemoryStore()
     everything = pa.table({"k": [k for k in range(10) for _ in range(2_000)], "rt": [*range(2_000)] * 10})
     assert join.step(store, {1: everything}, {}).report.state == (0, 20_000)
     for mark, most in ((500, 20_000), (1_100, 10_000), (1_700, 5_000), (1_990, 2_000)):
@@ -511,7 +511,7 @@ def test_too_many_rows_fail_the_batch_or_the_earliest_leave() -> None:
     batch = Batch(questions(1, 4), versions(t2=20, t3=30), {})
     with pytest.raises(StateOverflowError) as raised:
         run(asof(max_rows=3), [batch])
-    assert raised.value.kept == (2, 2)
+    assert raised.value.state_rows == (2, 2)
     found = run(asof(max_rows=1, overflow="drop_oldest"), [batch])[0]
     assert answers(found) == [(1, None)]
     assert (found.report.state, found.report.dropped) == ((1, 0), (1, 2))
@@ -531,7 +531,7 @@ def test_times_of_every_type(kind: pa.DataType, times: list[Any], tolerance: int
     expected = [times[0], None if tolerance is not None else times[0]]
     join, store = asof(tolerance=tolerance), MemoryStore()
     join.step(store, {0: table("l", left, kind)}, {})
-    found = join.step(store.restarted(), {1: table("r", right, kind)}, END)
+    found = join.step(store.restart(), {1: table("r", right, kind)}, END)
     assert sorted([(one[1], one[4]) for one in tuples(found.rows)]) == list(zip(times[1::2], expected, strict=True))
     reference = AsofReference(join)
     step = reference.step({0: left, 1: right}, END)
@@ -549,7 +549,7 @@ def test_times_at_the_ends_of_their_range() -> None:
 
 def test_identity_tells_what_the_state_means() -> None:
     join = asof()
-    changed = replace(join.limited(5, "drop_oldest"), idle=(("l.t", 3),), padded_column="#padded")
+    changed = replace(join.with_limit(5, "drop_oldest"), idle=(("l.t", 3),), padded_column="#padded")
     assert join.identity == changed.identity
     assert join.identity != asof(tolerance=3).identity
     assert asof(max_rows=10).for_shards(4).max_rows == 3
@@ -590,8 +590,8 @@ def test_the_last_change_of_a_time_counts(small: int) -> None:
             first = join.step(store, {1: placed}, {"r.t": 5})
             # The version of its very time is there, and may still be replaced.
             asked = join.step(store, {0: table("l", questions(5))}, {})
-            replaced = join.step(store.restarted(), {1: table("r", [row("r", "a", 5, 3)])}, {"r.t": 6})
-            deleted = join.step(store.restarted(), {1: table("r", [row("r", "a", 5, op=-1)])}, {"r.t": 6})
+            replaced = join.step(store.restart(), {1: table("r", [row("r", "a", 5, 3)])}, {"r.t": 6})
+            deleted = join.step(store.restart(), {1: table("r", [row("r", "a", 5, op=-1)])}, {"r.t": 6})
             kept = join.step(store, {}, {"r.t": 6})
         assert (first.report.dropped, asked.rows, replaced.report.dropped) == ((0, 1), (), (0, 1))
         assert [answers(one) for one in (replaced, deleted, kept)] == [[(5, 3)], [(5, None)], [(5, 1)]]
@@ -604,5 +604,5 @@ def test_versions_of_before_go_on_as_rows_of_a_table() -> None:
     join = replace(stream, right=replace(stream.right, upsert_key=("r.k",)))
     join.take_over(store, stream.identity)
     join.step(store, {0: table("l", questions(3, 6)), 1: table("r", [row("r", "a", 7, op=-1)])}, {})
-    found = join.step(store.restarted(), {0: table("l", questions(8))}, {"r.t": 9})
+    found = join.step(store.restart(), {0: table("l", questions(8))}, {"r.t": 9})
     assert answers(found) == [(3, 10), (6, 50), (8, None)]

@@ -9,20 +9,20 @@ import pytest
 from watersmeet.joins.state import cache
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import RUN, decode_rows
-from watersmeet.joins.state.layout import Layout
-from watersmeet.joins.state.spine import State
+from watersmeet.joins.state.layout import RowLayout
+from watersmeet.joins.state.spine import ShardState
 from watersmeet.testing import MemoryStore
 
-LAYOUT = Layout(("k", "v", "b"), code="k")
+LAYOUT = RowLayout(("k", "v", "b"), code="k")
 APART = Budget(block=3, merge_at=100)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "at_hand", cache.RunCache())
+    monkeypatch.setattr(cache, "run_cache", cache.RunCache())
 
 
-def added(store: MemoryStore, keys: list[int], budget: Budget = APART) -> State:
+def added(store: MemoryStore, keys: list[int], budget: Budget = APART) -> ShardState:
     """The state after a step that adds rows; those of low keys have no NULL."""
     table = pa.table(
         {
@@ -31,7 +31,7 @@ def added(store: MemoryStore, keys: list[int], budget: Budget = APART) -> State:
             "b": pa.array([None if key > 3 else key % 2 == 0 for key in keys], pa.bool_()),
         }
     )
-    state = State(store)
+    state = ShardState(store)
     state.spine("rows", LAYOUT, budget).add(LAYOUT.rows(table))
     state.save()
     return state
@@ -43,11 +43,11 @@ def test_equal_blocks_have_names_of_their_own() -> None:
         state = added(store, [1, 2])
     names = [block.name for block in state.spine("rows", LAYOUT).blocks]
     assert len(set(names)) == 3
-    again = State(store)
+    again = ShardState(store)
     spine = again.spine("rows", LAYOUT, APART)
     spine.drop(spine.blocks[1])
     again.save()
-    left = State(store).spine("rows", LAYOUT)
+    left = ShardState(store).spine("rows", LAYOUT)
     assert [block.name for block in left.blocks] == [names[0], names[2]]
     assert [left.read(block).table["k"].to_pylist() for block in left.blocks] == [[1, 2], [1, 2]]
     # A name that is free again is taken for the same bytes, and no other.
@@ -60,7 +60,7 @@ def test_shards_and_spines_have_names_of_their_own() -> None:
     }
     assert len(found) == 2
     store = MemoryStore(owner="a")
-    state = State(store)
+    state = ShardState(store)
     for spine in ("left", "right"):
         state.spine(spine, LAYOUT).add(LAYOUT.rows(pa.table({"k": [1], "v": ["x"], "b": [True]})))
     state.save()
@@ -73,7 +73,7 @@ def test_what_is_at_hand_is_what_the_state_has() -> None:
     blocks = state.spine("rows", LAYOUT).blocks
     assert [block.rows for block in blocks] == [3, 3, 1]
     for block in blocks:
-        held, stored = cache.at_hand.find("a shard", block.name), decode_rows(store.values[RUN + block.name])
+        held, stored = cache.run_cache.find("a shard", block.name), decode_rows(store.values[RUN + block.name])
         assert held is not None and held.equals(stored)
         assert held.nbytes == stored.nbytes
         for ours, theirs in zip(held.columns, stored.columns, strict=True):
@@ -89,6 +89,6 @@ def test_merged_runs_are_the_same_whether_they_were_at_hand_or_not(monkeypatch: 
     for keys in batches:
         for number, store in enumerate(stores):
             if number:
-                monkeypatch.setattr(cache, "at_hand", cache.RunCache())
+                monkeypatch.setattr(cache, "run_cache", cache.RunCache())
             added(store, keys, merging)
         assert stores[0].values == stores[1].values

@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 from watersmeet.joins.state import cache as caches
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
@@ -18,11 +18,11 @@ from watersmeet.testing import MemoryStore
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = caches.at_hand
-    caches.at_hand = RunCache()
+    before = caches.run_cache
+    caches.run_cache = RunCache()
     monkeypatch.setattr(caches, "SMALLEST", 0)
     yield
-    caches.at_hand = before
+    caches.run_cache = before
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -49,7 +49,7 @@ def test_most_of_a_state_that_does_not_fit_is_there_when_it_is_read_again(tmp_pa
     cache = RunCache(budget=3 * 9000, folder=tmp_path if shared else None)
     for name in "abcd" * rounds:
         if cache.find("owner", name) is None:
-            assert cache.put_again("owner", name, run) == run
+            assert cache.put_read("owner", name, run) == run
         else:
             found += 1
     assert found > 2 * rounds
@@ -61,10 +61,10 @@ def test_runs_that_nobody_reads_leave_room_in_the_end(tmp_path: Path, shared: bo
     cache = RunCache(budget=3 * 9000, folder=tmp_path if shared else None)
     for name in "abc":
         cache.put("ended", name, run)
-    for _ in range(3 * caches.STAYING):
+    for _ in range(3 * caches.ADMIT_EVERY):
         for name in "ab":
             if cache.find("owner", name) is None:
-                cache.put_again("owner", name, run)
+                cache.put_read("owner", name, run)
     assert names(cache) == {"a", "b"}
 
 
@@ -122,7 +122,7 @@ def test_a_half_written_file_is_no_run(tmp_path: Path) -> None:
 
 def test_a_join_gives_the_same_from_files_as_from_its_state(tmp_path: Path) -> None:
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join = IntervalJoin("left", Port(("l.t",), ("l.t",)), Port(("r.t",), ("r.t",)), -5, 5, bounds)
+    join = IntervalJoinOperator("left", Port(("l.t",), ("l.t",)), Port(("r.t",), ("r.t",)), -5, 5, bounds)
 
     def outcome() -> list[list[tuple[object, ...]]]:
         store, out = MemoryStore(), []

@@ -17,7 +17,7 @@ from watersmeet.families import OPERATORS
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.local.query import LocalQuery
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
-from watersmeet.physical.together import groups_of
+from watersmeet.physical.together import chain_groups
 from watersmeet.queries import analyze, read_script
 
 quick = settings(
@@ -81,7 +81,7 @@ def test_a_chain_gives_in_every_batch_what_its_joins_give_one_by_one() -> None:
     def check(data: st.DataObject) -> None:
         ways = data.draw(st.integers(3, 4))
         plan = planned(data.draw(queries(ways)))
-        together[max(map(len, groups_of(plan.relation)), default=0)] += 1
+        together[max(map(len, chain_groups(plan.relation)), default=0)] += 1
         shards, bytes_per_step = data.draw(st.sampled_from((1, 3))), data.draw(st.sampled_from((0, 1 << 30)))
         reference, chained = LocalQuery(plan, "reference"), ChainedQuery(plan, shards, bytes_per_step)
         for batch in [*data.draw(batches(ways)), {}]:
@@ -132,8 +132,8 @@ def test_reasons() -> None:
         ),
     ):
         last = join_plans(planned(first.format(kind=kind, on=on) + second).relation)[-1]
-        assert last.ports[0].inside == (not apart), (on, second, last.ports[0].apart)
-        assert apart in last.ports[0].apart
+        assert last.ports[0].is_chained == (not apart), (on, second, last.ports[0].unchained_reason)
+        assert apart in last.ports[0].unchained_reason
 
 
 def test_a_mark_that_follows_rows_is_asked_of_all_shards() -> None:
@@ -142,11 +142,11 @@ def test_a_mark_that_follows_rows_is_asked_of_all_shards() -> None:
     query += "JOIN c ON c.id = b.id AND c.t BETWEEN b.t AND b.t + 5 "
     query += "FULL JOIN d ON d.id = b.id AND d.t BETWEEN {}.t AND {}.t + 5"
     joins = {time: join_plans(planned(query.format(time, time)).relation)[-1] for time in "abc"}
-    assert {time: join.ports[0].inside for time, join in joins.items()} == {"a": False, "b": True, "c": True}
-    assert "the watermark of a.t" in joins["a"].ports[0].apart
+    assert {time: join.ports[0].is_chained for time, join in joins.items()} == {"a": False, "b": True, "c": True}
+    assert "the watermark of a.t" in joins["a"].ports[0].unchained_reason
     plan = planned(query.format("a", "a"))
     assert isinstance(plan.relation, JoinPlan)
-    ports = (replace(plan.relation.ports[0], inside=True), plan.relation.ports[1])
+    ports = (replace(plan.relation.ports[0], is_chained=True), plan.relation.ports[1])
     wrong = replace(plan, relation=replace(plan.relation, ports=ports))
     arrivals = arrived({"a": [(1, 0, 1), (9, 50, 2)], "b": [(1, 1, 3), (9, 50, 4)], "d": [(2, 20, 5)]})
     given = [LocalQuery(plan, "reference"), ChainedQuery(plan, 3, 1 << 30), ChainedQuery(wrong, 3, 1 << 30)]

@@ -19,16 +19,16 @@ from tests.joins.table_strategies import TINY, Changes, Drawn, drawn_joins, emit
 from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.test_reference_duckdb import JOIN, sql
 
-from watersmeet.joins.changelog.definition import Reference, frozen
-from watersmeet.joins.changelog.operator import ChangelogJoin
-from watersmeet.joins.changelog.table_join import TableJoin
+from watersmeet.joins.changelog.definition import ChangelogReference, freeze_bits
+from watersmeet.joins.changelog.operator import ChangelogJoinOperator
+from watersmeet.joins.changelog.table_join import TableJoinOperator
 from watersmeet.joins.core.changes import OP, ROWS_PER_PIECE, WEIGHT
 from watersmeet.joins.core.operator import StateOverflowError
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.state import table as state_table
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Rows
-from watersmeet.joins.state.table import consolidated
+from watersmeet.joins.state.layout import KeyedRows
+from watersmeet.joins.state.table import consolidate_rows
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -42,11 +42,11 @@ quick = settings(
 
 def expect_same(drawn: Drawn, batches: list[Changes], restarts: list[bool]) -> Counter[tuple[Any, ...]]:
     """The kernel gives the definition's changes in every batch; returns their sum."""
-    reference, store, join = Reference(drawn.join), MemoryStore(), drawn.join
+    reference, store, join = ChangelogReference(drawn.join), MemoryStore(), drawn.join
     total: Counter[tuple[Any, ...]] = Counter()
     for batch, restart in zip(batches, restarts, strict=True):
         if restart:
-            store, join = store.restarted(), replace(join)
+            store, join = store.restart(), replace(join)
             forget_decoded_runs()
         emission = join.step(store, drawn.tables(batch), {})
         expected = reference.step(dict(enumerate(batch)))
@@ -93,7 +93,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def query(join: TableJoin) -> str:
+def query(join: TableJoinOperator) -> str:
     parts = [f'"{one}" = "{other}"' for one, other in zip(join.left.keys, join.right.keys, strict=True)]
     parts += [f'NOT "{side.dead}"' for side in (join.left, join.right) if side.dead]
     parts += [sql(join.condition)] if join.condition is not None else []
@@ -103,7 +103,7 @@ def query(join: TableJoin) -> str:
 
 def expect_agreement(database: duckdb.DuckDBPyConnection, drawn: Drawn, batches: list[Changes]) -> None:
     """All changes together make the join of the tables as they are in the end, as another engine sees it."""
-    reference, store, join = Reference(drawn.join), MemoryStore(), drawn.join
+    reference, store, join = ChangelogReference(drawn.join), MemoryStore(), drawn.join
     total: Counter[tuple[Any, ...]] = Counter()
     for batch in batches:
         reference.step(dict(enumerate(batch)))
@@ -117,7 +117,7 @@ def expect_agreement(database: duckdb.DuckDBPyConnection, drawn: Drawn, batches:
     for name, port in (("lefts", 0), ("rights", 1)):
         rows = [row for row, number in reference.tables[port] for _ in range(number)]
         database.register(name, drawn.table(port, rows).select(_plain(port)))
-    expected = Counter(tuple(frozen(v) for v in row) for row in database.execute(query(join)).fetchall())
+    expected = Counter(tuple(freeze_bits(v) for v in row) for row in database.execute(query(join)).fetchall())
     assert {row: n for row, n in total.items() if n} == expected
 
 
@@ -147,30 +147,32 @@ def changes(s: str, rows: list[tuple[int, str, int]], column: str = WEIGHT) -> p
     return pa.table({f"{s}.k": keys, f"{s}.v": values, column: pa.array(numbers, pa.int64())})
 
 
-def weights(join: TableJoin, store: MemoryStore, port: int, rows: list[tuple[int, str, int]]) -> dict[Any, int]:
+def weights(join: TableJoinOperator, store: MemoryStore, port: int, rows: list[tuple[int, str, int]]) -> dict[Any, int]:
     column = OP if join.sides[port].upsert_key else WEIGHT
     return dict(emitted(join, join.step(store, {port: changes("lr"[port], rows, column)}, {})))
 
 
 def test_it_is_a_join_operator_that_hands_out_pieces() -> None:
-    join = ChangelogJoin("inner", side("l"), side("r"))
-    assert not join.may_split
-    assert join.extra == (WEIGHT,) and join.shown == (("l.k", "l.v"), ("r.k", "r.v"))
+    join = ChangelogJoinOperator("inner", side("l"), side("r"))
+    assert not join.can_split_batch
+    assert join.extra == (WEIGHT,) and join.result_columns == (("l.k", "l.v"), ("r.k", "r.v"))
     assert (
-        join.identity == replace(join, budget=TINY).limited(5, "fail").identity != replace(join, kind="left").identity
+        join.identity
+        == replace(join, budget=TINY).with_limit(5, "fail").identity
+        != replace(join, kind="left").identity
     )
 
 
 def test_weights_multiply() -> None:
     # FT-V6
-    join, store = ChangelogJoin("inner", side("l"), side("r")), MemoryStore()
+    join, store = ChangelogJoinOperator("inner", side("l"), side("r")), MemoryStore()
     assert weights(join, store, 0, [(1, "a", 2)]) == {}
     assert weights(join, store, 1, [(1, "b", 3)]) == {(1, "a", 1, "b"): 6}
     assert weights(join, store, 0, [(1, "a", -1)]) == {(1, "a", 1, "b"): -3}
 
 
 def test_an_upsert_replaces_and_an_equal_one_changes_nothing() -> None:
-    join = ChangelogJoin("full", side("l", upsert_key=("l.k",)), side("r", upsert_key=("r.k",)))
+    join = ChangelogJoinOperator("full", side("l", upsert_key=("l.k",)), side("r", upsert_key=("r.k",)))
     store = MemoryStore()
     assert weights(join, store, 0, [(1, "a", 1), (1, "b", 1)]) == {(1, "b", None, None): 1}
     assert weights(join, store, 1, [(1, "x", 1)]) == {(1, "b", None, None): -1, (1, "b", 1, "x"): 1}
@@ -182,7 +184,7 @@ def test_an_upsert_replaces_and_an_equal_one_changes_nothing() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_gone_from_both_tables_leaves_no_state(kind: Any) -> None:
     shown = Port((), (), ("r.k",), "r.k", exact=True) if kind in ("semi", "anti") else side("r")
-    join, store = ChangelogJoin(kind, side("l"), shown, budget=TINY), MemoryStore()
+    join, store = ChangelogJoinOperator(kind, side("l"), shown, budget=TINY), MemoryStore()
     for sign in (1, -1):
         for port, s in enumerate("lr"):
             for k in range(9):
@@ -191,7 +193,7 @@ def test_what_is_gone_from_both_tables_leaves_no_state(kind: Any) -> None:
 
 
 def test_more_rows_than_may_be_kept_are_an_error_and_what_cancels_out_does_not_count() -> None:
-    join = ChangelogJoin("inner", side("l"), side("r")).limited(4, "fail").for_shards(2)
+    join = ChangelogJoinOperator("inner", side("l"), side("r")).with_limit(4, "fail").for_shards(2)
     store = MemoryStore()
     for sign in (1, -1, 1, -1, 1):
         weights(join, store, 0, [(1, "a", sign)])
@@ -209,7 +211,7 @@ def test_a_change_does_not_read_the_other_rows_of_its_own_side() -> None:
             self.read += len(value or b"") if name.startswith("run/") else 0
             return value
 
-    join, store = ChangelogJoin("left", side("l"), side("r")), Counting()
+    join, store = ChangelogJoinOperator("left", side("l"), side("r")), Counting()
     values = [str(i) for i in range(20_000)]
     hot = pa.table({"l.k": np.ones(20_000, np.int64), "l.v": values})
     join.step(store, {0: hot}, {})
@@ -221,7 +223,7 @@ def test_a_change_does_not_read_the_other_rows_of_its_own_side() -> None:
 
 
 def test_a_large_result_comes_in_pieces() -> None:
-    join, store = ChangelogJoin("inner", side("l"), side("r")), MemoryStore()
+    join, store = ChangelogJoinOperator("inner", side("l"), side("r")), MemoryStore()
     for port, s in enumerate("lr"):
         table = pa.table({f"{s}.k": np.ones(800, np.int64), f"{s}.v": [str(i) for i in range(800)]})
         pieces = list(join.stream(store, {port: table}, {}))
@@ -233,17 +235,17 @@ def test_a_large_result_comes_in_pieces() -> None:
 def test_one_key_with_many_rows_takes_no_more_memory_than_many_keys(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
 
-    def counted(rows: Rows, is_oldest: bool = True) -> Rows:
+    def counted(rows: KeyedRows, is_oldest: bool = True) -> KeyedRows:
         held.append(len(rows))
-        return consolidated(rows, is_oldest)
+        return consolidate_rows(rows, is_oldest)
 
     budget = Budget(block=1_000, balanced=True, chunk=1_000)
-    join = ChangelogJoin(kind, side("l"), side("r"), budget=budget)
+    join = ChangelogJoinOperator(kind, side("l"), side("r"), budget=budget)
     store, size, few = MemoryStore(), 20_000, 30
     for start in range(0, size, 4_000):
         values = [str(i) for i in range(start, start + 4_000)]
         join.step(store, {0: pa.table({"l.k": np.ones(4_000, np.int64), "l.v": values})}, {})
-    monkeypatch.setattr(state_table, "consolidated", counted)
+    monkeypatch.setattr(state_table, "consolidate_rows", counted)
     pieces = list(join.stream(store, {1: changes("r", [(1, f"x{i}", 1) for i in range(few)])}, {}))
     rows = [piece.num_rows for piece in pieces if isinstance(piece, pa.Table)]
     assert sum(rows) == size * few + (size if kind == "full" else 0)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.table_strategies import tuples
 
-from watersmeet.joins.changelog.definition import frozen, is_same
-from watersmeet.joins.core.changes import WEIGHT, Gathering, consolidated, joined_tables, key_ids, row_codes
+from watersmeet.joins.changelog.definition import freeze_bits, is_same
+from watersmeet.joins.core.changes import WEIGHT, ChangeBuffer, concat_tables, consolidate_changes, key_ids, row_codes
 
 FLOATS = st.sampled_from([0.0, -0.0, math.nan, 1.5, None])
 ENTRIES = pa.map_(pa.string(), pa.list_(pa.int32()))
@@ -56,14 +56,14 @@ def tables(draw: st.DrawFn) -> pa.Table:
 def bag(table: pa.Table) -> dict[Any, int]:
     found: Counter[Any] = Counter()
     for row in tuples(table):
-        found[frozen(row[:-1])] += row[-1]
+        found[freeze_bits(row[:-1])] += row[-1]
     return {row: number for row, number in found.items() if number}
 
 
 @settings(derandomize=True, max_examples=examples(60), deadline=None, database=None)
 @given(tables())
 def test_equal_rows_are_put_together(table: pa.Table) -> None:
-    found = consolidated(table, table.column_names[:-1])
+    found = consolidate_changes(table, table.column_names[:-1])
     assert bag(found) == bag(table)
     assert found.num_rows == len(bag(table))
     assert found.schema.equals(table.schema)
@@ -97,24 +97,24 @@ def test_codes_spread() -> None:
 
 def test_names_may_occur_twice() -> None:
     table = pa.Table.from_arrays([pa.array(c) for c in ([1, 1], ["a", "a"], [2, 3])], names=["x", "x", WEIGHT])
-    assert tuples(consolidated(table, ["x", "x"])) == [(1, "a", 5)]
+    assert tuples(consolidate_changes(table, ["x", "x"])) == [(1, "a", 5)]
 
 
 def test_rows_without_columns_are_all_equal() -> None:
-    assert consolidated(pa.table({WEIGHT: [1, 2]}), []).to_pydict() == {WEIGHT: [3]}
-    assert consolidated(pa.table({WEIGHT: [1, -1]}), []).num_rows == 0
+    assert consolidate_changes(pa.table({WEIGHT: [1, 2]}), []).to_pydict() == {WEIGHT: [3]}
+    assert consolidate_changes(pa.table({WEIGHT: [1, -1]}), []).num_rows == 0
 
 
 @settings(derandomize=True, max_examples=examples(30), deadline=None, database=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1, -1])), max_size=5)), st.integers(1, 9))
 def test_pieces_add_up(parts: list[list[tuple[int, int]]], size: int) -> None:
-    gathering, out = Gathering(("a",), size), []
+    gathering, out = ChangeBuffer(("a",), size), []
     tables = [
         pa.table({"a": [a for a, _ in part], WEIGHT: pa.array([w for _, w in part], pa.int64())}) for part in parts
     ]
     for table in tables:
         out += gathering.add(table)
-    out += gathering.rest()
+    out += gathering.flush()
     expected: Counter[Any] = Counter()
     for table in tables:
         expected.update(bag(table))
@@ -127,14 +127,14 @@ def test_pieces_add_up(parts: list[list[tuple[int, int]]], size: int) -> None:
 
 
 def test_a_piece_of_which_nothing_is_left_does_not_come_out() -> None:
-    gathering = Gathering(("a",), 2)
+    gathering = ChangeBuffer(("a",), 2)
     assert list(gathering.add(pa.table({"a": [1, 1], WEIGHT: [1, -1]}))) == []
-    assert list(gathering.rest()) == []
+    assert list(gathering.flush()) == []
 
 
 def test_parts_may_differ_in_the_time_zone_that_is_shown() -> None:
     parts = [pa.table({"t": pa.array([1], pa.timestamp("us", zone))}) for zone in ("UTC", "Europe/Vienna")]
-    assert joined_tables(parts).column("t").cast(pa.int64()).to_pylist() == [1, 1]
+    assert concat_tables(parts).column("t").cast(pa.int64()).to_pylist() == [1, 1]
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.large_binary(), pa.binary_view()])

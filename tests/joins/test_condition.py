@@ -5,21 +5,21 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant, evaluate
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, evaluate
 from watersmeet.joins.core.rowwise import evaluate as evaluate_row
 
 TABLE = pa.table({"x": [4, 4, 2**63 - 1, None], "y": [0, 2, 1, 0]})
-RATIO = Apply(">", (Apply("/", (Column("x"), Column("y"))), Constant(1)))
-SUM = Apply(">", (Apply("+", (Column("x"), Column("y"))), Constant(1)))
+RATIO = Apply(">", (Apply("/", (ColumnRef("x"), ColumnRef("y"))), Constant(1)))
+SUM = Apply(">", (Apply("+", (ColumnRef("x"), ColumnRef("y"))), Constant(1)))
 
 
 @pytest.mark.parametrize(
     "condition",
     [
-        Apply("or", (Apply("=", (Column("y"), Constant(0))), RATIO)),
-        Apply("and", (Apply("<>", (Column("y"), Constant(0))), RATIO)),
-        Apply("and", (Apply("<", (Column("x"), Constant(10))), SUM)),
-        Apply("or", (Apply(">", (Column("x"), Constant(10))), Constant(None), SUM)),
+        Apply("or", (Apply("=", (ColumnRef("y"), Constant(0))), RATIO)),
+        Apply("and", (Apply("<>", (ColumnRef("y"), Constant(0))), RATIO)),
+        Apply("and", (Apply("<", (ColumnRef("x"), Constant(10))), SUM)),
+        Apply("or", (Apply(">", (ColumnRef("x"), Constant(10))), Constant(None), SUM)),
     ],
 )
 def test_what_is_decided_is_not_asked_further(condition: Condition) -> None:

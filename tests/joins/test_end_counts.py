@@ -15,13 +15,15 @@ from tests.examples import examples
 from watersmeet.joins.core.operator import END_OF_INPUT, StateOverflowError
 from watersmeet.joins.group import groups
 from watersmeet.joins.group.groups import EndCounts
-from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.state.spine import DIRECTORY, State
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
+from watersmeet.joins.state.spine import DIRECTORY, ShardState
 from watersmeet.testing import MemoryStore
 
 GAP = 1_000
-SESSIONS = GroupBy(("k", "w"), (Aggregate("count", (), "n"),), window_end="end", time="t", session="w", settles=())
-TUMBLING = GroupBy(("k", "end"), (Aggregate("count", (), "n"),), window_end="end", time="t")
+SESSIONS = GroupByOperator(
+    ("k", "w"), (Aggregate("count", (), "n"),), window_end="end", time="t", session="w", finality_outputs=()
+)
+TUMBLING = GroupByOperator(("k", "end"), (Aggregate("count", (), "n"),), window_end="end", time="t")
 
 
 class CountingStore(MemoryStore):
@@ -47,7 +49,7 @@ def arrivals(keys: range, time_of: Any = lambda key: 7 * key) -> dict[int, pa.Ta
     return {0: pa.table({"k": pa.array(list(keys)), "w": session, "end": moments[1]})}
 
 
-def bytes_of_one_row(grouping: GroupBy, stored: int) -> tuple[int, int]:
+def bytes_of_one_row(grouping: GroupByOperator, stored: int) -> tuple[int, int]:
     """How much a batch of one row reads of the directory and writes, beside a state of so many groups."""
     store = CountingStore()
     grouping.step(store, arrivals(range(stored)), {})
@@ -61,21 +63,21 @@ def bytes_of_one_row(grouping: GroupBy, stored: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("grouping", [SESSIONS, TUMBLING], ids=["sessions", "windows"])
-def test_a_batch_of_one_row_costs_the_same_beside_ten_times_the_state(grouping: GroupBy) -> None:
+def test_a_batch_of_one_row_costs_the_same_beside_ten_times_the_state(grouping: GroupByOperator) -> None:
     small, large = (bytes_of_one_row(grouping, stored) for stored in (4_000, 40_000))
     assert large[0] < 1.5 * small[0]
     assert large[1] < 1.5 * small[1]
 
 
 @pytest.mark.parametrize("grouping", [SESSIONS, TUMBLING], ids=["sessions", "windows"])
-def test_a_state_that_lists_every_end_goes_on(grouping: GroupBy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_lists_every_end_goes_on(grouping: GroupByOperator, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     with monkeypatch.context() as before:
         before.setattr(groups, "MOST_ENDS", 10**9)
         grouping.step(store, arrivals(range(3_000)), {})
-    assert len(State(store, grouping.canonical).directory.numbers["groups"]) == 3_000
+    assert len(ShardState(store, grouping.canonical_names).directory.numbers["groups"]) == 3_000
     assert grouping.step(store, arrivals(range(3_000, 3_001)), {}).report.state == (3_001,)
-    numbers = State(store, grouping.canonical).directory.numbers
+    numbers = ShardState(store, grouping.canonical_names).directory.numbers
     assert len(numbers["groups"]) <= groups.MOST_ENDS
     json.dumps(numbers)
     # The key 0 has the first end, which is GAP: 1,000 sessions have ended by 7 * 999 + GAP.
@@ -86,7 +88,7 @@ def test_a_state_that_lists_every_end_goes_on(grouping: GroupBy, monkeypatch: py
 
 def test_the_limit_is_that_of_groups_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MOST_ENDS", 4)
-    limited = SESSIONS.limited(100, "fail")
+    limited = SESSIONS.with_limit(100, "fail")
     store = MemoryStore()
     limited.step(store, arrivals(range(100)), {})
     # Half of the sessions end, which coarse counts do not tell; as many come.
@@ -110,7 +112,7 @@ def test_coarse_counts_are_never_below_the_exact_ones(data: st.DataObject) -> No
                 alive.remove(one)
             alive += come
             ends = np.array([*come, *go], np.int64)
-            counts = counts.changed(ends, np.array([1] * len(come) + [-1] * len(go), np.int64))
+            counts = counts.with_changes(ends, np.array([1] * len(come) + [-1] * len(go), np.int64))
             assert counts.total == len(alive)
             assert len(counts.counts) <= groups.MOST_ENDS
             mark = data.draw(st.integers(-50, 50))

@@ -17,18 +17,18 @@ from tests.joins import strategies, test_asof, test_group, test_properties, test
 from tests.joins import window_strategies as windows
 
 from watersmeet.joins.asof.definition import AsofReference
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant, holds
-from watersmeet.joins.core.marks import Bound, mark_behind
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, holds
+from watersmeet.joins.core.marks import Bound, watermark_behind
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import evaluate
 from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.interval.definition import Reference
-from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoin
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
+from watersmeet.joins.interval.definition import IntervalReference
+from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoinOperator
 from watersmeet.joins.sync.definition import SyncReference
 from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import WindowJoin, WindowSpec
+from watersmeet.joins.window.operator import WindowJoinOperator, WindowSpec
 from watersmeet.testing import MemoryStore
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -76,7 +76,7 @@ def times(name: str, *values: int) -> pa.Table:
 def test_a_bound_beyond_64_bits_matches_nothing(lower: int, time: int) -> None:
     # l.t + 1 is above every time there is, and so is nothing that r.t could be.
     bounds = (Bound("l.t", "r.t", lower), Bound("r.t", "l.t", -lower))
-    join = IntervalJoin("left", side("l"), side("r"), lower, lower, bounds)
+    join = IntervalJoinOperator("left", side("l"), side("r"), lower, lower, bounds)
     arrivals = {0: times("l", time), 1: times("r", time)}
     assert join.step(MemoryStore(), arrivals, {}).report.matched == 0
     store = MemoryStore()
@@ -85,7 +85,7 @@ def test_a_bound_beyond_64_bits_matches_nothing(lower: int, time: int) -> None:
 
 
 def test_without_a_bound_times_may_be_any_distance_apart() -> None:
-    join = IntervalJoin("inner", side("l"), side("r"), 0, UNLIMITED, (Bound("r.t", "l.t", 0),))
+    join = IntervalJoinOperator("inner", side("l"), side("r"), 0, UNLIMITED, (Bound("r.t", "l.t", 0),))
     emission = join.step(MemoryStore(), {0: times("l", LOWEST), 1: times("r", HIGHEST)}, {})
     assert emission.report.matched == 1
     bounded = replace(join, bounds=(*join.bounds, Bound("l.t", "r.t", UNLIMITED)))
@@ -94,8 +94,8 @@ def test_without_a_bound_times_may_be_any_distance_apart() -> None:
 
 def test_a_row_at_the_lowest_time_is_not_late_at_its_own_mark() -> None:
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join, store = IntervalJoin("inner", side("l"), side("r"), -5, 5, bounds), MemoryStore()
-    mark = mark_behind(LOWEST, 0)
+    join, store = IntervalJoinOperator("inner", side("l"), side("r"), -5, 5, bounds), MemoryStore()
+    mark = watermark_behind(LOWEST, 0)
     join.step(store, {0: times("l", LOWEST)}, {"l.t": mark, "r.t": mark})
     report = join.step(store, {0: times("l", LOWEST), 1: times("r", LOWEST)}, {}).report
     assert (report.late, report.matched, report.state) == ((0, 0), 2, (2, 1))
@@ -103,7 +103,7 @@ def test_a_row_at_the_lowest_time_is_not_late_at_its_own_mark() -> None:
 
 def test_how_late_a_row_is_never_wraps_around() -> None:
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join, store = IntervalJoin("inner", side("l"), side("r"), -5, 5, bounds), MemoryStore()
+    join, store = IntervalJoinOperator("inner", side("l"), side("r"), -5, 5, bounds), MemoryStore()
     join.step(store, {}, {"l.t": HIGHEST - 1})
     ((_, late),) = join.step(store, {0: times("l", LOWEST, 0)}, {}).late
     assert late.column("#late_by").to_pylist() == [HIGHEST, HIGHEST - 1]
@@ -111,8 +111,8 @@ def test_how_late_a_row_is_never_wraps_around() -> None:
 
 def test_of_rows_that_are_too_many_those_at_the_highest_time_go_last() -> None:
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join = IntervalJoin("left", side("l"), side("r"), -5, 5, bounds, max_rows=2, overflow="drop_oldest")
-    reference, store = Reference(join), MemoryStore()
+    join = IntervalJoinOperator("left", side("l"), side("r"), -5, 5, bounds, max_rows=2, overflow="drop_oldest")
+    reference, store = IntervalReference(join), MemoryStore()
     # The row at 3 expires, and must not be taken for one at the highest time.
     for rows, marks in (((3, HIGHEST), {}), ((HIGHEST, HIGHEST), {"r.t": 20}), ((), {"r.t": END_OF_INPUT})):
         step = reference.step({0: [{"l.t": time} for time in rows]}, marks)
@@ -126,7 +126,7 @@ def test_of_rows_that_are_too_many_those_at_the_highest_time_go_last() -> None:
 def test_the_highest_order_value_is_known_and_before_those_that_are_not() -> None:
     left, right = Port(("l.o",), order="l.o"), Port(("r.o",), order="r.o")
     two = WindowSpec("count", 2)
-    join = WindowJoin("inner", left, right, (two, two), interleaved=True, punctuated=True)
+    join = WindowJoinOperator("inner", left, right, (two, two), interleaved=True, punctuated=True)
     rows = [{"l.o": None}, {"l.o": HIGHEST}], [{"r.o": HIGHEST}]
     step = WindowReference(join).step(dict(enumerate(rows)), {})
     tables = {port: pa.table({name: [row[name] for row in rows[port]]}) for port, name in enumerate(("l.o", "r.o"))}
@@ -140,7 +140,7 @@ def test_the_highest_order_value_is_known_and_before_those_that_are_not() -> Non
 def test_an_interval_join_equals_its_definition(data: st.DataObject) -> None:
     join = data.draw(strategies.joins())
     stretch = data.draw(st.sampled_from(STRETCHES))
-    reference, store = Reference(join), MemoryStore()
+    reference, store = IntervalReference(join), MemoryStore()
     for drawn in data.draw(strategies.histories(join)):
         left, right = (stretched_rows(rows, stretch, "t", "u", "e") for rows in drawn.rows)
         batch = strategies.Batch((left, right), stretched_marks(drawn.marks, stretch))
@@ -193,10 +193,10 @@ def test_a_window_join_equals_its_definition(data: st.DataObject) -> None:
         test_window_properties.expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
 
 
-@pytest.mark.parametrize("end", ["window_end", "settled"])
+@pytest.mark.parametrize("end", ["window_end", "final_key"])
 def test_a_group_that_ends_at_the_lowest_time_has_not_ended_before_there_is_a_mark(end: str) -> None:
-    ending = {"window_end": "e", "time": "t"} if end == "window_end" else {"settled": "e", "changes": True}
-    grouping = GroupBy(("e",), (Aggregate("count", (), "n"),), **ending)
+    ending = {"window_end": "e", "time": "t"} if end == "window_end" else {"final_key": "e", "changes": True}
+    grouping = GroupByOperator(("e",), (Aggregate("count", (), "n"),), **ending)
     rows = [{"e": time, "#weight": 1} for time in (LOWEST, 0, HIGHEST)]
     mark = "t" if end == "window_end" else "e"
     reference, store = GroupReference(grouping), MemoryStore()
@@ -240,7 +240,7 @@ def with_plain_keys(batch: Any) -> Any:
 @given(st.data())
 def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_interval_join(data: st.DataObject) -> None:
     join = data.draw(strategies.joins())
-    reference, store = Reference(join), MemoryStore()
+    reference, store = IntervalReference(join), MemoryStore()
     for drawn in data.draw(strategies.histories(join)):
         rows = tuple(float_keys(some) for some in drawn.rows)
         plain = strategies.Batch(with_plain_keys(rows), drawn.marks)
@@ -293,11 +293,11 @@ _EXTREMES = (LOWEST, LOWEST + 1, -1, 0, 1, HIGHEST - 1, HIGHEST, None)
 @pytest.mark.parametrize("operator", ["=", "<=>", "<>", "<", "<=", ">", ">="])
 @pytest.mark.parametrize(("sign", "constant"), [("+", 1), ("-", 1), ("+", HIGHEST), ("-", HIGHEST), ("-", LOWEST)])
 def test_a_bound_on_other_columns_does_not_overflow(operator: Any, sign: Any, constant: int) -> None:
-    shifted: Condition = Apply(sign, (Column("b"), Constant(constant)))
+    shifted: Condition = Apply(sign, (ColumnRef("b"), Constant(constant)))
     pairs = [(a, b) for a in _EXTREMES for b in _EXTREMES]
     table = pa.table(
         {"a": pa.array([a for a, _ in pairs], pa.int64()), "b": pa.array([b for _, b in pairs], pa.int64())}
     )
-    for condition in (Apply(operator, (Column("a"), shifted)), Apply(operator, (shifted, Column("a")))):
+    for condition in (Apply(operator, (ColumnRef("a"), shifted)), Apply(operator, (shifted, ColumnRef("a")))):
         expected = [evaluate(condition, {"a": a, "b": b}) is True for a, b in pairs]
         assert holds(condition, lambda name: table.column(name).combine_chunks(), len(pairs)).tolist() == expected

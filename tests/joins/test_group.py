@@ -27,12 +27,12 @@ from watersmeet.joins.core.operator import END_OF_INPUT, Emission, StateOverflow
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.group import groups as stored_groups
 from watersmeet.joins.group import wide
-from watersmeet.joins.group.aggregates import FUNCTIONS, canonical, result_type
+from watersmeet.joins.group.aggregates import FUNCTIONS, canonical_name, result_type
 from watersmeet.joins.group.definition import GroupReference, GroupStep
-from watersmeet.joins.group.limbs import as_integers, carried, decimals, divided, limbs_of
-from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.group.limbs import as_integers, carry, decimals, divide, limbs_of
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.spine import State
+from watersmeet.joins.state.spine import ShardState
 from watersmeet.local.store import MemoryStore
 
 Row = dict[str, Any]
@@ -83,12 +83,12 @@ def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
 def one(function: str, values: pa.Array, *others: pa.Array) -> Any:
     """The value of an aggregate over one group."""
     names = ("v", "w")[: 1 + len(others)]
-    grouping = GroupBy((), (Aggregate(function, names, "out"),))
+    grouping = GroupByOperator((), (Aggregate(function, names, "out"),))
     emission = grouping.step(MemoryStore(), {0: pa.table(dict(zip(names, (values, *others), strict=True)))}, {})
     return emission.rows[-1].column("out")[0].as_py()
 
 
-def expect_same(grouping: GroupBy, emission: Emission, step: GroupStep, rows: Sequence[Row]) -> None:
+def expect_same(grouping: GroupByOperator, emission: Emission, step: GroupStep, rows: Sequence[Row]) -> None:
     for each in emission.rows:
         assert each.column_names == [*grouping.keys, *grouping.extra]
         # Before the first row nobody knows what a NULL is one of.
@@ -142,12 +142,12 @@ CALLS = (
 
 
 @st.composite
-def groupings(draw: st.DrawFn, *, changes: bool) -> GroupBy:
+def groupings(draw: st.DrawFn, *, changes: bool) -> GroupByOperator:
     chosen = draw(st.lists(st.sampled_from(CALLS), max_size=5))
     aggregates = tuple(Aggregate(function, columns, f"a{i}") for i, (function, columns) in enumerate(chosen))
     keys = draw(st.sampled_from(KEYS))
     windowed = draw(st.booleans())
-    return GroupBy(
+    return GroupByOperator(
         (*keys, "end") if windowed else keys,
         aggregates,
         changes=changes,
@@ -181,7 +181,7 @@ rows_of_values = st.fixed_dictionaries(
 
 
 @st.composite
-def histories(draw: st.DrawFn, grouping: GroupBy) -> list[tuple[list[Row], Mapping[str, int], bool]]:
+def histories(draw: st.DrawFn, grouping: GroupByOperator) -> list[tuple[list[Row], Mapping[str, int], bool]]:
     """Batches of rows or changes, in which only what is there is taken away; the mark, and whether all starts anew."""
     batches: list[tuple[list[Row], Mapping[str, int], bool]] = []
     there: list[Row] = []
@@ -209,7 +209,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
     shown: Counter[Any] = Counter()
     expected: Counter[Any] = Counter()
     for rows, marks, restarted in data.draw(histories(grouping)):
-        store = store.restarted() if restarted else store
+        store = store.restart() if restarted else store
         emission = grouping.step(store, {0: table(rows)} if rows else {}, marks)
         step = reference.step({0: table(rows).to_pylist()}, marks)
         expect_same(grouping, emission, step, rows)
@@ -233,7 +233,7 @@ def test_every_function_is_what_duckdb_says(rows: list[Row], cuts: list[int]) ->
         "count": "v", "sum": "v", "avg": "x", "min": "s", "max": "v", "bool_and": "b", "bool_or": "b", "bit_and": "v",
         "bit_or": "v", "bit_xor": "v", "stddev_samp": "x", "stddev_pop": "x", "var_samp": "v", "var_pop": "v",
     }  # fmt: skip
-    grouping = GroupBy(("k",), tuple(Aggregate(name, (column,), name) for name, column in calls.items()))
+    grouping = GroupByOperator(("k",), tuple(Aggregate(name, (column,), name) for name, column in calls.items()))
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     store = MemoryStore()
     shown: Counter[Any] = Counter()
@@ -298,11 +298,11 @@ def test_sums_of_decimals_overflow_their_type() -> None:
 
 
 def test_an_overflow_over_batches_fails_the_batch_that_brings_it() -> None:
-    grouping = GroupBy((), (Aggregate("sum", ("v",), "s"),))
+    grouping = GroupByOperator((), (Aggregate("sum", ("v",), "s"),))
     store = MemoryStore()
     grouping.step(store, {0: pa.table({"v": [2**63 - 1]})}, {})
     with pytest.raises(ArithmeticError):
-        grouping.step(store.restarted(), {0: pa.table({"v": [1]})}, {})
+        grouping.step(store.restart(), {0: pa.table({"v": [1]})}, {})
     last = grouping.step(store, {0: pa.table({"v": [-1]})}, {})
     assert tuples(last.rows) == [(2**63 - 1, -1), (2**63 - 2, 1)]
 
@@ -316,9 +316,9 @@ def test_an_overflow_over_batches_fails_the_batch_that_brings_it() -> None:
 def test_limbs_compute_like_whole_numbers(numbers: list[int], by: int, scale: int) -> None:
     limbs = limbs_of(pa.array(list(map(Decimal, numbers)), pa.decimal128(38, 0)))
     assert decimals(limbs, pa.decimal128(38, 0)).to_pylist() == list(map(Decimal, numbers))
-    assert as_integers(carried(limbs * 3)) == [3 * number for number in numbers]
+    assert as_integers(carry(limbs * 3)) == [3 * number for number in numbers]
     half_up = [((2 * abs(n) * scale + by) // (2 * by)) * (-1 if n < 0 else 1) for n in numbers]
-    assert as_integers(divided(limbs, scale, np.full(len(numbers), by))) == half_up
+    assert as_integers(divide(limbs, scale, np.full(len(numbers), by))) == half_up
 
 
 def test_nan_is_the_greatest() -> None:
@@ -346,7 +346,7 @@ def test_a_list_keeps_the_sign_of_zero_and_a_set_does_not() -> None:
     [("collect_list", -0.0, "[0.0]"), ("collect_list", 0.0, "[-0.0]"), ("min", -0.0, "0.0"), ("max", 0.0, "-0.0")],
 )
 def test_the_zero_that_is_taken_back_is_the_one_that_came(function: str, taken: float, left: str) -> None:
-    grouping = GroupBy(("k",), (Aggregate(function, ("v",), "out"),), changes=True)
+    grouping = GroupByOperator(("k",), (Aggregate(function, ("v",), "out"),), changes=True)
     store = MemoryStore()
     grouping.step(store, {0: pa.table({"k": [1, 1], "v": [-0.0, 0.0], "#weight": [1, 1]})}, {})
     last = grouping.step(store, {0: pa.table({"k": [1], "v": [taken], "#weight": [-1]})}, {})
@@ -356,16 +356,16 @@ def test_the_zero_that_is_taken_back_is_the_one_that_came(function: str, taken: 
 
 @pytest.mark.parametrize("function", ["min", "last"])
 def test_another_zero_is_another_row(function: str) -> None:
-    grouping, store = GroupBy(("k",), (Aggregate(function, ("v",), "out"),)), MemoryStore()
+    grouping, store = GroupByOperator(("k",), (Aggregate(function, ("v",), "out"),)), MemoryStore()
     grouping.step(store, {0: pa.table({"k": [1], "v": [0.0]})}, {})
     last = grouping.step(store, {0: pa.table({"k": [1], "v": [-0.0]})}, {})
     assert repr(tuples(last.rows)) == "[(1, 0.0, -1), (1, -0.0, 1)]"
 
 
 def test_a_state_from_before_shows_zeros_as_it_did() -> None:
-    grouping, store = GroupBy(("k",), (Aggregate("max", ("v",), "out"),)), MemoryStore()
+    grouping, store = GroupByOperator(("k",), (Aggregate("max", ("v",), "out"),)), MemoryStore()
     grouping.step(store, {0: pa.table({"k": [{"x": -0.0}], "v": [-0.0]})}, {})
-    state = State(store, grouping.canonical)
+    state = ShardState(store, grouping.canonical_names)
     numbers = {name: value for name, value in state.directory.numbers.items() if name != stored_groups.SIGNED}
     state.save(numbers=numbers)
     last = grouping.step(store, {0: pa.table({"k": [{"x": 0.0}], "v": [1.0]})}, {})
@@ -376,7 +376,7 @@ def test_a_state_from_before_shows_zeros_as_it_did() -> None:
 
 @pytest.mark.parametrize("function", ["collect_list", "array_agg", "collect_set", "collect_list distinct"])
 def test_a_list_of_no_rows_is_empty(function: str) -> None:
-    grouping = GroupBy((), (Aggregate(function, ("v",), "out"),), changes=True)
+    grouping = GroupByOperator((), (Aggregate(function, ("v",), "out"),), changes=True)
     reference, store = GroupReference(grouping), MemoryStore()
     for rows, shown in (([], [([], 1)]), ([(5, 1)], [([], -1), ([5], 1)]), ([(5, -1)], [([5], -1), ([], 1)])):
         table = pa.table({"v": [v for v, _ in rows], "#weight": [weight for _, weight in rows]})
@@ -396,13 +396,15 @@ def test_ties_take_the_last_to_arrive_and_what_is_null_is_passed_over() -> None:
     assert math.isnan(one("stddev", pa.array([1.0, math.inf])))
 
 
-def changed(store: MemoryStore, grouping: GroupBy, values: Sequence[float], weights: Sequence[int]) -> dict[str, Any]:
+def changed(
+    store: MemoryStore, grouping: GroupByOperator, values: Sequence[float], weights: Sequence[int]
+) -> dict[str, Any]:
     """The row of the group of all after these changes."""
     emission = grouping.step(store, {0: pa.table({"v": pa.array(values, pa.float64()), "#weight": weights})}, {})
     return emission.rows[-1].to_pylist()[0]
 
 
-DOUBLES = GroupBy(
+DOUBLES = GroupByOperator(
     (), tuple(Aggregate(name, ("v",), name) for name in ("sum", "avg", "stddev_pop", "var_samp")), changes=True
 )
 
@@ -411,7 +413,7 @@ def test_sums_of_doubles_forget_what_is_taken_back() -> None:
     store = MemoryStore()
     assert changed(store, DOUBLES, [1e16, 0.1, 1e300, -0.0], [1, 1, 2, 1])["sum"] == 2e300
     assert changed(store, DOUBLES, [1e300, 0.0], [-2, -1])["sum"] == 1e16
-    store = store.restarted()
+    store = store.restart()
     found = changed(store, DOUBLES, [1e16], [-1])
     assert (found["sum"], found["avg"], found["stddev_pop"], found["var_samp"]) == (0.1, 0.1, 0.0, None)
     assert changed(store, DOUBLES, [0.1], [-1]) == dict.fromkeys((*found,)) | {"#weight": 1}
@@ -473,18 +475,18 @@ def test_exact_sums_are_those_of_fractions(data: st.DataObject) -> None:
             terms = sorted(data.draw(st.lists(term, max_size=12)), key=itemgetter(0))
             ids, weights = (np.array([term[n] for term in terms], np.int64) for n in (0, 2))
             values = np.array([term[1] for term in terms], np.float64)
-            first = wide.added(first, ids, values, weights)
-            second = wide.added(second, ids, values, weights, power=2)
+            first = wide.add_doubles(first, ids, values, weights)
+            second = wide.add_doubles(second, ids, values, weights, power=2)
             for group, value, weight in terms:
                 whole[group] += Fraction(value) * weight
                 squares[group] += Fraction(value) ** 2 * weight
         unit = Fraction(2) ** wide.UNIT
-        assert [number * unit * 2 ** (32 * place) for place, number in wide.numbers_of(first)] == whole
-        assert [number * unit**2 * 2 ** (32 * place) for place, number in wide.numbers_of(second)] == squares
+        assert [number * unit * 2 ** (32 * place) for place, number in wide.decode_numbers(first)] == whole
+        assert [number * unit**2 * 2 ** (32 * place) for place, number in wide.decode_numbers(second)] == squares
         counts = data.draw(st.lists(st.integers(1, 2**47 - 1) | st.integers(1, 9), min_size=groups, max_size=groups))
-        assert wide.rounded(first).tolist() == list(map(nearest, whole))
+        assert wide.round_to_double(first).tolist() == list(map(nearest, whole))
         expected = [nearest(part / count) for part, count in zip(whole, counts, strict=True)]
-        assert wide.rounded(first, np.array(counts)).tolist() == expected
+        assert wide.round_to_double(first, np.array(counts)).tolist() == expected
 
 
 def nearest(exact: Fraction) -> float:
@@ -498,7 +500,7 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_kept(monkeypatch: pytest
     kept = json.loads((Path(__file__).parents[1] / "checkpoints" / "groups-format-1.json").read_text())
     calls = ("sum", "avg", "stddev", "var_pop")
     names = (("key", "0.k"), ("value", "0.x"))
-    grouping = GroupBy(("key",), tuple(Aggregate(f, ("value",), f) for f in calls), changes=True, names=names)
+    grouping = GroupByOperator(("key",), tuple(Aggregate(f, ("value",), f) for f in calls), changes=True, names=names)
     old = MemoryStore({name: base64.b64decode(value) for name, value in kept.items()})
 
     def shown(store: MemoryStore, rows: Sequence[tuple[str, float | None, int]]) -> dict[str, list[Any]]:
@@ -510,7 +512,7 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_kept(monkeypatch: pytest
     # Once that blocks of both formats are asked, and once that they are merged.
     for merge_at in (3, 1):
         monkeypatch.setattr(stored_groups, "BUDGET", Budget(block=3, merge_at=merge_at, smallest_tier=2, in_order=True))
-        store = old.restarted()
+        store = old.restart()
         first = shown(store, [("a", 1e10, -2), ("b", 1.5, 2), ("c", math.inf, -1), ("d", 1.0, 1), ("f", 3.0, -1)])
         # What a sum of doubles had lost is lost: 0.1 + 0.2 + 3e10, rounded, less 3e10.
         assert first["a"][:2] == [pytest.approx(0.3, abs=1e-5), pytest.approx(0.15, abs=1e-5)]
@@ -519,7 +521,7 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_kept(monkeypatch: pytest
         assert first["c"] == [2.0, 2.0, None, 0.0]
         assert first["d"][0] == math.inf
         assert first["f"] == [9.0, 4.5, pytest.approx(0.5**0.5), 0.25]
-        later = shown(store.restarted(), [("b", -7.5, -2), ("e", 0.1, 3), ("f", 5.0, -1)])
+        later = shown(store.restart(), [("b", -7.5, -2), ("e", 0.1, 3), ("f", 5.0, -1)])
         assert later == {
             "b": [3.0, 1.5, 0.0, 0.0],
             "e": [0.30000000000000004, 0.1, 0.0, 0.0],
@@ -531,14 +533,14 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_kept(monkeypatch: pytest
 def test_the_group_of_all_is_there_from_the_first_batch_on() -> None:
     functions = {function.name: (("v",) if function.args == 1 else ("v", "v")) for function in FUNCTIONS}
     functions |= {"count_if": ("b",), "bool_and": ("b",), "bool_or": ("b",)}
-    grouping = GroupBy((), tuple(Aggregate(name, columns, name) for name, columns in functions.items()))
+    grouping = GroupByOperator((), tuple(Aggregate(name, columns, name) for name, columns in functions.items()))
     store = MemoryStore()
     nothing = {name: 0 if name.startswith("count") else [] if "collect" in name else None for name in functions}
     [first] = grouping.step(store, {}, {}).rows
     assert first.to_pylist() == [{**nothing, "#weight": 1}]
-    again = grouping.step(store.restarted(), {}, {})
+    again = grouping.step(store.restart(), {}, {})
     assert (again.rows, again.report.state) == ((), (1,))
-    [changes] = grouping.step(store.restarted(), {0: table([{"v": 3}])}, {}).rows
+    [changes] = grouping.step(store.restart(), {0: table([{"v": 3}])}, {}).rows
     old, new = changes.to_pylist()
     assert old == {**nothing, "#weight": -1}
     some = {"count": 1, "sum": 3, "first": 3, "max_by": 3, "collect_set": [3], "#weight": 1}
@@ -547,7 +549,7 @@ def test_the_group_of_all_is_there_from_the_first_batch_on() -> None:
 
 def test_a_group_without_rows_disappears_but_the_group_of_all_stays() -> None:
     for keys, last in ((("k",), []), ((), [(0, 1)])):
-        grouping = GroupBy(keys, (Aggregate("count", (), "n"),), changes=True)
+        grouping = GroupByOperator(keys, (Aggregate("count", (), "n"),), changes=True)
         store = MemoryStore()
         rows = [{"k": "a", "#weight": 2}]
         assert tuples(grouping.step(store, {0: table(rows)}, {}).rows)[-1][-2:] == (2, 1)
@@ -557,7 +559,7 @@ def test_a_group_without_rows_disappears_but_the_group_of_all_stays() -> None:
 
 
 def test_groups_of_windows_that_have_ended_leave_nothing_behind() -> None:
-    grouping = GroupBy(("k", "end"), (Aggregate("count", (), "n"),), window_end="end", time="t")
+    grouping = GroupByOperator(("k", "end"), (Aggregate("count", (), "n"),), window_end="end", time="t")
     store = MemoryStore()
     for second in range(1, 30):
         rows = [{"k": k, "end": EPOCH + timedelta(seconds=second)} for k in "abcdefg"]
@@ -571,13 +573,13 @@ def test_groups_of_windows_that_have_ended_leave_nothing_behind() -> None:
 
 
 def test_too_many_groups_fail_the_batch() -> None:
-    grouping = GroupBy(("k",), (), code=None).limited(2, "fail").for_shards(2)
+    grouping = GroupByOperator(("k",), (), code=None).with_limit(2, "fail").for_shards(2)
     with pytest.raises(StateOverflowError):
         grouping.step(MemoryStore(), {0: table([{"k": "a"}, {"k": "b"}])}, {})
 
 
 def test_runs_stay_few_however_many_batches_there_are() -> None:
-    grouping = GroupBy(("v",), (Aggregate("sum", ("v",), "s"),), changes=True)
+    grouping = GroupByOperator(("v",), (Aggregate("sum", ("v",), "s"),), changes=True)
     store = MemoryStore()
     for number in range(60):
         rows = [{"v": number % 13, "#weight": 1}, {"v": (number + 6) % 13, "#weight": 1 if number < 7 else -1}]
@@ -587,7 +589,7 @@ def test_runs_stay_few_however_many_batches_there_are() -> None:
 
 
 def test_equal_codes_of_different_keys_are_told_apart() -> None:
-    grouping = GroupBy(("k",), (Aggregate("count", (), "n"),), code="#code")
+    grouping = GroupByOperator(("k",), (Aggregate("count", (), "n"),), code="#code")
     store = MemoryStore()
     found: list[Any] = []
     for _ in range(9):
@@ -598,7 +600,7 @@ def test_equal_codes_of_different_keys_are_told_apart() -> None:
 
 @pytest.mark.parametrize("most", [2**63 - 1, -(2**63)])
 def test_a_variance_forgets_what_is_taken_back(most: int) -> None:
-    grouping = GroupBy((), (Aggregate("var_pop", ("v",), "var"),), changes=True)
+    grouping = GroupByOperator((), (Aggregate("var_pop", ("v",), "var"),), changes=True)
     store = MemoryStore()
     grouping.step(store, {0: pa.table({"v": [1, 2, most, most], "#weight": [1, 1, 1, 3]})}, {})
     last = grouping.step(store, {0: pa.table({"v": [most], "#weight": [-4]})}, {})
@@ -607,7 +609,7 @@ def test_a_variance_forgets_what_is_taken_back(most: int) -> None:
 
 @pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0)])
 def test_a_group_leaves_exactly_as_it_came(zeros: tuple[float, float]) -> None:
-    grouping, store = GroupBy(("k",), (Aggregate("count", (), "n"),)), MemoryStore()
+    grouping, store = GroupByOperator(("k",), (Aggregate("count", (), "n"),)), MemoryStore()
     first, second = (grouping.step(store, {0: pa.table({"k": [{"x": zero}]})}, {}) for zero in zeros)
     assert repr(tuples(first.rows)) == "[({'x': 0.0}, 1, 1)]"
     assert repr(tuples(second.rows)) == "[({'x': 0.0}, 1, -1), ({'x': 0.0}, 2, 1)]"
@@ -637,7 +639,7 @@ def test_result_types_are_those_of_spark(function: str, types: tuple[str, ...], 
 
 
 def test_every_function_is_called_in_these_tests() -> None:
-    assert {canonical(name) for name, _ in CALLS} | {"stddev_samp", "var_samp"} == {
+    assert {canonical_name(name) for name, _ in CALLS} | {"stddev_samp", "var_samp"} == {
         function.name for function in FUNCTIONS
     }
 
@@ -648,18 +650,20 @@ def test_what_is_no_aggregate_of_a_grouping_is_refused() -> None:
 
 
 def test_members_that_are_gone_leave_nothing_in_the_state() -> None:
-    grouping = GroupBy(("k",), (Aggregate("max", ("v",), "m"), Aggregate("count distinct", ("v",), "n")), changes=True)
+    grouping = GroupByOperator(
+        ("k",), (Aggregate("max", ("v",), "m"), Aggregate("count distinct", ("v",), "n")), changes=True
+    )
     store = MemoryStore()
     for batch in range(40):
         rows = [{"k": "ab"[n % 2], "v": batch + n, "#weight": weight} for n in range(10) for weight in (1, -1)]
         kept = {"k": "a", "v": batch % 3, "#weight": 1 if batch % 2 == 0 else -1}
         last = grouping.step(store, {0: table([*rows, {**kept, "v": batch // 2 % 3}])}, {})
     assert tuples(last.rows) == [("a", 1, 1, -1)]
-    assert sum(block.rows for run in State(store).directory.runs.get("members", ()) for block in run) <= 8
+    assert sum(block.rows for run in ShardState(store).directory.runs.get("members", ()) for block in run) <= 8
 
 
 def test_more_members_than_may_be_kept_fail_the_batch() -> None:
-    grouping = GroupBy(("k",), (Aggregate("max", ("v",), "m"),), changes=True, max_rows=3)
+    grouping = GroupByOperator(("k",), (Aggregate("max", ("v",), "m"),), changes=True, max_rows=3)
     store = MemoryStore()
     rows = [{"k": "a", "v": n % 3, "#weight": 1} for n in range(9)]
     assert tuples(grouping.step(store, {0: table(rows)}, {}).rows) == [("a", 2, 1)]
@@ -679,7 +683,7 @@ def test_over_rows_that_are_taken_back_duckdb_says_the_same(rows: list[Row], dat
         "list_sort(list(DISTINCT t) FILTER (t IS NOT NULL))": ("collect_set", "t"),
     }  # fmt: skip
     aggregates = tuple(Aggregate(name, (column,), str(n)) for n, (name, column) in enumerate(calls.values()))
-    grouping = GroupBy(("k",), aggregates, changes=True)
+    grouping = GroupByOperator(("k",), aggregates, changes=True)
     gone = [row for row in rows if data.draw(st.booleans())]
     changes = [*({**row, "#weight": 1} for row in rows), *({**row, "#weight": -1} for row in gone)]
     store = MemoryStore()
@@ -700,7 +704,9 @@ def test_over_rows_that_are_taken_back_duckdb_says_the_same(rows: list[Row], dat
 
 
 def test_a_row_that_goes_and_comes_again_is_the_last_however_batches_are_cut() -> None:
-    grouping = GroupBy((), (Aggregate("last", ("s",), "l"), Aggregate("collect_list", ("s",), "c")), changes=True)
+    grouping = GroupByOperator(
+        (), (Aggregate("last", ("s",), "l"), Aggregate("collect_list", ("s",), "c")), changes=True
+    )
     again = [{"s": "a", "#weight": -1}, {"s": "a", "#weight": 1}]
     for batches in ([again], [again[:1], again[1:]]):
         store = MemoryStore()

@@ -7,29 +7,29 @@ from dataclasses import replace
 
 import pytest
 
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
-from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
+from watersmeet.joins.core.identity import CanonicalNames
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 
 
-def interval(left: str, right: str, shown: str = "kv") -> IntervalJoin:
+def interval(left: str, right: str, shown: str = "kv") -> IntervalJoinOperator:
     ports = [
         Port(tuple(f"{s}.{c}" for c in shown), (f"{s}.t",), (f"{s}.k",), f"{s}.k", exact=True) for s in (left, right)
     ]
-    less = Apply("<", (Column(f"{left}.v"), Column(f"{right}.v")))
+    less = Apply("<", (ColumnRef(f"{left}.v"), ColumnRef(f"{right}.v")))
     names = tuple((f"{s}.{c}", f"{n}.{c}") for n, s in enumerate((left, right)) for c in "kvt")
     bounds = (Bound(f"{left}.t", f"{right}.t", 5), Bound(f"{right}.t", f"{left}.t", 5))
     unions = ((f"{left}.t", (f"{left}.t#0", f"{left}.t#1")),)
-    return IntervalJoin("inner", ports[0], ports[1], -5, 5, bounds, less, unions=unions, names=names)
+    return IntervalJoinOperator("inner", ports[0], ports[1], -5, 5, bounds, less, unions=unions, names=names)
 
 
 def test_it_is_json_and_knows_no_alias_and_no_order_of_outputs() -> None:
     one, other = interval("l", "r"), interval("a", "b", "vk")
     assert one.identity == other.identity == json.loads(json.dumps(one.identity))
-    assert one.identity == replace(one.limited(3, "drop_oldest"), idle=(("l.t", 5),)).identity
+    assert one.identity == replace(one.with_limit(3, "drop_oldest"), idle=(("l.t", 5),)).identity
     assert one.identity == replace(one, left=replace(one.left, late=("l.k",)), bounds=one.bounds[::-1]).identity
     for other in (
         replace(one, kind="left"),
@@ -43,10 +43,14 @@ def test_it_is_json_and_knows_no_alias_and_no_order_of_outputs() -> None:
 def test_a_grouping_does_not_depend_on_names_and_order_of_its_outputs() -> None:
     sums = (Aggregate("sum", ("v",), "a"), Aggregate("mean", ("v",), "b"))
     turned = (Aggregate("avg", ("v",), "x"), Aggregate("SUM", ("v",), "y"))
-    assert GroupBy(("k",), sums).identity == GroupBy(("k",), turned).identity != GroupBy(("k",), sums[:1]).identity
+    assert (
+        GroupByOperator(("k",), sums).identity
+        == GroupByOperator(("k",), turned).identity
+        != GroupByOperator(("k",), sums[:1]).identity
+    )
 
 
-a, b, two = Column("l.a"), Column("r.b"), Constant(2)
+a, b, two = ColumnRef("l.a"), ColumnRef("r.b"), Constant(2)
 
 
 @pytest.mark.parametrize(
@@ -61,5 +65,5 @@ a, b, two = Column("l.a"), Column("r.b"), Constant(2)
     ],
 )
 def test_conditions_that_differ_in_order_alone_are_one(one: Condition, other: Condition) -> None:
-    assert Names().condition(one) == Names().condition(other)
-    assert Names().condition(Apply("-", (a, b))) != Names().condition(Apply("-", (b, a)))
+    assert CanonicalNames().condition(one) == CanonicalNames().condition(other)
+    assert CanonicalNames().condition(Apply("-", (a, b))) != CanonicalNames().condition(Apply("-", (b, a)))

@@ -13,9 +13,9 @@ from tests.examples import examples
 
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission
-from watersmeet.joins.core.port import Port, Window
-from watersmeet.joins.interval.definition import Reference
-from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoin
+from watersmeet.joins.core.port import Port, PortWindow
+from watersmeet.joins.interval.definition import IntervalReference
+from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoinOperator
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]
@@ -35,16 +35,16 @@ def window_ends(time: int, size: int, step: int, cumulative: bool) -> list[int]:
     return [end for end in ends if end - size <= time < end]
 
 
-def join_of(kind: str, size: int, step: int, cumulative: bool) -> IntervalJoin:
+def join_of(kind: str, size: int, step: int, cumulative: bool) -> IntervalJoinOperator:
     def side(s: str) -> Port:
-        window = Window(f"{s}.t", f"{s}.e", size, step, cumulative)
+        window = PortWindow(f"{s}.t", f"{s}.e", size, step, cumulative)
         columns = (f"{s}.t", f"{s}.v", f"{s}.e")
         return Port(
             columns, (f"{s}.t",), (f"{s}.e",), f"{s}.e", exact=True, late=columns[:2], ends=(f"{s}.e",), window=window
         )
 
     lives = (Bound("l.e", "r.t", 0, True), Bound("r.e", "l.t", 0, True))
-    return IntervalJoin(kind, side("l"), side("r"), -UNLIMITED, UNLIMITED, (), None, lives)  # pyright: ignore[reportArgumentType]
+    return IntervalJoinOperator(kind, side("l"), side("r"), -UNLIMITED, UNLIMITED, (), None, lives)  # pyright: ignore[reportArgumentType]
 
 
 def unfolded(side: str, rows: list[tuple[int, int]], sizes: tuple[int, int, bool]) -> list[Row]:
@@ -64,12 +64,12 @@ def rows_of(emission: Emission) -> list[tuple[Any, ...]]:
 def test_kernel_and_shards_equal_the_definition(data: st.DataObject) -> None:
     sizes = data.draw(st.sampled_from(SIZES))
     join = join_of(data.draw(st.sampled_from(("inner", "left", "full"))), *sizes)
-    reference, stores = Reference(join), [MemoryStore(), MemoryStore(), MemoryStore()]
+    reference, stores = IntervalReference(join), [MemoryStore(), MemoryStore(), MemoryStore()]
     some = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 99)), max_size=4)
     emitted: dict[str, int] = {}
     for _ in range(data.draw(st.integers(1, 6))):
         came = [data.draw(some), data.draw(some)]
-        before = dict(reference._heard.received)  # pyright: ignore[reportPrivateUsage]
+        before = dict(reference._tracker.received)  # pyright: ignore[reportPrivateUsage]
         rows = {port: unfolded("lr"[port], came[port], sizes) for port in (0, 1) if came[port]}
         mark = st.integers(0, 40) | st.just(END_OF_INPUT)
         marks = data.draw(st.dictionaries(st.sampled_from(("l.t", "r.t")), mark, max_size=2))

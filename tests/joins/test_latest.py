@@ -15,7 +15,7 @@ from tests.examples import examples
 from watersmeet.joins.core.operator import END_OF_INPUT, StateOverflowError
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.latest.operator import LatestOperator
 from watersmeet.joins.state.budget import Budget
 from watersmeet.local.store import MemoryStore
 
@@ -74,11 +74,11 @@ def test_the_changes_are_those_of_a_dictionary(data: st.DataObject) -> None:
     keys = data.draw(st.sampled_from((("k",), ("k", "j"), ())))
     append, dead = data.draw(st.booleans()), data.draw(st.sampled_from((None, "#dead")))
     columns = data.draw(st.sampled_from((("k", "j", "v"), ("v", "t"))))
-    latest = Latest(Port(columns, (), keys, "#code" if keys else None, dead=dead), append=append, budget=SMALL)
+    latest = LatestOperator(Port(columns, (), keys, "#code" if keys else None, dead=dead), append=append, budget=SMALL)
     store = MemoryStore()
     there: dict[Any, Row] = {}
     for rows in data.draw(st.lists(st.lists(arrivals, max_size=5), min_size=1, max_size=8)):
-        store = store.restarted() if data.draw(st.booleans()) else store
+        store = store.restart() if data.draw(st.booleans()) else store
         order = data.draw(st.permutations(range(len(rows))))
         before, dropped = dict(there), 0
         for row in (rows[place] for place in order):
@@ -104,14 +104,14 @@ def test_the_changes_are_those_of_a_dictionary(data: st.DataObject) -> None:
 
 
 def test_what_is_the_same_changes_nothing() -> None:
-    latest, store = Latest(Port(("v",), (), ("t",), "t", exact=True), append=True), MemoryStore()
+    latest, store = LatestOperator(Port(("v",), (), ("t",), "t", exact=True), append=True), MemoryStore()
     rows = table([{"t": 1, "v": [1]}, {"t": 1, "v": [2]}]).drop_columns(["#position"])
     assert tuples(latest.step(store, {0: rows}, {}).rows) == [([2], 1)]
     assert latest.step(store, {0: rows}, {}).rows == ()
 
 
 def test_without_a_position_the_order_is_that_of_the_rows() -> None:
-    latest = Latest(Port(("v",), (), ("j",), "#code"))
+    latest = LatestOperator(Port(("v",), (), ("j",), "#code"))
     rows = [{"j": "a", "#code": 0, "v": [n], "#op": 1 if n < 3 else -1} for n in range(4)]
     for last, expected in ((3, [([2], 1)]), (4, [])):
         some = table(rows[:last]).drop_columns(["#position"])
@@ -119,14 +119,14 @@ def test_without_a_position_the_order_is_that_of_the_rows() -> None:
 
 
 def test_marks_pass_through() -> None:
-    latest, store = Latest(Port(("t",), ("t",), ("k",), "#code"), append=True), MemoryStore()
+    latest, store = LatestOperator(Port(("t",), ("t",), ("k",), "#code"), append=True), MemoryStore()
     assert latest.step(store, {}, {"t": 5, "other": 1}).report.watermarks == {"t": 5}
-    assert latest.step(store.restarted(), {}, {}).report.watermarks == {"t": 5}
+    assert latest.step(store.restart(), {}, {}).report.watermarks == {"t": 5}
     assert latest.step(store, {}, {"t": END_OF_INPUT}).report.watermarks == {"t": END_OF_INPUT}
 
 
 def test_too_many_rows_fail_the_batch_but_replaced_ones_do_not_count() -> None:
-    latest = Latest(Port(("t",), (), ("t",), "t", exact=True), append=True).limited(4, "fail").for_shards(2)
+    latest = LatestOperator(Port(("t",), (), ("t",), "t", exact=True), append=True).with_limit(4, "fail").for_shards(2)
     store = MemoryStore()
     for value in range(9):
         latest.step(store, {0: pa.table({"t": [value % 2]})}, {})

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import histories, joins
 
-from watersmeet.families import keeping_of
-from watersmeet.joins.core.condition import Apply, Column
+from watersmeet.families import state_schema_of
+from watersmeet.joins.core.condition import Apply, ColumnRef
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.interval.definition import Reference, multiset
-from watersmeet.joins.interval.operator import IntervalJoin
-from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
+from watersmeet.joins.interval.definition import IntervalReference, multiset
+from watersmeet.joins.interval.operator import IntervalJoinOperator
+from watersmeet.joins.latest.operator import LatestOperator
 from watersmeet.joins.state.format import encode_rows
-from watersmeet.joins.state.kept import Kept
-from watersmeet.joins.state.look import Look
+from watersmeet.joins.state.kept import SpineSchema
+from watersmeet.joins.state.look import ShardInspector
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -29,13 +29,13 @@ quick = settings(
 )
 
 
-def look(store: MemoryStore) -> Look:
-    return Look(store._values)  # pyright: ignore[reportPrivateUsage]
+def look(store: MemoryStore) -> ShardInspector:
+    return ShardInspector(store._values)  # pyright: ignore[reportPrivateUsage]
 
 
-def kept(operator: object, spine: str) -> Kept:
+def kept(operator: object, spine: str) -> SpineSchema:
     identity = json.loads(json.dumps(operator.identity))  # pyright: ignore
-    return keeping_of(identity["family"]).spine(identity, spine)
+    return state_schema_of(identity["family"]).spine(identity, spine)
 
 
 @quick
@@ -46,30 +46,32 @@ def test_rows_that_are_alive_are_those_of_the_definition(data: st.DataObject) ->
         (join.left.time, join.right.time), (join.right.time, join.left.time)
     }  # fmt: skip
     # Whether other bounds are strict, and which ends rows carry, a plan says in its condition; these joins need not.
-    if told or join.lives:
+    if told or join.end_bounds:
         return
-    reference, store = Reference(join), MemoryStore()
+    reference, store = IntervalReference(join), MemoryStore()
     for batch in data.draw(histories(join)):
         reference.step(dict(enumerate(batch.rows)), batch.marks)
         join.step(store, batch.tables(), batch.marks)
         for port, spine in enumerate(("left", "right")):
             found = look(store).rows(spine, kept(join, spine))
-            alive = reference._kept[port]  # pyright: ignore[reportPrivateUsage]
+            alive = reference._state[port]  # pyright: ignore[reportPrivateUsage]
             names = join.layouts[port].columns
             rows = [] if found is None else found.table.select(list(names)).to_pylist()
             assert multiset(row.values() for row in rows) == multiset([one.row[c] for c in names] for one in alive)
-            if found is not None and join.tracked[port]:
+            if found is not None and join.tracks_matches[port]:
                 assert sorted(found.matched.to_pylist()) == sorted(one.matched for one in alive)
         assert list(look(store).problems({s: kept(join, s) for s in ("left", "right")})) == []
 
 
-def ended() -> IntervalJoin:
+def ended() -> IntervalJoinOperator:
     """A join whose left rows carry their ends, as it is planned."""
     left = Port(("l.t", "l.until"), ("l.t",), operands=("l.until",), ends=("l.until",))
     right = Port(("r.t",), ("r.t",))
-    condition = Apply("<", (Column("r.t"), Column("l.until")))
+    condition = Apply("<", (ColumnRef("r.t"), ColumnRef("l.until")))
     bounds = (Bound("r.t", "l.t", 0), Bound("l.t", "r.t", 50))
-    return IntervalJoin("left", left, right, 0, 50, bounds, condition, (Bound("l.until", "r.t", 0, strict=True),))
+    return IntervalJoinOperator(
+        "left", left, right, 0, 50, bounds, condition, (Bound("l.until", "r.t", 0, strict=True),)
+    )
 
 
 def test_rows_that_carry_their_ends_live_until_then() -> None:
@@ -77,7 +79,7 @@ def test_rows_that_carry_their_ends_live_until_then() -> None:
     join.step(store, {0: pa.table({"l.t": [1, 2, 3], "l.until": [10, 30, 90]})}, {"l.t": 3, "r.t": 9})
     found = look(store).rows("left", kept(join, "left"))
     assert found is not None
-    assert {mark: until.tolist() for mark, until in found.until.items()} == {"r.t": [9, 29, 53]}
+    assert {mark: until.tolist() for mark, until in found.expiry.items()} == {"r.t": [9, 29, 53]}
     join.step(store, {}, {"r.t": 10})
     found = look(store).rows("left", kept(join, "left"))
     assert found is not None
@@ -87,13 +89,13 @@ def test_rows_that_carry_their_ends_live_until_then() -> None:
 
 
 def test_of_a_table_rows_are_put_together_and_of_groups_the_newest_counts() -> None:
-    latest, store = Latest(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
+    latest, store = LatestOperator(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
     for value in ("a", "b"):
         latest.step(store, {0: pa.table({"k": [1], "v": [value]})}, {})
     found = look(store).rows("latest", kept(latest, "latest"))
     assert found is not None
     assert found.table.select(["k", "v", "#weight"]).to_pylist() == [{"k": 1, "v": "b", "#weight": 1}]
-    grouping, store = GroupBy(("k",), (Aggregate("count", (), "n"),)), MemoryStore()
+    grouping, store = GroupByOperator(("k",), (Aggregate("count", (), "n"),)), MemoryStore()
     for keys in (["a", "b"], ["a"]):
         grouping.step(store, {0: pa.table({"k": keys})}, {})
     found = look(store).rows("groups", kept(grouping, "groups"))
@@ -114,14 +116,14 @@ def test_what_is_broken_is_told(case: str) -> None:
     join.step(store, {0: pa.table({"l.t": [1, 2, 3], "l.until": [70, 80, 90]})}, {"r.t": 9})
     spines = {"left": kept(join, "left")}
     values = dict(look(store).values)
-    assert list(Look(values).problems(spines)) == []
+    assert list(ShardInspector(values).problems(spines)) == []
     (name,) = (name for name in values if name.startswith("run/"))
-    (problem,) = Look({**values, name: broken(name, values[name])}).problems(spines)
+    (problem,) = ShardInspector({**values, name: broken(name, values[name])}).problems(spines)
     assert said in problem
-    (problem,) = Look({k: v for k, v in values.items() if k != name}).problems(spines)
+    (problem,) = ShardInspector({k: v for k, v in values.items() if k != name}).problems(spines)
     assert "is not stored" in problem
-    (problem,) = Look({**values, "run/other": b""}).problems(spines)
+    (problem,) = ShardInspector({**values, "run/other": b""}).problems(spines)
     assert "no directory lists it" in problem
     late = {**values, "directory": values["directory"].replace(b'"r.t": 9', b'"r.t": 99')}
-    (problem,) = Look(late).problems(spines)
+    (problem,) = ShardInspector(late).problems(spines)
     assert "past its limit" in problem

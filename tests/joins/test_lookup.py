@@ -16,10 +16,10 @@ from tests.joins.strategies import conditions
 
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Step
+from watersmeet.joins.core.rowwise import ReferenceStep
 from watersmeet.joins.lookup import batch as lookup_batch
 from watersmeet.joins.lookup.definition import LookupReference
-from watersmeet.joins.lookup.operator import LookupJoin
+from watersmeet.joins.lookup.operator import LookupJoinOperator
 from watersmeet.joins.state.budget import Budget
 from watersmeet.local.store import MemoryStore
 
@@ -53,10 +53,10 @@ class Batch:
     marks: Mapping[str, int]
     restarted: bool = False
 
-    def rows(self, join: LookupJoin) -> dict[int, Sequence[Row]]:
+    def rows(self, join: LookupJoinOperator) -> dict[int, Sequence[Row]]:
         return {join.stream_port: self.stream, join.table: self.table}
 
-    def tables(self, join: LookupJoin) -> dict[int, pa.Table]:
+    def tables(self, join: LookupJoinOperator) -> dict[int, pa.Table]:
         sides = {join.stream_port: "l", join.table: "r"}
         return {port: table(sides[port], rows) for port, rows in self.rows(join).items() if rows}
 
@@ -75,21 +75,21 @@ def row(side: str, key: str | None, value: int | None = 0, *, dead: bool | None 
     return {f"{side}.{name}": one for name, one in values.items()} | more
 
 
-def lookup(kind: str = "left", *, keyed: bool = True, exact: bool = False, **options: Any) -> LookupJoin:
+def lookup(kind: str = "left", *, keyed: bool = True, exact: bool = False, **options: Any) -> LookupJoinOperator:
     def side(s: str) -> Port:
         keys, code = ((f"{s}.id",), f"{s}.id") if exact else ((f"{s}.k",), f"{s}.code") if keyed else ((), None)
         times = ("l.t",) if s == "l" else ()
         return Port((f"{s}.k", f"{s}.v"), times, keys, code, exact, f"{s}.dead", (f"{s}.v",))
 
     sides = (side("l"), side("r")) if kind != "right" else (side("r"), side("l"))
-    return LookupJoin(kind, *sides, table=0 if kind == "right" else 1, **options)  # pyright: ignore[reportArgumentType]
+    return LookupJoinOperator(kind, *sides, table=0 if kind == "right" else 1, **options)  # pyright: ignore[reportArgumentType]
 
 
 def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return [one for each in tables for one in zip(*(column.to_pylist() for column in each.columns), strict=True)]
 
 
-def expect_same(join: LookupJoin, emission: Emission, step: Step, batch: Batch) -> None:
+def expect_same(join: LookupJoinOperator, emission: Emission, step: ReferenceStep, batch: Batch) -> None:
     for each in emission.rows:
         assert each.column_names == [*join.left.columns, *join.right.columns]
         assert each.num_rows
@@ -102,7 +102,7 @@ def expect_same(join: LookupJoin, emission: Emission, step: Step, batch: Batch) 
 
 
 @st.composite
-def joins(draw: st.DrawFn) -> LookupJoin:
+def joins(draw: st.DrawFn) -> LookupJoinOperator:
     join = lookup(
         draw(st.sampled_from(("inner", "left", "left", "right", "right"))),
         keyed=draw(st.sampled_from((True, True, True, False))),
@@ -138,7 +138,7 @@ table_rows = st.builds(
 
 
 @st.composite
-def histories(draw: st.DrawFn, join: LookupJoin) -> list[Batch]:
+def histories(draw: st.DrawFn, join: LookupJoinOperator) -> list[Batch]:
     """Batches in which the table gains and loses rows, the clock may stand still, go back or be missing."""
     batches: list[Batch] = []
     there: list[Row] = []
@@ -173,7 +173,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
     store, reference = MemoryStore(), LookupReference(join)
     for batch in data.draw(histories(join)):
         if batch.restarted:
-            store, join = store.restarted(), replace(join)
+            store, join = store.restart(), replace(join)
         step = reference.step(batch.rows(join), batch.marks)
         expect_same(join, join.step(store, batch.tables(join), batch.marks), step, batch)
 
@@ -186,14 +186,14 @@ def test_late_table_rows_may_begin_and_cease_to_count_at_any_time(data: st.DataO
     for batch in data.draw(histories(join)):
         if data.draw(st.booleans()):
             was, late = join.identity, data.draw(st.sampled_from(("reemit", "ignore")))
-            store, join = store.restarted(), replace(join, late_table=late)
+            store, join = store.restart(), replace(join, late_table=late)
             reference.join = join
             join.take_over(store, was)
         step = reference.step(batch.rows(join), batch.marks)
         expect_same(join, join.step(store, batch.tables(join), batch.marks), step, batch)
 
 
-def run(join: LookupJoin, batches: Sequence[Batch]) -> list[list[tuple[Any, ...]]]:
+def run(join: LookupJoinOperator, batches: Sequence[Batch]) -> list[list[tuple[Any, ...]]]:
     store = MemoryStore()
     return [tuples(join.step(store, batch.tables(join), batch.marks).rows) for batch in batches]
 
@@ -281,25 +281,25 @@ def test_stream_rows_are_held_back_until_the_table_is_loaded() -> None:
     first = join.step(store, held.tables(join), held.marks)
     assert (tuples(first.rows), first.report.state, dict(first.report.watermarks)) == ([], (1, 0), {"l.t": 3})
     loaded = Batch([row("l", "b", 11)], [weighted("a", FRANK)], {LOADED: 1})
-    second = join.step(store.restarted(), loaded.tables(join), loaded.marks)
+    second = join.step(store.restart(), loaded.tables(join), loaded.marks)
     assert tuples(second.rows) == [("a", 10, "a", FRANK), ("b", 11, None, None)]
     assert (second.report.state, dict(second.report.watermarks)) == ((1, 1), {"l.t": 9})
 
 
 def test_too_many_rows_forget_those_that_wait_and_else_fail() -> None:
-    join, store = lookup("left").limited(3, "drop_oldest"), MemoryStore()
+    join, store = lookup("left").with_limit(3, "drop_oldest"), MemoryStore()
     waiting = Batch([row("l", "a", n) for n in range(3)], [weighted("b", FRANK)], {})
     report = join.step(store, waiting.tables(join), {}).report
     assert (report.state, report.dropped) == ((2, 1), (1, 0))
     changes = Batch([], [weighted("a", n) for n in range(3)], {})
     with pytest.raises(StateOverflowError):
-        join.step(store.restarted(), changes.tables(join), {})
+        join.step(store.restart(), changes.tables(join), {})
     with pytest.raises(StateOverflowError):
-        lookup("left").limited(3, "fail").step(MemoryStore(), waiting.tables(join), {})
+        lookup("left").with_limit(3, "fail").step(MemoryStore(), waiting.tables(join), {})
 
 
 def test_limits_are_divided_among_the_shards() -> None:
-    join = lookup("left", waiting=7).limited(10, "fail").for_shards(4)
+    join = lookup("left", waiting=7).with_limit(10, "fail").for_shards(4)
     assert (join.waiting, join.max_rows) == (2, 3)
     assert join.identity == lookup("left").identity != lookup("inner").identity
     assert lookup("left", retention=1).needs_clock
@@ -320,15 +320,15 @@ def test_runs_of_rows_that_wait_stay_few() -> None:
 
 @pytest.mark.parametrize("load_first", [False, True])
 def test_rows_that_wait_or_are_held_back_outlive_the_aliases_of_the_query(load_first: bool) -> None:
-    def named(stream: str) -> LookupJoin:
+    def named(stream: str) -> LookupJoinOperator:
         port = Port((f"{stream}.k",), (f"{stream}.t",), (f"{stream}.k",), f"{stream}.k", exact=True)
         other = Port(("r.k", "r.v"), (), ("r.k",), "r.k", exact=True)
         names = tuple((f"{stream}.{name}", f"0.{name}") for name in "kt")
-        return LookupJoin("left", port, other, load_first=load_first, names=names)
+        return LookupJoinOperator("left", port, other, load_first=load_first, names=names)
 
     store, row = MemoryStore(), pa.table({"l.k": [7], "l.t": [3]})
     assert dict(named("l").step(store, {0: row}, {"l.t": 5}).report.watermarks) == {"l.t": 3 if load_first else 5}
     gained = pa.table({"r.k": [7], "r.v": [1], "#weight": [1]})
-    last = named("x").step(store.restarted(), {1: gained}, {LOADED: 1})
+    last = named("x").step(store.restart(), {1: gained}, {LOADED: 1})
     assert tuples(last.rows) == [(7, 7, 1)]
     assert dict(last.report.watermarks) == {"x.t": 5}

@@ -6,10 +6,10 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import Bound, hear
+from watersmeet.joins.core.marks import Bound, derive_watermarks
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 from watersmeet.joins.state import cache
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
@@ -19,16 +19,20 @@ def test_what_is_silent_follows_in_the_declared_order() -> None:
     bounds = [Bound("l1", "r1", 0), Bound("r1", "l1", 0), Bound("l2", "r1", 0)]
     received = {"l1": 1, "l2": 30, "r1": 20}
     active = {NOW: 5, "l1": 0, "r1": 0}
-    marks, _ = hear({NOW: 10}, [], [("l1", 8), ("r1", 8)], bounds, received, active)
+    marks, _ = derive_watermarks({NOW: 10}, [], [("l1", 8), ("r1", 8)], bounds, received, active)
     assert (marks["l1"], marks["r1"]) == (20, 30)
 
 
 def test_a_pause_of_the_query_is_no_silence_of_its_sources() -> None:
-    marks, active = hear({NOW: 1000}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, {NOW: 5, "r": 5})
+    marks, active = derive_watermarks(
+        {NOW: 1000}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, {NOW: 5, "r": 5}
+    )
     assert "r" not in marks
-    marks, _ = hear({NOW: 1009}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, active)
+    marks, _ = derive_watermarks({NOW: 1009}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, active)
     assert "r" not in marks
-    marks, _ = hear({NOW: 1010}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, {**active, NOW: 1009})
+    marks, _ = derive_watermarks(
+        {NOW: 1010}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, {**active, NOW: 1009}
+    )
     assert marks["r"] == 50
 
 
@@ -37,7 +41,7 @@ def idle_clocks(*batches: tuple[int, str], after: int = 10) -> list[bool]:
     received, active, found = {"l": 50, "r": 1}, dict[str, int](), list[bool]()
     for clock, brought in batches:
         marks = {NOW: clock} | ({"r": 1} if "r" in brought else {})
-        heard, active = hear(marks, [], [("r", after)], [Bound("l", "r", 0)], received, active)
+        heard, active = derive_watermarks(marks, [], [("r", after)], [Bound("l", "r", 0)], received, active)
         found.append(heard.get("r") == 50)
     return found
 
@@ -65,7 +69,7 @@ def test_a_pause_does_not_end_the_silence_of_a_column_that_is_idle() -> None:
 def test_the_end_of_one_side_is_no_end_of_the_result() -> None:
     side = Port(("r.t", "r.u"), ("r.t", "r.u"))
     bounds = (Bound("l.t", "r.t", 1), Bound("r.t", "l.t", 1))
-    join = IntervalJoin("left", Port(("l.t",), ("l.t",)), side, -1, 1, bounds)
+    join = IntervalJoinOperator("left", Port(("l.t",), ("l.t",)), side, -1, 1, bounds)
     report = join.step(MemoryStore(), {}, {"l.t": 5, "r.t": END_OF_INPUT, "r.u": END_OF_INPUT}).report
     assert report.watermarks == {"l.t": 5, "r.t": 4, "r.u": END_OF_INPUT - 1}
 
@@ -73,7 +77,7 @@ def test_the_end_of_one_side_is_no_end_of_the_result() -> None:
 def test_runs_written_under_another_time_zone_still_merge() -> None:
     side = Port(("l.t",), ("l.t",))
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join = IntervalJoin("left", side, Port(("r.t",), ("r.t",)), -5, 5, bounds)
+    join = IntervalJoinOperator("left", side, Port(("r.t",), ("r.t",)), -5, 5, bounds)
     store = MemoryStore()
     for number in range(6):
         zone = "UTC" if number < 3 else "Europe/Berlin"
@@ -85,14 +89,14 @@ def test_runs_written_under_another_time_zone_still_merge() -> None:
 def test_a_worker_forgets_runs_that_another_one_expired() -> None:
     side = Port(("l.t",), ("l.t",))
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join = IntervalJoin("inner", side, Port(("r.t",), ("r.t",)), -5, 5, bounds)
+    join = IntervalJoinOperator("inner", side, Port(("r.t",), ("r.t",)), -5, 5, bounds)
     store = MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1]})}, {})
-    first, cache.at_hand = cache.at_hand, RunCache()
+    first, cache.run_cache = cache.run_cache, RunCache()
     join.step(store, {}, {"r.t": 100})
-    kept, cache.at_hand = len(first.runs), first
+    kept, cache.run_cache = len(first.runs), first
     join.step(store, {}, {})
-    assert len(cache.at_hand.runs) == kept - 1
+    assert len(cache.run_cache.runs) == kept - 1
 
 
 def test_of_columns_that_wait_for_each_other_a_silent_one_follows_the_slowest():
@@ -100,12 +104,14 @@ def test_of_columns_that_wait_for_each_other_a_silent_one_follows_the_slowest():
     received, active = {"a": 100, "b": 50, "c": 1}, {NOW: 9, "a": 9, "b": 9, "c": 0}
 
     def mark(marks: dict[str, int], idle: str, received: dict[str, int] = received) -> int | None:
-        return hear({NOW: 10, **marks}, [], [(i, 8) for i in idle], waits, received, active, slowest=True)[0].get("c")
+        return derive_watermarks({NOW: 10, **marks}, [], [(i, 8) for i in idle], waits, received, active, slowest=True)[
+            0
+        ].get("c")
 
     assert mark({}, "c") == 50
     assert mark({"b": 70}, "c") == 70
     assert mark({}, "c", {"a": 100}) is None
     silent = {NOW: 10, "a": 0, "b": 0, "c": 0}
-    assert hear({NOW: 11}, [], [("b", 8), ("c", 8)], waits, received, silent, slowest=True)[0]["c"] == 100
+    assert derive_watermarks({NOW: 11}, [], [("b", 8), ("c", 8)], waits, received, silent, slowest=True)[0]["c"] == 100
     idle = [(name, 8) for name in "abc"]
-    assert hear({NOW: 11}, [], idle, waits, received, silent, slowest=True)[0]["c"] == 100
+    assert derive_watermarks({NOW: 11}, [], idle, waits, received, silent, slowest=True)[0]["c"] == 100

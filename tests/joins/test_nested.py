@@ -16,13 +16,13 @@ from tests.joins.table_strategies import TINY, drawn_joins, emitted
 from tests.joins.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401
 
 from watersmeet.joins.changelog import nested
-from watersmeet.joins.changelog.nested import NestedJoin
+from watersmeet.joins.changelog.nested import NestedLoopJoinOperator
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.condition import Apply, Column
+from watersmeet.joins.core.condition import Apply, ColumnRef
 from watersmeet.joins.core.port import Port
 from watersmeet.testing import MemoryStore
 
-LESS = Apply("<", (Column("l.a"), Column("r.b")))
+LESS = Apply("<", (ColumnRef("l.a"), ColumnRef("r.b")))
 
 
 @quick
@@ -62,14 +62,14 @@ def test_pairs_are_looked_at_in_parts_without_a_trace(data: st.DataObject, size:
         expect_same(drawn, batches, [False] * len(batches))
 
 
-def step(join: NestedJoin, store: MemoryStore, port: int, rows: list[tuple[int, int]]) -> dict[Any, int]:
+def step(join: NestedLoopJoinOperator, store: MemoryStore, port: int, rows: list[tuple[int, int]]) -> dict[Any, int]:
     values, weights = zip(*rows, strict=True)
     table = pa.table({("l.a", "r.b")[port]: values, WEIGHT: pa.array(weights, pa.int64())})
     return dict(emitted(join, join.step(store, {port: table}, {})))
 
 
 def test_a_padded_row_goes_when_it_matches_and_comes_back() -> None:
-    join, store = NestedJoin("left", Port(("l.a",)), Port(("r.b",)), LESS), MemoryStore()
+    join, store = NestedLoopJoinOperator("left", Port(("l.a",)), Port(("r.b",)), LESS), MemoryStore()
     # FT-V9: what cancels out within a batch is never seen.
     assert step(join, store, 0, [(1, 1), (9, 1), (9, -1)]) == {(1, None): 1}
     assert step(join, store, 1, [(5, 1), (5, -1)]) == {}
@@ -88,7 +88,7 @@ def test_a_batch_reads_only_the_side_that_its_changes_meet() -> None:
             self.changed.append(name)
             super().put(name, value)
 
-    join, store = NestedJoin("left", Port(("l.a",)), Port(("r.b",)), LESS), Counting()
+    join, store = NestedLoopJoinOperator("left", Port(("l.a",)), Port(("r.b",)), LESS), Counting()
     join.step(store, {0: pa.table({"l.a": np.arange(100)})}, {})
     join.step(store, {1: pa.table({"r.b": [50]})}, {})
     store.changed.clear()
@@ -100,7 +100,7 @@ def test_a_batch_reads_only_the_side_that_its_changes_meet() -> None:
 
 
 def test_rows_cancel_out_whatever_the_order_in_which_they_are_shown() -> None:
-    join, store = NestedJoin("left", Port(("l.a", "l.c")), Port(("r.b",)), LESS, max_rows=3), MemoryStore()
+    join, store = NestedLoopJoinOperator("left", Port(("l.a", "l.c")), Port(("r.b",)), LESS, max_rows=3), MemoryStore()
     turned = replace(join, left=Port(("l.c", "l.a")))
     assert turned.identity == join.identity
     rows = {"l.a": [1, 2], "l.c": ["x", "y"]}

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
-from watersmeet.joins.core.condition import Apply, Column
+from watersmeet.joins.core.condition import Apply, ColumnRef
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import Emission
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Step
-from watersmeet.joins.interval.definition import Reference, all_pairs, multiset
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.core.rowwise import ReferenceStep
+from watersmeet.joins.interval.definition import IntervalReference, all_pairs, multiset
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 from watersmeet.joins.state import cache
 from watersmeet.joins.state.cache import RunCache
-from watersmeet.joins.state.spine import State
+from watersmeet.joins.state.spine import ShardState
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -42,7 +42,7 @@ def emitted(emission: Emission) -> Counter[tuple[Any, ...]]:
     return multiset(row for table in emission.rows for row in tuples(table))
 
 
-def expect_same(join: IntervalJoin, emission: Emission, step: Step) -> None:
+def expect_same(join: IntervalJoinOperator, emission: Emission, step: ReferenceStep) -> None:
     for table in emission.rows:
         assert table.column_names == [*join.left.columns, *join.right.columns]
     assert emitted(emission) == multiset(step.rows)
@@ -55,16 +55,16 @@ def expect_same(join: IntervalJoin, emission: Emission, step: Step) -> None:
     assert report.matched + sum(report.padded) == len(step.rows)
 
 
-def steps(join: IntervalJoin, batches: list[Batch]) -> list[Step]:
-    reference = Reference(join)
+def steps(join: IntervalJoinOperator, batches: list[Batch]) -> list[ReferenceStep]:
+    reference = IntervalReference(join)
     return [reference.step(dict(enumerate(batch.rows)), batch.marks) for batch in batches]
 
 
-def total(given_steps: list[Step]) -> Counter[tuple[Any, ...]]:
+def total(given_steps: list[ReferenceStep]) -> Counter[tuple[Any, ...]]:
     return multiset(row for step in given_steps for row in step.rows)
 
 
-def kernel_total(join: IntervalJoin, batches: list[Batch]) -> Counter[tuple[Any, ...]]:
+def kernel_total(join: IntervalJoinOperator, batches: list[Batch]) -> Counter[tuple[Any, ...]]:
     store = MemoryStore()
     found: Counter[tuple[Any, ...]] = Counter()
     for batch in batches:
@@ -74,7 +74,7 @@ def kernel_total(join: IntervalJoin, batches: list[Batch]) -> Counter[tuple[Any,
 
 def forget_decoded_runs() -> None:
     # What a new process starts with: no decoded run at hand.
-    cache.at_hand = RunCache()
+    cache.run_cache = RunCache()
 
 
 @quick
@@ -82,7 +82,7 @@ def forget_decoded_runs() -> None:
 def test_a_batch_in_several_steps_is_one_batch(data: st.DataObject) -> None:
     join = data.draw(joins())
     batches = data.draw(histories(join))
-    assert join.may_split
+    assert join.can_split_batch
     store, split = MemoryStore(), MemoryStore()
     for batch in batches:
         whole = join.step(store, batch.tables(), batch.marks)
@@ -115,7 +115,7 @@ def test_kernel_holds_nothing_outside_its_store(data: st.DataObject) -> None:
     store = MemoryStore()
     for batch, step, restart in zip(batches, steps(join, batches), restarts, strict=True):
         if restart:
-            store, join = store.restarted(), replace(join)
+            store, join = store.restart(), replace(join)
             forget_decoded_runs()
         expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
@@ -128,7 +128,7 @@ def test_a_failed_batch_can_be_repeated(data: st.DataObject) -> None:
     store = MemoryStore()
     for batch, step in zip(batches, steps(join, batches), strict=True):
         # The first attempt writes to a copy, which is lost.
-        join.step(store.restarted(), batch.tables(), batch.marks)
+        join.step(store.restart(), batch.tables(), batch.marks)
         expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
 
@@ -186,7 +186,7 @@ def test_no_row_falls_below_the_watermarks_of_the_result(data: st.DataObject) ->
 
 def test_a_state_from_before_strict_bounds_ended_lives_pads_what_is_left_once() -> None:
     left, right = (Port((f"{s}.t",), (f"{s}.t",)) for s in "lr")
-    closed = IntervalJoin("left", left, right, 0, 4, (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 0)))
+    closed = IntervalJoinOperator("left", left, right, 0, 4, (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 0)))
     strict = replace(closed, bounds=(Bound("l.t", "r.t", 5, strict=True), closed.bounds[1]))
     assert closed.identity == strict.identity
     store = MemoryStore()
@@ -197,12 +197,12 @@ def test_a_state_from_before_strict_bounds_ended_lives_pads_what_is_left_once() 
     assert [[row for table in one.rows for row in tuples(table)] for one in found] == [[(2, None)], [], [(3, None)], []]
 
 
-def _with_ends(kind: str = "left", bounds: tuple[Bound, ...] = (Bound("r.t", "l.t", 0),)) -> IntervalJoin:
+def _with_ends(kind: str = "left", bounds: tuple[Bound, ...] = (Bound("r.t", "l.t", 0),)) -> IntervalJoinOperator:
     left = Port(("l.t", "l.e"), ("l.t",), operands=("l.e",), ends=("l.e",))
     right = Port(("r.t",), ("r.t",))
-    condition = Apply("<=", (Column("r.t"), Column("l.e")))
+    condition = Apply("<=", (ColumnRef("r.t"), ColumnRef("l.e")))
     upper = max((bound.constant for bound in bounds if bound.column == "l.t"), default=2**63 - 1)
-    return IntervalJoin(kind, left, right, 0, upper, bounds, condition, (Bound("l.e", "r.t", 0),))  # pyright: ignore[reportArgumentType]
+    return IntervalJoinOperator(kind, left, right, 0, upper, bounds, condition, (Bound("l.e", "r.t", 0),))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_row_that_lives_long_keeps_no_others() -> None:
@@ -212,7 +212,7 @@ def test_a_row_that_lives_long_keeps_no_others() -> None:
     stored: list[int] = []
     for mark in range(0, 1100, 50):
         report = join.step(store, {}, {"r.t": mark}).report
-        blocks = State(store).directory.runs["left"]
+        blocks = ShardState(store).directory.runs["left"]
         stored.append(sum(block.rows for run in blocks for block in run))
         assert stored[-1] <= 2 * report.state[0]
     assert stored[-1] <= 20
@@ -223,7 +223,7 @@ def test_a_row_that_lives_long_keeps_no_others() -> None:
 def test_a_state_from_before_ends_counted_pads_what_is_left_once() -> None:
     bounds = (Bound("l.t", "r.t", 100), Bound("r.t", "l.t", 0))
     ended = _with_ends(bounds=bounds)
-    plain = replace(ended, left=replace(ended.left, ends=()), lives=())
+    plain = replace(ended, left=replace(ended.left, ends=()), end_bounds=())
     assert plain.identity == ended.identity
     store = MemoryStore()
     rows = pa.table({"l.t": [1, 1, 1, 1], "l.e": [5, 20, 30, 9999]})

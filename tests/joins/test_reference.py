@@ -13,25 +13,27 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.joins.core import condition as vectorised
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate, event_time
-from watersmeet.joins.interval.definition import Reference
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.interval.definition import IntervalReference
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 
 NAN = float("nan")
 
 
-def orders() -> IntervalJoin:
+def orders() -> IntervalJoinOperator:
     """The worked example of keyed watermarks: r.r >= l.d - 1 and l.d >= r.r - 4; no bound on l.o."""
     bounds = (Bound("r", "d", 1), Bound("d", "r", 4))
-    return IntervalJoin("inner", Port(("o", "d"), ("o", "d"), compared="d"), Port(("r",), ("r",)), -1, 4, bounds)
+    return IntervalJoinOperator(
+        "inner", Port(("o", "d"), ("o", "d"), compared="d"), Port(("r",), ("r",)), -1, 4, bounds
+    )
 
 
 def test_a_column_without_a_bound_follows_the_earliest_row_kept() -> None:
-    join = Reference(orders())
+    join = IntervalReference(orders())
     join.step({0: [{"o": 102, "d": 101}]}, {})
     join.step({0: [{"o": 102, "d": 103}]}, {})
     assert join.step({}, {"o": 103}).watermarks == {"o": 102}
@@ -44,7 +46,7 @@ def test_a_column_without_a_bound_follows_the_earliest_row_kept() -> None:
 
 
 def test_a_row_late_by_any_of_its_times_is_late() -> None:
-    join = Reference(orders())
+    join = IntervalReference(orders())
     join.step({}, {"o": 10})
     step = join.step({0: [{"o": 9, "d": 50}, {"o": None, "d": 50}, {"o": 10, "d": 50}]}, {})
     assert [row for _, row in step.late] == [{"o": 9, "d": 50}]
@@ -53,7 +55,7 @@ def test_a_row_late_by_any_of_its_times_is_late() -> None:
 
 def test_the_largest_of_several_limits_counts() -> None:
     sides = (Port(("l",), ("l",)), Port(("r", "s"), ("r", "s")))
-    join = Reference(IntervalJoin("left", *sides, -9, 9, (Bound("l", "r", 9), Bound("l", "s", 2))))
+    join = IntervalReference(IntervalJoinOperator("left", *sides, -9, 9, (Bound("l", "r", 9), Bound("l", "s", 2))))
     join.step({0: [{"l": 5}]}, {"r": 10})
     assert join.limit("l") == 1
     assert join.step({}, {"s": 8}).rows == [(5, None, None)]
@@ -61,13 +63,15 @@ def test_the_largest_of_several_limits_counts() -> None:
 
 
 def test_a_negative_constant_lifts_the_limit_above_the_mark() -> None:
-    join = Reference(IntervalJoin("inner", Port(("l",), ("l",)), Port(("r",), ("r",)), 0, 0, (Bound("l", "r", -10),)))
+    join = IntervalReference(
+        IntervalJoinOperator("inner", Port(("l",), ("l",)), Port(("r",), ("r",)), 0, 0, (Bound("l", "r", -10),))
+    )
     join.step({}, {"r": 5})
     assert join.limit("l") == 15
 
 
 def test_marks_never_fall_and_the_end_saturates() -> None:
-    join = Reference(orders())
+    join = IntervalReference(orders())
     join.step({}, {"r": 7})
     join.step({}, {"r": 3})
     assert join.limit("d") == 3
@@ -112,7 +116,7 @@ def test_arithmetic_is_that_of_ansi_spark() -> None:
             applied(operator, one, other)
 
 
-NUMBERS = st.sampled_from(("a", "b", "x", "y")).map(Column) | st.sampled_from((0, 2, -1.5)).map(Constant)
+NUMBERS = st.sampled_from(("a", "b", "x", "y")).map(ColumnRef) | st.sampled_from((0, 2, -1.5)).map(Constant)
 SUMS = st.builds(lambda o, p, q: Apply(o, (p, q)), st.sampled_from(("+", "-", "*")), NUMBERS, NUMBERS)
 OPERANDS = NUMBERS | SUMS | st.builds(lambda p: Apply("negate", (p,)), NUMBERS)
 COMPARISONS = st.builds(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Row, joins, rows, table
 
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.definition import all_pairs, multiset
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 
 JOIN = {
     "inner": "JOIN",
@@ -35,7 +35,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def sql(condition: Condition) -> str:
     match condition:
-        case Column(name):
+        case ColumnRef(name):
             return f'"{name}"'
         case Constant(None):
             return "CAST(NULL AS BIGINT)"
@@ -53,7 +53,7 @@ def sql(condition: Condition) -> str:
             raise NotImplementedError(condition)
 
 
-def query(join: IntervalJoin) -> str:
+def query(join: IntervalJoinOperator) -> str:
     parts = [f'"{join.right.time}" - "{join.left.time}" BETWEEN {join.lower} AND {join.upper}']
     parts += [f'"{one}" = "{other}"' for one, other in zip(join.left.keys, join.right.keys, strict=True)]
     parts += [f'NOT "{side.dead}"' for side in (join.left, join.right) if side.dead]
@@ -64,7 +64,7 @@ def query(join: IntervalJoin) -> str:
 
 
 def expect_agreement(
-    database: duckdb.DuckDBPyConnection, join: IntervalJoin, left: list[Row], right: list[Row]
+    database: duckdb.DuckDBPyConnection, join: IntervalJoinOperator, left: list[Row], right: list[Row]
 ) -> None:
     database.register("lefts", table("l", tuple(left)))
     database.register("rights", table("r", tuple(right)))
@@ -99,5 +99,5 @@ def test_every_kind_and_sign_of_bound(database: duckdb.DuckDBPyConnection, kind:
             {f"{s}.k": k, f"{s}.t": t, f"{s}.code": k or 0, f"{s}.dead": False, **other} for k in keys for t in times
         ]
 
-    join = IntervalJoin(kind, side("l"), side("r"), lower, upper, ())  # pyright: ignore[reportArgumentType]
+    join = IntervalJoinOperator(kind, side("l"), side("r"), lower, upper, ())  # pyright: ignore[reportArgumentType]
     expect_agreement(database, join, some("l"), some("r"))

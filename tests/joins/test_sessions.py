@@ -20,7 +20,7 @@ from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.group import groups as stored_groups
 from watersmeet.joins.group import members as stored_members
 from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
 from watersmeet.joins.state.budget import Budget
 from watersmeet.local.store import MemoryStore
 
@@ -47,12 +47,12 @@ def sessions(rows: list[Row]) -> pa.Table:
 
 
 @st.composite
-def groupings(draw: st.DrawFn) -> GroupBy:
+def groupings(draw: st.DrawFn) -> GroupByOperator:
     chosen = draw(st.lists(st.sampled_from(CALLS), max_size=5))
     aggregates = tuple(Aggregate(function, columns, f"a{i}") for i, (function, columns) in enumerate(chosen))
     keys = draw(st.sampled_from((("w",), ("k", "w"), ("w", "f"), ("k", "w", "g"))))
     position = draw(st.sampled_from((None, "#position")))
-    return GroupBy(keys, aggregates, position=position, window_end="end", time="t", session="w")
+    return GroupByOperator(keys, aggregates, position=position, window_end="end", time="t", session="w")
 
 
 @st.composite
@@ -75,10 +75,10 @@ def histories(draw: st.DrawFn) -> list[Batch]:
 
 @settings(quick, max_examples=examples(80))
 @given(groupings(), histories())
-def test_kernel_equals_definition_in_every_batch(grouping: GroupBy, batches: list[Batch]) -> None:
+def test_kernel_equals_definition_in_every_batch(grouping: GroupByOperator, batches: list[Batch]) -> None:
     store, reference = MemoryStore(), GroupReference(grouping)
     for rows, marks, restarted in batches:
-        store = store.restarted() if restarted else store
+        store = store.restart() if restarted else store
         emission = grouping.step(store, {0: sessions(rows)} if rows else {}, marks)
         step = reference.step({0: sessions(rows).to_pylist()}, marks)
         expect_same(grouping, emission, step, rows)
@@ -87,7 +87,7 @@ def test_kernel_equals_definition_in_every_batch(grouping: GroupBy, batches: lis
 @settings(quick, max_examples=examples(30))
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), min_size=1, max_size=30), st.data())
 def test_all_rows_are_in_the_sessions_that_duckdb_finds(rows: list[tuple[str, int]], data: st.DataObject) -> None:
-    grouping = GroupBy(("k", "w"), (Aggregate("count", (), "n"),), window_end="end", time="t", session="w")
+    grouping = GroupByOperator(("k", "w"), (Aggregate("count", (), "n"),), window_end="end", time="t", session="w")
     store, shown = MemoryStore(), Counter[Any]()
     left = [{"k": k, "end": EPOCH + timedelta(seconds=t)} for k, t in rows]
     while left:
@@ -109,7 +109,9 @@ def test_all_rows_are_in_the_sessions_that_duckdb_finds(rows: list[tuple[str, in
 
 
 def test_a_row_between_two_sessions_makes_them_one_and_late_rows_are_counted() -> None:
-    grouping = GroupBy(("w",), (Aggregate("collect_list", ("v",), "vs"),), window_end="end", time="t", session="w")
+    grouping = GroupByOperator(
+        ("w",), (Aggregate("collect_list", ("v",), "vs"),), window_end="end", time="t", session="w"
+    )
     store = MemoryStore()
 
     def step(rows: list[tuple[int, int]], mark: int | None = None) -> tuple[list[Any], tuple[int, ...]]:
@@ -128,8 +130,8 @@ def test_a_row_between_two_sessions_makes_them_one_and_late_rows_are_counted() -
 
 
 def test_more_rows_than_allowed_fail_the_batch() -> None:
-    grouping = GroupBy(("w",), (), max_rows=2, window_end="end", time="t", session="w")
+    grouping = GroupByOperator(("w",), (), max_rows=2, window_end="end", time="t", session="w")
     rows = [dict.fromkeys(SCHEMA.names) | {"end": EPOCH} for _ in range(3)]
     with pytest.raises(StateOverflowError):
         grouping.step(MemoryStore(), {0: sessions(rows)}, {})
-    assert freeze(grouping.identity) != freeze(GroupBy(("w",), (), window_end="end", time="t").identity)
+    assert freeze(grouping.identity) != freeze(GroupByOperator(("w",), (), window_end="end", time="t").identity)

@@ -14,21 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.families import keeping_of
-from watersmeet.joins.changelog.definition import Reference as ChangelogReference
-from watersmeet.joins.changelog.operator import ChangelogJoin
-from watersmeet.joins.core.condition import Apply, Column
+from watersmeet.families import state_schema_of
+from watersmeet.joins.changelog.definition import ChangelogReference
+from watersmeet.joins.changelog.operator import ChangelogJoinOperator
+from watersmeet.joins.core.condition import Apply, ColumnRef
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.core.order import First, Order
+from watersmeet.joins.core.order import SortColumn, TopN
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.core.two_sided import Kind
 from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.state.look import Look
-from watersmeet.joins.state.spine import State
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
+from watersmeet.joins.state.look import ShardInspector
+from watersmeet.joins.state.spine import ShardState
 from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import Top
+from watersmeet.joins.top.operator import TopNOperator
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -38,22 +38,22 @@ quick = settings(
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SIZE = 10_000_000
 
-COUNTS = GroupBy(
-    ("k", "start"), (Aggregate("count", (), "n"),), window_end="end", time="t", settles=(("start", SIZE),),
+COUNTS = GroupByOperator(
+    ("k", "start"), (Aggregate("count", (), "n"),), window_end="end", time="t", finality_outputs=(("start", SIZE),),
 )  # fmt: skip
-FIRST = Top(
-    ("k", "n", "start"), (Order("n", descending=True),), 1, changes=True, by=("start",), ties=True, settled="start",
-    settles=("start",),
+FIRST = TopNOperator(
+    ("k", "n", "start"), (SortColumn("n", descending=True),), 1, changes=True, by=("start",), ties=True,
+    final_key="start", finality_outputs=("start",),
 )  # fmt: skip
-MOST = GroupBy(
-    ("start",), (Aggregate("max", ("n",), "most"), Aggregate("sum", ("n",), "all")), changes=True, settled="start",
-    settles=(("start", 0),),
+MOST = GroupByOperator(
+    ("start",), (Aggregate("max", ("n",), "most"), Aggregate("sum", ("n",), "all")), changes=True, final_key="start",
+    finality_outputs=(("start", 0),),
 )  # fmt: skip
 
 
-JOINED = ChangelogJoin(
+JOINED = ChangelogJoinOperator(
     "left", *(Port((f"{s}.start", f"{s}.n"), (), (f"{s}.start",), f"{s}.#code") for s in "lr"),
-    Apply(">=", (Column("l.n"), Column("r.n"))), settled=("l.start", "r.start"),
+    Apply(">=", (ColumnRef("l.n"), ColumnRef("r.n"))), final_keys=("l.start", "r.start"),
 )  # fmt: skip
 
 
@@ -85,12 +85,12 @@ def changes(tables: tuple[pa.Table, ...]) -> Counter[Any]:
 
 
 def stored(store: MemoryStore) -> int:
-    return sum(block.left for runs in State(store).directory.runs.values() for run in runs for block in run)
+    return sum(block.left for runs in ShardState(store).directory.runs.values() for run in runs for block in run)
 
 
 def forgetful(operator: Any) -> Any:
     """The same that forgets nothing."""
-    return replace(operator, settled=None, settles=())
+    return replace(operator, final_key=None, finality_outputs=())
 
 
 @st.composite
@@ -116,17 +116,19 @@ def batches(
 @quick
 @given(batches(), st.sampled_from((FIRST, MOST)), st.data())
 def test_what_is_settled_is_forgotten_and_nothing_else_changes(
-    given_: list[tuple[list[tuple[int, int]], int | None]], behind: Top | GroupBy, data: st.DataObject
+    given_: list[tuple[list[tuple[int, int]], int | None]], behind: TopNOperator | GroupByOperator, data: st.DataObject
 ) -> None:
     groups, behind_, upgraded = MemoryStore(), MemoryStore(), data.draw(st.integers(0, 8))
     counts = GroupReference(forgetful(COUNTS))
-    expected: Any = TopReference(forgetful(FIRST)) if isinstance(behind, Top) else GroupReference(forgetful(MOST))
+    expected: Any = (
+        TopReference(forgetful(FIRST)) if isinstance(behind, TopNOperator) else GroupReference(forgetful(MOST))
+    )
     for number, (rows, until) in enumerate(given_):
         table = arrivals(rows)
         marks = {} if until is None else {"t": mark(until)}
         # A state that was begun when nobody forgot goes on.
         operator = forgetful(behind) if number < upgraded else behind
-        groups, behind_ = (store.restarted() if data.draw(st.booleans()) else store for store in (groups, behind_))
+        groups, behind_ = (store.restart() if data.draw(st.booleans()) else store for store in (groups, behind_))
         emission = COUNTS.step(groups, {0: table} if rows else {}, marks)
         reference = counts.step({0: table.to_pylist()}, marks)
         assert changes(emission.rows) == Counter({row[:-1]: row[-1] for row in map(freeze, reference.rows)})
@@ -143,27 +145,27 @@ def test_what_is_settled_is_forgotten_and_nothing_else_changes(
 
 
 VALUES = (None, 0.0, -0.0, 1.5, math.nan, -math.inf)
-TOLD = GroupBy(
+TOLD = GroupByOperator(
     ("k", "start"), (Aggregate("count", (), "n"), Aggregate("max", ("x",), "most")), window_end="end", time="t",
-    settles=(("start", SIZE),),
+    finality_outputs=(("start", SIZE),),
 )  # fmt: skip
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> Top:
+def asked(draw: st.DrawFn) -> TopNOperator:
     """The first rows of all windows, of each, or of each key, by one or two columns."""
     names = draw(st.lists(st.sampled_from(("n", "most", "k", "start")), min_size=1, max_size=2, unique=True))
-    order = tuple(Order(name, draw(st.booleans()), draw(st.booleans())) for name in names)
+    order = tuple(SortColumn(name, draw(st.booleans()), draw(st.booleans())) for name in names)
     columns = draw(st.sampled_from((("k", "n", "most", "start"), ("n",), ("most", "start"))))
     by = draw(st.sampled_from(((), ("start",), ("start",), ("k",), ("most",))))
-    own = {"settled": "start", "settles": ("start",)} if by == ("start",) else {}
-    return Top(columns, order, draw(st.integers(1, 3)), changes=True, by=by, ties=draw(st.booleans()), **own)
+    own = {"final_key": "start", "finality_outputs": ("start",)} if by == ("start",) else {}
+    return TopNOperator(columns, order, draw(st.integers(1, 3)), changes=True, by=by, ties=draw(st.booleans()), **own)
 
 
 @quick
 @given(batches(16, 30, SIZE), asked(), st.data())
 def test_what_will_never_be_among_the_first_is_left_out_and_nothing_else_changes(
-    given_: list[tuple[list[tuple[int, int]], int | None]], behind: Top, data: st.DataObject
+    given_: list[tuple[list[tuple[int, int]], int | None]], behind: TopNOperator, data: st.DataObject
 ) -> None:
     # Two shards, of which each knows its own rows; a state that was begun when all were handed on goes on.
     groups, plain = [MemoryStore(), MemoryStore()], [MemoryStore(), MemoryStore()]
@@ -171,19 +173,19 @@ def test_what_will_never_be_among_the_first_is_left_out_and_nothing_else_changes
     store, expected = MemoryStore(), TopReference(forgetful(behind))
     for number, (rows, until) in enumerate(given_):
         marks = {} if until is None else {"t": mark(until)}
-        operator = TOLD if number < upgraded else TOLD.asked(behind.asks)
+        operator = TOLD if number < upgraded else TOLD.with_top_n(behind.top_n)
         handed_on, all_rows, settled = list[pa.Table](), list[pa.Table](), dict[str, int]()
         for shard in range(2):
             own = arrivals([row for row in rows if row[0] % 2 == shard])
             values = [data.draw(st.sampled_from(VALUES)) for _ in range(own.num_rows)]
             given_rows = {0: own.append_column("x", pa.array(values, pa.float64()))} if values else {}
-            groups[shard] = groups[shard].restarted() if data.draw(st.booleans()) else groups[shard]
+            groups[shard] = groups[shard].restart() if data.draw(st.booleans()) else groups[shard]
             emission = operator.step(groups[shard], given_rows, marks)
             handed_on += emission.rows
             settled |= emission.report.watermarks
             all_rows += TOLD.step(plain[shard], given_rows, marks).rows
         assert stored(groups[0]) == stored(plain[0])
-        store = store.restarted() if data.draw(st.booleans()) else store
+        store = store.restart() if data.draw(st.booleans()) else store
         shown = behind.step(store, {0: pa.concat_tables(handed_on)} if handed_on else {}, settled)
         right = expected.step({0: [row for table in all_rows for row in table.to_pylist()]}, {})
         assert spelled(changes(shown.rows)) == spelled(right)
@@ -198,14 +200,14 @@ def spelled(found: Counter[Any]) -> Counter[str]:
 
 
 def test_of_windows_that_end_only_the_first_are_handed_on() -> None:
-    first = COUNTS.asked(FIRST.asks)
+    first = COUNTS.with_top_n(FIRST.top_n)
     rows = [(k, second * 1_000_000) for second in (1, 11, 21) for k in range(9) for _ in range(k // 2 + 1)]
     emission = first.step(MemoryStore(), {0: arrivals(rows)}, {"t": mark(20_000_000)})
     (table,) = emission.rows
     # Of two windows that have ended one each, and all of the one that has not.
     assert Counter(row.second for row in table.column("start").to_pylist()) == {0: 1, 10: 1, 20: 9}
     assert first.identity == COUNTS.identity
-    assert forgetful(MOST).asked(First((), (), 1)) == forgetful(MOST)
+    assert forgetful(MOST).with_top_n(TopN((), (), 1)) == forgetful(MOST)
 
 
 def as_side(side: str, tables: tuple[pa.Table, ...], columns: tuple[str, str]) -> pa.Table:
@@ -222,7 +224,7 @@ def test_joins_on_what_is_settled_forget_it(
 ) -> None:
     join = replace(JOINED, kind=kind)
     groups, most, joined = MemoryStore(), MemoryStore(), MemoryStore()
-    reference, upgraded = ChangelogReference(replace(join, settled=None)), data.draw(st.integers(0, 8))
+    reference, upgraded = ChangelogReference(replace(join, final_keys=None)), data.draw(st.integers(0, 8))
     for number, (rows, until) in enumerate(given_):
         marks = {} if until is None else {"t": mark(until)}
         counted = COUNTS.step(groups, {0: arrivals(rows)} if rows else {}, marks)
@@ -236,8 +238,8 @@ def test_joins_on_what_is_settled_forget_it(
             sides[1] = as_side("r", greatest.rows, ("start", "most"))
         known = [{f"{side}.{k}": v for k, v in one.report.watermarks.items()} for side, one in
                  (("l", counted), ("r", greatest))]  # fmt: skip
-        operator = replace(join, settled=None) if number < upgraded else join
-        joined = joined.restarted() if data.draw(st.booleans()) else joined
+        operator = replace(join, final_keys=None) if number < upgraded else join
+        joined = joined.restart() if data.draw(st.booleans()) else joined
         told = operator.step(joined, sides, known[0] | known[1])
         given_rows = {port: table.to_pylist() for port, table in sides.items()}
         assert changes(told.rows) == Counter({row: n for row, n in reference.step(given_rows).items() if n})
@@ -260,7 +262,7 @@ def test_a_joined_state_does_not_grow() -> None:
 
 
 @pytest.mark.parametrize("behind", [FIRST, MOST])
-def test_a_state_behind_windows_does_not_grow(behind: Top | GroupBy) -> None:
+def test_a_state_behind_windows_does_not_grow(behind: TopNOperator | GroupByOperator) -> None:
     groups, store, sizes = MemoryStore(), MemoryStore(), list[int]()
     for batch in range(40):
         at = batch * 5_000_000
@@ -285,14 +287,14 @@ def test_a_state_from_before_is_counted_anew() -> None:
 
 
 @pytest.mark.parametrize("behind", [FIRST, MOST])
-def test_a_look_shows_nothing_that_is_settled(behind: Top | GroupBy) -> None:
+def test_a_look_shows_nothing_that_is_settled(behind: TopNOperator | GroupByOperator) -> None:
     groups, store = MemoryStore(), MemoryStore()
     # The second batch adds to the first window and ends it; its older row lies in a block with one that goes on.
     for rows, at in (([(0, 1_000_000), (0, 11_000_000)], 2_000_000), ([(0, 2_000_000)], 10_000_000)):
         emission = COUNTS.step(groups, {0: arrivals(rows)}, {"t": mark(at)})
         behind.step(store, {0: pa.concat_tables(emission.rows)}, emission.report.watermarks)
-    look = Look(store._values)  # pyright: ignore[reportPrivateUsage]
-    keeping = keeping_of(behind.name)
+    look = ShardInspector(store._values)  # pyright: ignore[reportPrivateUsage]
+    keeping = state_schema_of(behind.name)
     for spine in look.directory.runs:
         rows = look.rows(spine, keeping.spine(behind.identity, spine))
         assert rows is not None
@@ -303,10 +305,10 @@ def test_what_is_settled_is_no_part_of_an_identity() -> None:
     assert forgetful(FIRST).identity == FIRST.identity
     assert forgetful(MOST).identity == MOST.identity
     assert forgetful(COUNTS).identity == COUNTS.identity
-    assert replace(JOINED, settled=None).identity == JOINED.identity
+    assert replace(JOINED, final_keys=None).identity == JOINED.identity
 
 
-@pytest.mark.parametrize("wrong", [{"changes": False}, {"settled": "k"}])
+@pytest.mark.parametrize("wrong", [{"changes": False}, {"final_key": "k"}])
 def test_only_groups_of_a_table_are_settled(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="settled"):
         replace(FIRST, **wrong)

@@ -25,24 +25,23 @@ from tests.joins.sharded import Sharded, changed, with_code
 from tests.joins.table_strategies import drawn_joins
 from tests.joins.test_changelog import quick
 
-from watersmeet.families import keeping_of
+from watersmeet.families import state_schema_of
 from watersmeet.joins.asof.definition import AsofReference
-from watersmeet.joins.changelog.definition import Reference
-from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.changelog.definition import ChangelogReference
+from watersmeet.joins.changelog.operator import ChangelogJoinOperator
 from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.operator import RUN
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.definition import Reference as IntervalReference
-from watersmeet.joins.interval.definition import multiset
+from watersmeet.joins.interval.definition import IntervalReference, multiset
 from watersmeet.joins.lookup.definition import LookupReference
 from watersmeet.joins.state.null_keys import NULL_KEYS, places_null_keys
-from watersmeet.joins.state.reshard import FINGERPRINT, parted, united
+from watersmeet.joins.state.reshard import FINGERPRINT, merge_shards, split_shard
 from watersmeet.joins.sync.definition import SyncReference
 from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import WindowJoin, WindowSpec
+from watersmeet.joins.window.operator import WindowJoinOperator, WindowSpec
 from watersmeet.local.store import MemoryStore
 from watersmeet.physical.nodes import Route
-from watersmeet.spark.state.places import places_of
+from watersmeet.spark.state.places import make_shard_assignment
 
 
 def with_null_codes(tables: dict[int, pa.Table], exact: bool) -> dict[int, pa.Table]:
@@ -60,7 +59,7 @@ def with_null_codes(tables: dict[int, pa.Table], exact: bool) -> dict[int, pa.Ta
 @given(st.data())
 def test_a_join_of_tables_is_its_definition_in_several_shards(data: st.DataObject) -> None:
     drawn = data.draw(drawn_joins().filter(lambda one: one.keys != ()))
-    reference = Reference(drawn.join)
+    reference = ChangelogReference(drawn.join)
     sharded = Sharded(drawn.join, data.draw(st.sampled_from((2, 4, 7))))
     for batch in data.draw(drawn.histories()):
         if data.draw(st.booleans()):
@@ -80,7 +79,7 @@ def test_a_join_without_keys_is_its_definition_in_several_shards(data: st.DataOb
     drawn = data.draw(drawn_joins(nested=True).filter(lambda one: one.join.kind != "full"))
     drawn = replace(drawn, join=replace(drawn.join, left=plain(drawn.join.left), right=plain(drawn.join.right)))
     routes: tuple[Route, Route] = ("all", "spread") if drawn.join.kind == "right" else ("spread", "all")
-    reference, sharded = Reference(drawn.join), Sharded(drawn.join, 4, routes)
+    reference, sharded = ChangelogReference(drawn.join), Sharded(drawn.join, 4, routes)
     for batch in data.draw(drawn.histories()):
         assert changed(sharded.step(drawn.tables(batch), {})) == reference.step(dict(enumerate(batch)))
 
@@ -157,7 +156,7 @@ def is_free(window: WindowSpec) -> bool:
 
 
 @st.composite
-def window_joins(draw: st.DrawFn) -> tuple[WindowJoin, Sharded]:
+def window_joins(draw: st.DrawFn) -> tuple[WindowJoinOperator, Sharded]:
     """A window join whose partitions stay together in several shards, and its shards."""
     join = draw(window_strategies.joins(ordered=draw(st.booleans()), limits=False).filter(lambda one: one.left.keys))
     windows: list[WindowSpec] = []
@@ -198,7 +197,7 @@ def test_a_window_join_is_its_definition_in_several_shards(data: st.DataObject) 
 def test_rows_with_a_null_key_are_one_partition_in_several_shards() -> None:
     ports = [Port((f"{s}.v",), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr"]
     windows = [WindowSpec("count", 1, None, (f"{s}.k",)) for s in "lr"]
-    join = WindowJoin("left", ports[0], ports[1], (windows[0], windows[1]))
+    join = WindowJoinOperator("left", ports[0], ports[1], (windows[0], windows[1]))
     rows = pa.table({"l.k": pa.array([None] * 6, pa.int64()), "l.v": pa.array(range(6))})
     emission = Sharded(join, 4, ("partition", "partition")).step({0: rows}, {})
     # Each row but the last leaves the window of one row without a match.
@@ -207,7 +206,7 @@ def test_rows_with_a_null_key_are_one_partition_in_several_shards() -> None:
 
 
 CODES = ("n/a", "none", "?", "-", "7", "unknown", "8", "x")
-COMPUTED = ChangelogJoin(
+COMPUTED = ChangelogJoinOperator(
     "left",
     Port(("a.code", "a.v"), (), ("#l0",), "#l0", exact=True, upsert_key=("a.code",)),
     Port(("b.id",), (), ("b.id",), "b.id", exact=True, upsert_key=("b.id",)),
@@ -233,7 +232,7 @@ def upserts(rows: Sequence[tuple[str, int, int]]) -> pa.Table:
 def test_rows_with_null_keys_are_taken_back_in_several_shards(
     batches: list[list[tuple[str, int, int]]], data: st.DataObject
 ) -> None:
-    reference, sharded = Reference(COMPUTED), Sharded(COMPUTED, data.draw(st.integers(2, 4)))
+    reference, sharded = ChangelogReference(COMPUTED), Sharded(COMPUTED, data.draw(st.integers(2, 4)))
     for rows in batches:
         table = upserts(rows)
         assert changed(sharded.step({0: table}, {})) == reference.step({0: table.to_pylist()})
@@ -245,10 +244,13 @@ def test_rows_with_null_keys_are_taken_back_in_several_shards(
 def rescaled(stores: list[MemoryStore], shards: int) -> list[MemoryStore]:
     """The state of `COMPUTED` in so many shards."""
     stage = {"operator": COMPUTED.identity, "ports": [{"route": "key", "sharded by": []}] * 2}
-    keeping = keeping_of(COMPUTED.name)
+    keeping = state_schema_of(COMPUTED.name)
     values = [{**store._values, FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
-    parts = [parted(one, places_of(stage, keeping, shards), shards, is_first=not n) for n, one in enumerate(values)]
-    return [MemoryStore(united(own, keeping, COMPUTED.identity)) for own in zip(*parts, strict=True)]
+    parts = [
+        split_shard(one, make_shard_assignment(stage, keeping, shards), shards, is_first=not n)
+        for n, one in enumerate(values)
+    ]
+    return [MemoryStore(merge_shards(own, keeping, COMPUTED.identity)) for own in zip(*parts, strict=True)]
 
 
 def test_rows_with_null_keys_are_found_again_after_rescaling() -> None:

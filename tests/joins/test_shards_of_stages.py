@@ -19,11 +19,11 @@ from tests.joins.test_settled import changes, forgetful
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import GroupBy
+from watersmeet.joins.group.operator import GroupByOperator
 from watersmeet.joins.latest.definition import LatestReference
-from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.latest.operator import LatestOperator
 from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import Top
+from watersmeet.joins.top.operator import TopNOperator
 
 small_sizes = test_sessions.small_sizes
 quick = settings(test_group.quick, max_examples=examples(40))
@@ -49,7 +49,7 @@ def test_groups_are_their_definition_in_several_shards(data: st.DataObject) -> N
     drawn = test_group.groupings(changes=data.draw(st.booleans())).filter(lambda grouping: grouping.keys != ())
     grouping = replace(data.draw(drawn), code=CODE)
     if grouping.window_end is not None:
-        grouping = replace(grouping, settles=(("end", 0),))
+        grouping = replace(grouping, finality_outputs=(("end", 0),))
     sharded, reference = Sharded(grouping, data.draw(SHARDS)), GroupReference(grouping)
     for rows, marks, restarted in data.draw(test_group.histories(grouping)):
         if restarted:
@@ -60,7 +60,7 @@ def test_groups_are_their_definition_in_several_shards(data: st.DataObject) -> N
 @quick
 @given(test_sessions.groupings().filter(lambda grouping: grouping.other_keys != ()), test_sessions.histories(), SHARDS)
 def test_sessions_are_their_definition_in_several_shards(
-    grouping: GroupBy, batches: list[test_sessions.Batch], shards: int
+    grouping: GroupByOperator, batches: list[test_sessions.Batch], shards: int
 ) -> None:
     grouping = replace(grouping, code=CODE)
     sharded, reference = Sharded(grouping, shards), GroupReference(grouping)
@@ -96,7 +96,7 @@ def test_the_first_rows_of_groups_are_their_definition_in_several_shards(data: s
 @given(test_settled.batches(), st.sampled_from((test_settled.FIRST, test_settled.MOST)), SHARDS, SHARDS, st.data())
 def test_what_is_settled_is_forgotten_in_several_shards(
     batches: list[tuple[list[tuple[int, int]], int | None]],
-    behind: Top | GroupBy,
+    behind: TopNOperator | GroupByOperator,
     shards: int,
     behind_shards: int,
     data: st.DataObject,
@@ -104,7 +104,7 @@ def test_what_is_settled_is_forgotten_in_several_shards(
     counts = replace(test_settled.COUNTS, code=CODE)
     before, after = Sharded(counts, shards), Sharded(replace(behind, code=CODE), behind_shards)
     every = forgetful(behind)
-    expected: Any = TopReference(every) if isinstance(every, Top) else GroupReference(every)
+    expected: Any = TopReference(every) if isinstance(every, TopNOperator) else GroupReference(every)
     reference = GroupReference(counts)
     for rows, until in batches:
         for sharded in (before, after):
@@ -141,7 +141,9 @@ def test_the_latest_rows_are_their_definition_in_several_shards(data: st.DataObj
     # A key that is a number is its own code, which is NULL where the key is.
     code, exact = ("t", True) if keys == ("t",) else (CODE, False)
     columns = data.draw(st.sampled_from((("k", "j", "v"), ("v", "t"))))
-    latest = Latest(Port(columns, (), keys, code, exact), append=data.draw(st.booleans()), budget=test_latest.SMALL)
+    latest = LatestOperator(
+        Port(columns, (), keys, code, exact), append=data.draw(st.booleans()), budget=test_latest.SMALL
+    )
     sharded, reference = Sharded(latest, data.draw(SHARDS)), LatestReference(latest)
     for rows in data.draw(st.lists(st.lists(LATEST_ROWS, max_size=6), min_size=1, max_size=7)):
         if data.draw(st.booleans()):

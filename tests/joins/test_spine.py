@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.test_properties import forget_decoded_runs
 
-from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.identity import CanonicalNames
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import DIRECTORY, FORMAT, UnknownFormatError
-from watersmeet.joins.state.layout import Layout, Rows
-from watersmeet.joins.state.spine import Spine, State
+from watersmeet.joins.state.layout import KeyedRows, RowLayout
+from watersmeet.joins.state.spine import ShardState, Spine
 from watersmeet.testing import MemoryStore
 
-LAYOUT = Layout(("l.k", "l.t", "l.v"), ("l.t",), "l.t", "l.k", notes=(("matched", "flag"), ("sums", "number")))
-NAMES = Names([("l.k", "0.k"), ("l.t", "0.t")])
-OTHER = Layout(("x.k", "x.t", "l.v"), ("x.t",), "x.t", "x.k", notes=LAYOUT.notes)
-OTHER_NAMES = Names([("x.k", "0.k"), ("x.t", "0.t")])
+LAYOUT = RowLayout(("l.k", "l.t", "l.v"), ("l.t",), "l.t", "l.k", notes=(("matched", "flag"), ("sums", "number")))
+NAMES = CanonicalNames([("l.k", "0.k"), ("l.t", "0.t")])
+OTHER = RowLayout(("x.k", "x.t", "l.v"), ("x.t",), "x.t", "x.k", notes=LAYOUT.notes)
+OTHER_NAMES = CanonicalNames([("x.k", "0.k"), ("x.t", "0.t")])
 quick = settings(derandomize=True, max_examples=examples(60), deadline=None, database=None)
 
 budgets = st.builds(
@@ -50,11 +50,11 @@ steps = st.lists(
 )
 
 
-def rows(given_rows: list[tuple[int, int]], first: int) -> Rows:
+def rows(given_rows: list[tuple[int, int]], first: int) -> KeyedRows:
     keys, times = ([row[i] for row in given_rows] for i in (0, 1))
     columns = {"l.k": keys, "l.t": times, "l.v": [first + i for i in range(len(keys))]}
     table = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
-    return LAYOUT.rows(table).with_beside(matched=np.zeros(len(keys), np.bool_), sums=np.arange(len(keys)))
+    return LAYOUT.rows(table).with_attributes(matched=np.zeros(len(keys), np.bool_), sums=np.arange(len(keys)))
 
 
 def held(spine: Spine) -> list[Kept]:
@@ -63,12 +63,12 @@ def held(spine: Spine) -> list[Kept]:
         part = spine.read(block)
         order = list(zip(part.codes.tolist(), part.times["l.t"].tolist(), strict=True))
         assert order == sorted(order)
-        part = part.where(spine.left(block))
+        part = part.where(spine.live_mask(block))
         assert len(part) == block.left > 0
         assert block.lowest["l.t"] <= part.times["l.t"].min() and part.times["l.t"].max() <= block.highest["l.t"]
         assert block.lowest_code <= part.codes.min() and part.codes.max() <= block.highest_code
         columns = [part.table[name].to_pylist() for name in LAYOUT.columns]
-        found += zip(*columns, *(part.beside[name].tolist() for name in ("matched", "sums")), strict=True)
+        found += zip(*columns, *(part.attributes[name].tolist() for name in ("matched", "sums")), strict=True)
     return sorted(found)
 
 
@@ -76,7 +76,7 @@ def held(spine: Spine) -> list[Kept]:
 @given(budgets, steps)
 def test_it_is_a_list_however_it_is_stored(budget: Budget, history: list[tuple[str, Any]]) -> None:
     def opened() -> Spine:
-        return State(store, NAMES).spine("rows", LAYOUT, budget, lambda found, _: found)
+        return ShardState(store, NAMES).spine("rows", LAYOUT, budget, lambda found, _: found)
 
     store, there, number = MemoryStore(), list[Kept](), 0
     spine = opened()
@@ -92,7 +92,7 @@ def test_it_is_a_list_however_it_is_stored(budget: Budget, history: list[tuple[s
             listed = {f"run/{block.name}" for block in spine.blocks}
             assert {name for name in store._values if name.startswith("run/")} == listed
             if what == "restart":
-                store = store.restarted()
+                store = store.restart()
                 forget_decoded_runs()
             spine = opened()
         else:
@@ -106,13 +106,13 @@ def changed(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list
     """Let something happen to the rows of these times; gives the rows there are then."""
     for block in spine.blocks:
         part = spine.read(block)
-        hit = np.isin(part.times["l.t"], sorted(times)) & spine.left(block)
+        hit = np.isin(part.times["l.t"], sorted(times)) & spine.live_mask(block)
         if what == "remove":
             spine.remove(block, hit)
         elif what == "note" and hit.any():
-            spine.annotate(block, "matched", part.beside["matched"] | hit)
-            spine.annotate(block, "sums", part.beside["sums"] + 10 * hit)
-        elif what == "drop" and hit[spine.left(block)].all():
+            spine.annotate(block, "matched", part.attributes["matched"] | hit)
+            spine.annotate(block, "sums", part.attributes["sums"] + 10 * hit)
+        elif what == "drop" and hit[spine.live_mask(block)].all():
             spine.drop(block)
             gone = set(part.table["l.v"].to_pylist())
             there = [row for row in there if row[2] not in gone]
@@ -125,29 +125,29 @@ def changed(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list
 
 def test_only_blocks_that_are_read_are_decoded_and_notes_lie_apart() -> None:
     store = MemoryStore()
-    state = State(store)
+    state = ShardState(store)
     spine = state.spine("rows", LAYOUT, Budget(block=2))
     spine.add(rows([(k, 0) for k in range(6)], 0))
     state.save()
     before = dict(store._values)
-    state = State(store)
+    state = ShardState(store)
     spine = state.spine("rows", LAYOUT, Budget(block=2))
     spine.annotate(spine.blocks[1], "matched", np.array([True, False]))
     state.save()
     assert {name for name in store._values if store._values[name] != before.get(name)} == {
         f"note/matched/{spine.blocks[1].name}"
     }
-    assert state.written == 0
+    assert state.rows_written == 0
 
 
 def test_what_is_stored_is_called_by_canonical_names() -> None:
     store = MemoryStore()
-    state = State(store, NAMES)
+    state = ShardState(store, NAMES)
     state.spine("rows", LAYOUT).add(rows([(1, 5)], 7))
     state.save(received={"l.t": 3, "l.t#1": 4}, emitted={"l.t": 2}, active={"#now": 9})
     assert b"l.t" not in store._values[DIRECTORY]
-    for read_from in (store, store.restarted()):
-        state = State(read_from, OTHER_NAMES)
+    for read_from in (store, store.restart()):
+        state = ShardState(read_from, OTHER_NAMES)
         known = state.directory
         assert (known.received, known.emitted, known.active) == ({"x.t": 3, "x.t#1": 4}, {"x.t": 2}, {"#now": 9})
         spine = state.spine("rows", OTHER)
@@ -157,13 +157,13 @@ def test_what_is_stored_is_called_by_canonical_names() -> None:
 
 
 def test_a_column_that_has_two_names_is_stored_once() -> None:
-    layout, names = Layout(("a", "b"), code="a"), Names([("a", "0.a"), ("b", "0.a")])
+    layout, names = RowLayout(("a", "b"), code="a"), CanonicalNames([("a", "0.a"), ("b", "0.a")])
     store = MemoryStore()
-    state = State(store, names)
+    state = ShardState(store, names)
     state.spine("rows", layout).add(layout.rows(pa.table({"a": [1], "b": [1]})))
     state.save()
     forget_decoded_runs()
-    spine = State(store, names).spine("rows", layout)
+    spine = ShardState(store, names).spine("rows", layout)
     assert spine.read(spine.blocks[0]).table.to_pylist() == [{"a": 1, "b": 1}]
 
 
@@ -171,7 +171,7 @@ def test_a_column_that_has_two_names_is_stored_once() -> None:
 def test_another_format_is_refused(found: int | None) -> None:
     store = MemoryStore({DIRECTORY: json.dumps({"format": found} if found else {"runs": []}).encode()})
     with pytest.raises(UnknownFormatError) as raised:
-        State(store)
+        ShardState(store)
     assert raised.value.condition == "STATE_FORMAT"
     assert raised.value.parameters == {"found": str(found or "none"), "known": "1 and 2"}
 
@@ -185,24 +185,24 @@ def test_nothing_to_remember_writes_nothing_and_what_is_the_same_is_not_written_
             super().put(name, value)
 
     store = Counting()
-    state = State(store)
+    state = ShardState(store)
     state.spine("rows", LAYOUT)
     state.save()
     assert store.puts == 0
-    State(store).save(received={"t": 1})
-    State(store).save(received={"t": 1})
+    ShardState(store).save(received={"t": 1})
+    ShardState(store).save(received={"t": 1})
     assert store.puts == 1
 
 
 @pytest.mark.parametrize("lost", ["run/", "note/"])
 def test_a_lost_value_is_an_error(lost: str) -> None:
     store = MemoryStore()
-    state = State(store)
+    state = ShardState(store)
     state.spine("rows", LAYOUT).add(rows([(1, 5)], 0))
     state.save()
     for name in [name for name in store._values if name.startswith(lost)]:
         store.remove(name)
     forget_decoded_runs()
-    spine = State(store).spine("rows", LAYOUT)
+    spine = ShardState(store).spine("rows", LAYOUT)
     with pytest.raises(RuntimeError, match="the state has no"):
         spine.read(spine.blocks[0])

@@ -7,25 +7,25 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.joins.core.shard import Tally
-from watersmeet.joins.core.spread import RANGES, SAMPLE, longest_in, spread
+from watersmeet.joins.core.shard import StepCounters
+from watersmeet.joins.core.spread import RANGES, SAMPLE, bucket_maximum, build_histogram
 
 
 @given(st.integers(0, 2**62))
 def test_a_length_is_in_the_first_range_that_reaches_it(length: int) -> None:
-    [number] = np.flatnonzero(spread(np.array([length])))
+    [number] = np.flatnonzero(build_histogram(np.array([length])))
     # Beyond 2^53 a double knows lengths less finely than that.
-    assert longest_in(int(number)) >= length * (1 - 2**-52)
-    assert number == 0 or longest_in(int(number) - 1) < length
-    assert longest_in(int(number)) <= max(length * 1.25, 1)
+    assert bucket_maximum(int(number)) >= length * (1 - 2**-52)
+    assert number == 0 or bucket_maximum(int(number) - 1) < length
+    assert bucket_maximum(int(number)) <= max(length * 1.25, 1)
 
 
 def test_some_stand_for_many() -> None:
-    tally = Tally(2)
+    tally = StepCounters(2)
     rows = np.arange(100_000)
-    tally.met(rows, rows, np.zeros(100_000, np.int64), rows)
-    tally.missed(pa.array([None, *range(20_000)], pa.int64()))
+    tally.record_delays(rows, rows, np.zeros(100_000, np.int64), rows)
+    tally.record_lateness(pa.array([None, *range(20_000)], pa.int64()))
     assert tally.delays is not None and tally.lateness is not None
     assert round(tally.delays.sum()) == 100_000 and round(tally.lateness.sum()) == 20_000
     half = next(n for n in range(RANGES) if tally.delays[: n + 1].sum() >= 50_000)
-    assert 50_000 <= longest_in(half) < 50_000 * 1.25 + 100_000 / SAMPLE
+    assert 50_000 <= bucket_maximum(half) < 50_000 * 1.25 + 100_000 / SAMPLE

@@ -18,11 +18,11 @@ from tests.examples import examples
 
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Step
+from watersmeet.joins.core.rowwise import ReferenceStep
 from watersmeet.joins.state import timeline
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.sync.definition import SyncReference
-from watersmeet.joins.sync.operator import DisorderError, SyncJoin
+from watersmeet.joins.sync.operator import DisorderError, SyncJoinOperator
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]
@@ -61,16 +61,16 @@ def table(port: int, rows: list[Row], kind: pa.DataType | None = None) -> pa.Tab
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def sync(ports: int, **options: Any) -> SyncJoin:
+def sync(ports: int, **options: Any) -> SyncJoinOperator:
     named = tuple(Port((f"{p}.v", f"{p}.t"), (f"{p}.t",), late=(f"{p}.t", f"{p}.v")) for p in range(ports))
-    return SyncJoin(named, **options)
+    return SyncJoinOperator(named, **options)
 
 
 def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return [row for one in tables for row in zip(*(column.to_pylist() for column in one.columns), strict=True)]
 
 
-def expect_same(join: SyncJoin, emission: Emission, step: Step) -> None:
+def expect_same(join: SyncJoinOperator, emission: Emission, step: ReferenceStep) -> None:
     for one in emission.rows:
         assert one.column_names == [name for port in join.ports for name in port.columns]
     assert Counter(tuples(emission.rows)) == Counter(step.rows)
@@ -83,12 +83,12 @@ def expect_same(join: SyncJoin, emission: Emission, step: Step) -> None:
     assert (report.matched, report.dropped) == (len(step.rows), step.dropped)
 
 
-def run(join: SyncJoin, batches: list[Batch]) -> list[Emission]:
+def run(join: SyncJoinOperator, batches: list[Batch]) -> list[Emission]:
     store = MemoryStore()
     return [join.step(store, batch.tables(), batch.marks) for batch in batches]
 
 
-def total(join: SyncJoin, batches: list[Batch]) -> Counter[tuple[Any, ...]]:
+def total(join: SyncJoinOperator, batches: list[Batch]) -> Counter[tuple[Any, ...]]:
     return Counter(row for emission in run(join, batches) for row in tuples(emission.rows))
 
 
@@ -103,7 +103,7 @@ def runs_of(longest: int, short_runs: int) -> Generator[None]:
 
 
 @st.composite
-def joins(draw: st.DrawFn) -> SyncJoin:
+def joins(draw: st.DrawFn) -> SyncJoinOperator:
     ports = draw(st.integers(2, 4))
     idle = tuple((f"{p}.t", 3) for p in draw(st.sampled_from(((), (), (0,), (1,), (0, 1)))))
     limit = draw(st.sampled_from((None, None, 3)))
@@ -112,7 +112,7 @@ def joins(draw: st.DrawFn) -> SyncJoin:
 
 
 @st.composite
-def histories(draw: st.DrawFn, join: SyncJoin) -> list[Batch]:
+def histories(draw: st.DrawFn, join: SyncJoinOperator) -> list[Batch]:
     """Batches with rows that break every rule, and marks of any kind."""
     ports = range(len(join.ports))
     names = (
@@ -140,9 +140,9 @@ def test_kernel_equals_reference_in_every_batch_across_restarts(data: st.DataObj
     with runs_of(*data.draw(st.sampled_from(((8192, 8), (2, 1), (1, 100))))):
         for batch in data.draw(histories(join)):
             if data.draw(st.booleans()):
-                store, join = store.restarted(), replace(join)
+                store, join = store.restart(), replace(join)
             # A first attempt that fails leaves no trace.
-            join.step(store.restarted(), batch.tables(), batch.marks)
+            join.step(store.restart(), batch.tables(), batch.marks)
             emission = join.step(store, batch.tables(), batch.marks)
             expect_same(join, emission, reference.step(batch.dicts(), batch.marks))
 
@@ -284,7 +284,7 @@ def test_disorder_is_an_error_on_request() -> None:
     join.step(store, Batch({0: [(5, "a")]}, {"0.t": 5}).tables(), {"0.t": 5})
     for rows, time in ((((7, "b"), (4, "c")), 4), (((5, "b"),), 5), (((6, "a"), (6, "b")), 6)):
         with pytest.raises(DisorderError) as raised:
-            join.step(store.restarted(), Batch({0: rows}, {}).tables(), {})
+            join.step(store.restart(), Batch({0: rows}, {}).tables(), {})
         assert (raised.value.port, raised.value.time) == (0, time)
     assert join.step(store, Batch({0: [(None, "n"), (6, "b")]}, {}).tables(), {}).report.late == (1, 0)
 
@@ -292,7 +292,7 @@ def test_disorder_is_an_error_on_request() -> None:
 def test_too_many_rows_fail_the_batch() -> None:
     with pytest.raises(StateOverflowError) as raised:
         run(sync(3, max_rows=2), port_batches((0, [(1, "a"), (2, "b"), (3, "c")])))
-    assert raised.value.kept == (3, 0, 0)
+    assert raised.value.state_rows == (3, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_too_many_rows_fail_the_batch() -> None:
 def test_times_of_every_type(kind: pa.DataType, times: list[Any]) -> None:
     join, store = sync(2), MemoryStore()
     join.step(store, {0: table(0, [{"0.t": t, "0.v": "a"} for t in times], kind)}, {})
-    found = join.step(store.restarted(), {1: table(1, [{"1.t": t, "1.v": "b"} for t in times[1:3]], kind)}, {})
+    found = join.step(store.restart(), {1: table(1, [{"1.t": t, "1.v": "b"} for t in times[1:3]], kind)}, {})
     assert tuples(found.rows) == [("a", t, "b", t) for t in times[1:3]]
 
 
@@ -330,7 +330,7 @@ def test_a_batch_writes_about_what_it_touches() -> None:
 
 def test_identity_tells_what_the_state_means() -> None:
     join = sync(2)
-    assert join.identity == replace(join.limited(5, "drop_oldest"), disorder="error", idle=(("0.t", 3),)).identity
+    assert join.identity == replace(join.with_limit(5, "drop_oldest"), disorder="error", idle=(("0.t", 3),)).identity
     assert join.identity != sync(3).identity
     assert sync(2, max_rows=10).for_shards(4).max_rows == 3
     with pytest.raises(ValueError, match="two ports"):

@@ -17,9 +17,9 @@ from tests.joins.test_properties import forget_decoded_runs
 
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout, Rows, together
-from watersmeet.joins.state.spine import State
-from watersmeet.joins.state.table import BUDGET, Table, chunked, consolidated, table_layout, weighted
+from watersmeet.joins.state.layout import KeyedRows, RowLayout, concat_rows
+from watersmeet.joins.state.spine import ShardState
+from watersmeet.joins.state.table import BUDGET, StateTable, chunk_codes, consolidate_rows, table_layout, with_weights
 from watersmeet.testing import MemoryStore
 
 LAYOUT = table_layout(("k", "v"), "k")
@@ -33,18 +33,18 @@ histories = st.lists(
 )
 
 
-def changes(rows: list[Change]) -> Rows:
+def changes(rows: list[Change]) -> KeyedRows:
     keys, values, weights = ([row[i] for row in rows] for i in range(3))
-    return weighted(
+    return with_weights(
         LAYOUT, pa.table({"k": pa.array(keys, pa.int64()), "v": values, WEIGHT: pa.array(weights, pa.int64())})
     )
 
 
-def opened(store: MemoryStore, budget: Budget = BUDGET, layout: Layout = LAYOUT) -> Table:
-    return Table.of(State(store), "t", layout, budget)
+def opened(store: MemoryStore, budget: Budget = BUDGET, layout: RowLayout = LAYOUT) -> StateTable:
+    return StateTable.of(ShardState(store), "t", layout, budget)
 
 
-def bag(rows: Rows) -> dict[tuple[int, str], int]:
+def bag(rows: KeyedRows) -> dict[tuple[int, str], int]:
     found: dict[tuple[int, str], int] = {}
     for row, weight in zip(rows.table.to_pylist(), rows.weights.tolist(), strict=True):
         assert (row["k"], row["v"]) not in found and weight != 0
@@ -53,9 +53,9 @@ def bag(rows: Rows) -> dict[tuple[int, str], int]:
     return found
 
 
-def whole(state: Table) -> dict[Any, int]:
+def whole(state: StateTable) -> dict[Any, int]:
     found: dict[Any, int] = {}
-    for block in state.spine.merged():
+    for block in state.spine.merge_runs():
         part = bag(block)
         assert not part.keys() & found.keys()
         found |= part
@@ -74,11 +74,11 @@ def test_a_table_is_the_sum_of_its_changes(batches: list[list[Change]], asked: l
             expected[key, value] += weight
         there = {row: n for row, n in expected.items() if n}
         assert whole(state) == there
-        assert bag(state.matching(codes)) == {row: n for row, n in there.items() if row[0] in asked}
+        assert bag(state.find_rows(codes)) == {row: n for row, n in there.items() if row[0] in asked}
         for code, count in zip(codes, state.counts(codes), strict=True):
             assert count >= sum(row[0] == code for row in there)
         state.spine.state.save()
-        store = store.restarted()
+        store = store.restart()
         forget_decoded_runs()
         assert whole(opened(store, TINY)) == there
         assert len(state) >= len(there)
@@ -91,25 +91,25 @@ def test_a_code_with_many_rows_is_read_and_merged_some_of_them_at_a_time(runs: i
     for number in range(runs):
         rows = [(7, f"{i}", 1) for i in range(number, 2_000, runs)] + [(number, "x", 1), (9, f"{number}", 1)]
         gone = [(7, f"{i}", -1) for i in range(number - 1, 2_000, 10 * runs)] if number else []
-        state.spine.add(consolidated(LAYOUT.sorted(changes(rows + gone))))
+        state.spine.add(consolidate_rows(LAYOUT.sort(changes(rows + gone))))
     expected = whole(opened_like(state))
     many = {row: n for row, n in expected.items() if row[0] == 7}
-    parts = [bag(part) for part in state.parts(np.array([7]))]
+    parts = [bag(part) for part in state.find_parts(np.array([7]))]
     assert len(parts) > 1 and max(map(len, parts)) <= 2 * budget.block
     assert sum(map(len, parts)) == len(many) and dict(row for part in parts for row in part.items()) == many
     assert int(state.counts(np.array([7]))[0]) >= len(many)
-    merged = list(state.spine.merged())
+    merged = list(state.spine.merge_runs())
     assert max(map(len, merged)) <= 2 * budget.block
     assert [int(part.codes[0]) for part in merged] == sorted(int(part.codes[0]) for part in merged)
     state.spine.compact()
     assert len(state.spine.runs) == 1 and whole(state) == expected
 
 
-def opened_like(state: Table) -> Table:
+def opened_like(state: StateTable) -> StateTable:
     """The same rows in a table that holds all of them at once."""
     other = opened(MemoryStore())
     for run in state.spine.runs:
-        other.spine.add(together([state.spine.read(block) for block in run]))
+        other.spine.add(concat_rows([state.spine.read(block) for block in run]))
     return other
 
 
@@ -158,7 +158,7 @@ def test_upserts_and_deletes_by_key(batches: list[list[tuple[int, str, bool]]]) 
                 POSITION: pa.array(range(len(batch)), pa.int64()),
             }
         )
-        found = state.upserted(table.take(pa.array(range(len(batch))[::-1], pa.int64())), ["k"])
+        found = state.upsert_changes(table.take(pa.array(range(len(batch))[::-1], pa.int64())), ["k"])
         delta = Counter(expected.items())
         delta.subtract(before.items())
         assert bag(found) == {row: n for row, n in delta.items() if n}
@@ -184,16 +184,16 @@ def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
     forget_decoded_runs()
     store.read.clear()
     state = opened(store, sizes)
-    assert len(state.matching(np.array([150, 151, 950, 5_000]))) == 3
+    assert len(state.find_rows(np.array([150, 151, 950, 5_000]))) == 3
     assert len(store.read) == 3
-    assert len(state.matching(np.array([], np.int64))) == 0
+    assert len(state.find_rows(np.array([], np.int64))) == 0
     assert len(store.read) == 3
 
 
 def test_an_unchanged_table_writes_nothing() -> None:
     store = MemoryStore()
     state = opened(store)
-    state.spine.add(consolidated(changes([(1, "a", 1), (1, "a", -1)])))
+    state.spine.add(consolidate_rows(changes([(1, "a", 1), (1, "a", -1)])))
     state.spine.state.save()
     assert store._values == {} and state.spine.written == 0
 
@@ -206,20 +206,22 @@ def test_sums_stay_beside_their_rows_through_merges() -> None:
             state.spine.annotate(block, "sums", state.spine.note(block, "sums") + 1)
         new = changes([(k, "ab"[batch % 2], 1) for k in range(5)])
         # A row that is there already has the same number beside it.
-        known = {r: s for b in opened(store, TINY, SUMMED).spine.merged() for r, s in sums(b)}
+        known = {r: s for b in opened(store, TINY, SUMMED).spine.merge_runs() for r, s in sums(b)}
         found = [known.get((row["k"], row["v"]), -1) + 1 for row in new.table.to_pylist()]
-        state.spine.add(new.with_beside(sums=np.array(found)))
+        state.spine.add(new.with_attributes(sums=np.array(found)))
         state.spine.state.save()
-        store = store.restarted()
+        store = store.restart()
         forget_decoded_runs()
     state = opened(store, TINY, SUMMED)
-    assert {r: s for b in state.spine.merged() for r, s in sums(b)} == {
+    assert {r: s for b in state.spine.merge_runs() for r, s in sums(b)} == {
         (k, v): 11 - i for k in range(5) for i, v in enumerate("ab")
     }
 
 
-def sums(rows: Rows) -> list[tuple[tuple[int, str], int]]:
-    return [((r["k"], r["v"]), s) for r, s in zip(rows.table.to_pylist(), rows.beside["sums"].tolist(), strict=True)]
+def sums(rows: KeyedRows) -> list[tuple[tuple[int, str], int]]:
+    return [
+        ((r["k"], r["v"]), s) for r, s in zip(rows.table.to_pylist(), rows.attributes["sums"].tolist(), strict=True)
+    ]
 
 
 def test_a_lost_block_is_an_error() -> None:
@@ -231,25 +233,25 @@ def test_a_lost_block_is_an_error() -> None:
         store.remove(name)
     forget_decoded_runs()
     with pytest.raises(RuntimeError, match="has no run"):
-        opened(store).matching(np.array([1]))
+        opened(store).find_rows(np.array([1]))
 
 
 def test_runs_are_merged_by_size() -> None:
     sizes = Budget(merge_at=4, smallest_tier=10, balanced=True)
-    assert sizes.groups([]) == sizes.groups([5]) == sizes.groups([1_000, 5, 5]) == []
-    assert sizes.groups([1_000, 5, 5, 5, 5]) == [[1, 2, 3, 4]]
-    assert [sorted(group) for group in sizes.groups([5, 1_000, 5, 30, 5, 30, 5, 30])] == [[0, 2, 3, 4, 5, 6, 7]]
-    assert sizes.groups([100, 50, 50]) == [[0, 1, 2]]
-    assert Budget(merge_at=4, smallest_tier=10, largest=100).groups([90, 90, 90, 90, 200, 200, 200, 200]) == [
+    assert sizes.merge_groups([]) == sizes.merge_groups([5]) == sizes.merge_groups([1_000, 5, 5]) == []
+    assert sizes.merge_groups([1_000, 5, 5, 5, 5]) == [[1, 2, 3, 4]]
+    assert [sorted(group) for group in sizes.merge_groups([5, 1_000, 5, 30, 5, 30, 5, 30])] == [[0, 2, 3, 4, 5, 6, 7]]
+    assert sizes.merge_groups([100, 50, 50]) == [[0, 1, 2]]
+    assert Budget(merge_at=4, smallest_tier=10, largest=100).merge_groups([90, 90, 90, 90, 200, 200, 200, 200]) == [
         [0, 1, 2, 3]
     ]
-    assert Budget(merge_at=4, smallest_tier=10, smallest_at=2).groups([9, 90, 90, 9]) == [[0, 3]]
+    assert Budget(merge_at=4, smallest_tier=10, smallest_at=2).merge_groups([9, 90, 90, 9]) == [[0, 3]]
 
 
 @quick
 @given(st.lists(st.integers(0, 9)), st.integers(1, 10))
 def test_codes_are_taken_in_stretches(counts: list[int], size: int) -> None:
     codes = np.arange(len(counts))
-    parts = list(chunked(codes, np.array(counts, np.int64), size))
+    parts = list(chunk_codes(codes, np.array(counts, np.int64), size))
     assert [code for part in parts for code in part] == codes.tolist()
     assert all(sum(counts[code] for code in part[:-1]) < max(1, size) * 2 for part in parts)

@@ -15,8 +15,8 @@ from tests.joins.test_properties import emitted, forget_decoded_runs
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import NOW
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.definition import Reference, multiset
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.interval.definition import IntervalReference, multiset
+from watersmeet.joins.interval.operator import IntervalJoinOperator
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -25,7 +25,7 @@ quick = settings(
 
 
 @st.composite
-def changed(draw: st.DrawFn, join: IntervalJoin) -> IntervalJoin:
+def changed(draw: st.DrawFn, join: IntervalJoinOperator) -> IntervalJoinOperator:
     """The same join with longer or shorter bounds between the times that it compares."""
     more, less = draw(st.integers(-3, 6)), draw(st.integers(-3, 6))
     upper = join.upper if join.upper == UNLIMITED else join.upper + more
@@ -43,7 +43,7 @@ def changed(draw: st.DrawFn, join: IntervalJoin) -> IntervalJoin:
 
 
 @st.composite
-def pauses(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
+def pauses(draw: st.DrawFn, join: IntervalJoinOperator) -> list[Batch]:
     """Rows that come before their marks, so that some of a run expire and others stay; then a change, and more rows."""
     names = (*join.left.times, *join.right.times)
     marks = st.dictionaries(st.sampled_from(names), st.integers(4, 14), min_size=1, max_size=2)
@@ -60,15 +60,15 @@ def test_bounds_may_change_at_any_time(data: st.DataObject) -> None:
     join = data.draw(joins(two_times=data.draw(st.booleans())))
     is_paused = data.draw(st.integers(0, 3)) > 0
     batches = data.draw(pauses(join) if is_paused else histories(join))
-    reference, store = Reference(join), MemoryStore()
+    reference, store = IntervalReference(join), MemoryStore()
     for number, batch in enumerate(batches):
         if (is_paused and number in (2, 4)) or data.draw(st.integers(0, 3)) == 0:
             was = json.loads(json.dumps(join.identity))
             join = data.draw(changed(join))
-            store = store.restarted()
+            store = store.restart()
             forget_decoded_runs()
             join.take_over(store, was)
-            reference.become(join)
+            reference.replace_join(join)
         # Only who asks for the clock is told it.
         marks = {name: mark for name, mark in batch.marks.items() if name != NOW or join.needs_clock}
         step = reference.step(dict(enumerate(batch.rows)), marks)
@@ -77,9 +77,9 @@ def test_bounds_may_change_at_any_time(data: st.DataObject) -> None:
         assert emission.report.state == step.state
 
 
-def within(upper: int) -> IntervalJoin:
+def within(upper: int) -> IntervalJoinOperator:
     bounds = (Bound("l.t", "r.t", upper), Bound("r.t", "l.t", 0))
-    return IntervalJoin("left", Port(("l.t",), ("l.t",)), Port(("r.t",), ("r.t",)), 0, upper, bounds)
+    return IntervalJoinOperator("left", Port(("l.t",), ("l.t",)), Port(("r.t",), ("r.t",)), 0, upper, bounds)
 
 
 def test_a_longer_bound_raises_no_row_and_a_shorter_one_lets_them_out_once() -> None:
@@ -87,7 +87,7 @@ def test_a_longer_bound_raises_no_row_and_a_shorter_one_lets_them_out_once() -> 
     store, rows = MemoryStore(), {0: pa.table({"l.t": [1, 6, 10]})}
     within(3).step(store, rows, {})
     assert emitted(within(3).step(store, {}, {"r.t": 8})) == multiset([(1, None)])
-    longer, shorter = store.restarted(), store.restarted()
+    longer, shorter = store.restart(), store.restart()
     within(9).take_over(longer, within(3).identity)
     after = within(9).step(longer, {1: pa.table({"r.t": [9]})}, {})
     assert (emitted(after), after.report.state) == (multiset([(6, 9)]), (2, 1))

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.order import Order
+from watersmeet.joins.core.order import SortColumn
 from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.state.spine import State
+from watersmeet.joins.state.spine import ShardState
 from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import Top
+from watersmeet.joins.top.operator import TopNOperator
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -40,13 +40,15 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 @st.composite
-def tops(draw: st.DrawFn) -> Top:
+def tops(draw: st.DrawFn) -> TopNOperator:
     names = draw(st.lists(st.sampled_from(("a", "x", "s")), min_size=1, max_size=2, unique=True))
-    order = tuple(Order(name, draw(st.booleans()), draw(st.booleans())) for name in names)
+    order = tuple(SortColumn(name, draw(st.booleans()), draw(st.booleans())) for name in names)
     columns = draw(st.sampled_from((("a", "x", "s"), ("s",), ("a", "s"))))
     position = draw(st.sampled_from((None, "#position")))
     by = draw(st.sampled_from(((), (), ("s",), ("x",), ("a", "x"))))
-    return Top(columns, order, draw(st.integers(1, 4)), draw(st.booleans()), position, by, ties=draw(st.booleans()))
+    return TopNOperator(
+        columns, order, draw(st.integers(1, 4)), draw(st.booleans()), position, by, ties=draw(st.booleans())
+    )
 
 
 def emitted(tables: tuple[pa.Table, ...]) -> Counter[Any]:
@@ -81,7 +83,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
             rows = data.draw(st.permutations([*rows, *({**row, "#weight": -row["#weight"]} for row in taken)]))
         places = data.draw(st.permutations(range(len(rows))))
         given_ = table([{**row, "#position": place} for row, place in zip(rows, places, strict=True)])
-        store = store.restarted() if data.draw(st.booleans()) else store
+        store = store.restart() if data.draw(st.booleans()) else store
         emission = top.step(store, {0: given_} if rows else {}, {})
         assert spelled(emitted(emission.rows)) == spelled(reference.step({0: given_.to_pylist()}))
         assert top.changes or emission.report.state == (reference.shown.total(),)
@@ -90,11 +92,16 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
 @quick
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), unique_by=lambda row: row[0], max_size=20),
-    st.sampled_from(((Top(("id",), (Order("v", descending=True), Order("id")), 3, changes=True), "ROW_NUMBER", ", id"),
-                     (Top(("id",), (Order("v", descending=True),), 3, changes=True, ties=True), "RANK", ""))),
+    st.sampled_from((
+        (TopNOperator(("id",), (SortColumn("v", descending=True), SortColumn("id")), 3, changes=True),
+         "ROW_NUMBER", ", id"),
+        (TopNOperator(("id",), (SortColumn("v", descending=True),), 3, changes=True, ties=True), "RANK", ""),
+    )),
     st.data(),
 )  # fmt: skip
-def test_duckdb_says_the_same(rows: list[tuple[int, int]], asked: tuple[Top, str, str], data: st.DataObject) -> None:
+def test_duckdb_says_the_same(
+    rows: list[tuple[int, int]], asked: tuple[TopNOperator, str, str], data: st.DataObject
+) -> None:
     (top, function, then), store = asked, MemoryStore()
     gone = [row for row in rows if data.draw(st.booleans())]
     changes = [*((*row, 1) for row in rows), *((*row, -1) for row in gone)]
@@ -116,15 +123,15 @@ def test_duckdb_says_the_same(rows: list[tuple[int, int]], asked: tuple[Top, str
 
 
 def test_of_a_stream_only_what_is_shown_is_kept() -> None:
-    top, store = Top(("v",), (Order("v", descending=True),), 3), MemoryStore()
+    top, store = TopNOperator(("v",), (SortColumn("v", descending=True),), 3), MemoryStore()
     for batch in range(30):
         report = top.step(store, {0: pa.table({"v": list(range(batch, batch + 100))})}, {}).report
     assert report.state == (3,)
-    assert sum(block.rows for runs in State(store).directory.runs.values() for run in runs for block in run) == 3
+    assert sum(block.rows for runs in ShardState(store).directory.runs.values() for run in runs for block in run) == 3
 
 
 def test_a_row_that_goes_and_comes_again_stands_where_it_came_last() -> None:
-    top = Top(("v",), (Order("k"),), 1, changes=True)
+    top = TopNOperator(("v",), (SortColumn("k"),), 1, changes=True)
 
     def rows(*changes: tuple[str, int]) -> dict[int, pa.Table]:
         return {

@@ -14,35 +14,35 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.joins.core import rowwise
-from watersmeet.joins.core.operator import NOW, RUN, Marks, Report
+from watersmeet.joins.core.operator import NOW, RUN, StepReport, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
+from watersmeet.joins.window.limits import discard_visits, partition_limit_ends, row_limit_ends
 from watersmeet.joins.window.lives import first_above
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSpec
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoinOperator, WindowKind, WindowSpec
 from watersmeet.local.store import MemoryStore
 
 Rows = list[tuple[Any, ...]]
-Step = Callable[..., tuple[Rows, dict[int, Rows], rowwise.Step | Report]]
+Step = Callable[..., tuple[Rows, dict[int, Rows], rowwise.ReferenceStep | StepReport]]
 
 SECOND = 1_000_000
 COUNT = {n: WindowSpec("count", n) for n in range(6)}
 
 
-def on_reference(join: WindowJoin) -> Step:
+def on_reference(join: WindowJoinOperator) -> Step:
     reference = WindowReference(join)
 
-    def step(arrivals: Mapping[int, list[dict[str, Any]]], marks: Marks | None = None) -> Any:
+    def step(arrivals: Mapping[int, list[dict[str, Any]]], marks: Watermarks | None = None) -> Any:
         found = reference.step(arrivals, marks or {})
         return found.rows, {p: [row for q, row in found.unmatched if q == p] for p in (0, 1)}, found
 
     return step
 
 
-def on_kernel(join: WindowJoin) -> Step:
+def on_kernel(join: WindowJoinOperator) -> Step:
     store = MemoryStore()
 
-    def step(arrivals: Mapping[int, list[dict[str, Any]]], marks: Marks | None = None) -> Any:
+    def step(arrivals: Mapping[int, list[dict[str, Any]]], marks: Watermarks | None = None) -> Any:
         tables = {port: table(rows) for port, rows in arrivals.items()}
         found = join.step(store, tables, marks or {})
         alone = {p: [row for q, table in found.unmatched if q == p for row in tuples(table)] for p in (0, 1)}
@@ -61,15 +61,15 @@ def tuples(table: pa.Table) -> Rows:
 
 
 @pytest.fixture(params=[on_reference, on_kernel])
-def run(request: pytest.FixtureRequest) -> Callable[[WindowJoin], Step]:
+def run(request: pytest.FixtureRequest) -> Callable[[WindowJoinOperator], Step]:
     return request.param
 
 
 Side = tuple[Port, WindowSpec]
 
 
-def window_join(kind: WindowKind, left: Side, right: Side, **more: Any) -> WindowJoin:
-    return WindowJoin(kind, left[0], right[0], (left[1], right[1]), **more)
+def window_join(kind: WindowKind, left: Side, right: Side, **more: Any) -> WindowJoinOperator:
+    return WindowJoinOperator(kind, left[0], right[0], (left[1], right[1]), **more)
 
 
 def side(name: str, spec: WindowSpec, columns: str = "k v", **more: Any) -> Side:
@@ -85,7 +85,7 @@ def right(k: int | None, v: Any = None) -> dict[int, list[dict[str, Any]]]:
     return {1: [{"rk": k, "rv": v}]}
 
 
-Runner = Callable[[WindowJoin], Step]
+Runner = Callable[[WindowJoinOperator], Step]
 
 
 def test_matches_come_before_evicted_rows_and_end_with_the_last(run: Runner) -> None:
@@ -266,9 +266,9 @@ def test_what_a_join_says_of_itself() -> None:
     join = window_join("inner", side("l", COUNT[1]), side("r", aged), padded_column="p", max_rows=7)
     assert join.needs_clock and not join.needs_run
     assert window_join("inner", side("l", time), side("r", COUNT[1])).needs_run
-    assert join.shown == (("lk", "lv"), ("rk", "rv")) and join.extra == ("p",)
-    assert join.for_shards(2).max_rows == 4 and join.limited(None, "fail").max_rows is None
-    assert join.identity == join.limited(1, "drop_oldest").identity
+    assert join.result_columns == (("lk", "lv"), ("rk", "rv")) and join.extra == ("p",)
+    assert join.for_shards(2).max_rows == 4 and join.with_limit(None, "fail").max_rows is None
+    assert join.identity == join.with_limit(1, "drop_oldest").identity
     assert join.identity != window_join("inner", side("l", COUNT[2]), side("r", aged), padded_column="p").identity
 
 
@@ -284,7 +284,7 @@ def test_partitions_beyond_a_count_one_visit_at_a_time(partitions: list[int], li
         recent[name] = visit
         if len(recent) > limit:
             ends[recent.pop(next(iter(recent)))] = visit
-    assert beyond_count(np.array(partitions, np.int64), limit).tolist() == ends
+    assert partition_limit_ends(np.array(partitions, np.int64), limit).tolist() == ends
 
 
 @settings(derandomize=True, max_examples=examples(100), deadline=None, database=None)
@@ -299,7 +299,7 @@ def test_with_one_row_each_a_limit_on_rows_is_one_on_partitions(partitions: list
         last[name] = visit
     killers, victims = (np.array([pair[i] for pair in evicted], np.int64) for i in (0, 1))
     none = np.empty(0, np.int64)
-    assert beyond_rows(names, none, killers, victims, limit).tolist() == beyond_count(names, limit).tolist()
+    assert row_limit_ends(names, none, killers, victims, limit).tolist() == partition_limit_ends(names, limit).tolist()
 
 
 @settings(derandomize=True, max_examples=examples(100), deadline=None, database=None)
@@ -308,7 +308,7 @@ def test_what_a_visit_brought_lasts_until_the_next_end_of_its_partition(partitio
     size = len(partitions)
     ends = [data.draw(st.integers(visit, size)) for visit in range(size)]
     expected = [min(ends[j] for j in range(i, size) if partitions[j] == partitions[i]) for i in range(size)]
-    assert lasting(np.array(partitions, np.int64), np.array(ends, np.int64)).tolist() == expected
+    assert discard_visits(np.array(partitions, np.int64), np.array(ends, np.int64)).tolist() == expected
 
 
 @settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)

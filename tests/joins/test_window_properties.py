@@ -16,12 +16,12 @@ from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
 from watersmeet.joins.core.operator import Emission, StateOverflowError
-from watersmeet.joins.core.rowwise import Step
-from watersmeet.joins.state.look import Look
+from watersmeet.joins.core.rowwise import ReferenceStep
+from watersmeet.joins.state.look import ShardInspector
 from watersmeet.joins.window import batch as window_batch
 from watersmeet.joins.window import meet as window_meet
 from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSpec
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoinOperator, WindowSpec
 from watersmeet.local.store import MemoryStore
 
 quick = settings(
@@ -58,7 +58,7 @@ def by_port(rows: list[tuple[int, tuple[Any, ...]]]) -> dict[int, list[tuple[Any
     return {port: [row for p, row in rows if p == port] for port in (0, 1)}
 
 
-def expect_same(join: WindowJoin, emission: Emission, step: Step, batch: Batch) -> None:
+def expect_same(join: WindowJoinOperator, emission: Emission, step: ReferenceStep, batch: Batch) -> None:
     for table in emission.rows:
         assert table.column_names == [*join.left.columns, *join.right.columns, *join.extra]
         assert table.num_rows
@@ -70,7 +70,7 @@ def expect_same(join: WindowJoin, emission: Emission, step: Step, batch: Batch) 
     assert (report.state, report.dropped, report.partitions) == (step.state, step.dropped, step.partitions)
 
 
-def kernel_rows(join: WindowJoin, batches: list[Batch]) -> tuple[list[tuple[Any, ...]], dict[int, Any]]:
+def kernel_rows(join: WindowJoinOperator, batches: list[Batch]) -> tuple[list[tuple[Any, ...]], dict[int, Any]]:
     store = MemoryStore()
     emissions = [join.step(store, batch.tables(), batch.marks) for batch in batches]
     alone = by_port([row for emission in emissions for row in unmatched(emission)])
@@ -84,14 +84,14 @@ def test_kernel_equals_reference_in_every_batch(data: st.DataObject) -> None:
     store, reference = MemoryStore(), WindowReference(join)
     for batch in data.draw(histories(join)):
         if batch.restarted:
-            store, join = store.restarted(), replace(join)
+            store, join = store.restart(), replace(join)
             forget_decoded_runs()
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
         expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
 
 
 @st.composite
-def resized(draw: st.DrawFn, join: WindowJoin) -> WindowJoin:
+def resized(draw: st.DrawFn, join: WindowJoinOperator) -> WindowJoinOperator:
     """The same join with windows, and limits on partitions, of other sizes."""
     windows: list[WindowSpec] = []
     for spec in join.windows:
@@ -111,13 +111,13 @@ def test_the_sizes_of_windows_may_change_at_any_time(data: st.DataObject) -> Non
     store, reference = MemoryStore(), WindowReference(join)
     for batch in data.draw(histories(join)):
         if data.draw(st.booleans()):
-            was, join, store = join.identity, data.draw(resized(join)), store.restarted()
+            was, join, store = join.identity, data.draw(resized(join)), store.restart()
             reference.join = join
             forget_decoded_runs()
             join.take_over(store, was)
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
         expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
-        assert "narrowed" not in Look(store._values).directory.numbers
+        assert "narrowed" not in ShardInspector(store._values).directory.numbers
 
 
 @settings(quick, max_examples=examples(60))
@@ -127,7 +127,7 @@ def test_a_failed_batch_can_be_repeated(data: st.DataObject) -> None:
     store, reference = MemoryStore(), WindowReference(join)
     for batch in data.draw(histories(join)):
         # The first attempt writes to a copy, which is lost.
-        join.step(store.restarted(), batch.tables(), batch.marks)
+        join.step(store.restart(), batch.tables(), batch.marks)
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
         expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
 
@@ -136,7 +136,7 @@ def test_a_failed_batch_can_be_repeated(data: st.DataObject) -> None:
 @given(st.data())
 def test_a_limit_on_all_rows_fails_or_drops_the_oldest(data: st.DataObject) -> None:
     overflow = data.draw(st.sampled_from(("fail", "drop_oldest")))
-    join = data.draw(joins()).limited(data.draw(st.integers(0, 6)), overflow)
+    join = data.draw(joins()).with_limit(data.draw(st.integers(0, 6)), overflow)
     store, reference = MemoryStore(), WindowReference(join)
     for batch in data.draw(histories(join)):
         try:
@@ -144,7 +144,7 @@ def test_a_limit_on_all_rows_fails_or_drops_the_oldest(data: st.DataObject) -> N
         except StateOverflowError as expected:
             with pytest.raises(StateOverflowError) as raised:
                 join.step(store, batch.tables(), batch.marks)
-            assert raised.value.kept == expected.kept
+            assert raised.value.state_rows == expected.state_rows
             return
         expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
         assert sum(step.state) <= (join.max_rows or 0)

@@ -13,7 +13,7 @@ from tests.joins.strategies import conditions
 
 from watersmeet.joins.core.operator import NOW, RUN
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSpec
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoinOperator, WindowSpec
 
 Row = dict[str, Any]
 
@@ -58,7 +58,9 @@ def specs(draw: st.DrawFn, side: str, *, clocks: bool = True, limits: bool = Tru
 
 
 @st.composite
-def joins(draw: st.DrawFn, *, ordered: bool | None = None, clocks: bool = True, limits: bool = True) -> WindowJoin:
+def joins(
+    draw: st.DrawFn, *, ordered: bool | None = None, clocks: bool = True, limits: bool = True
+) -> WindowJoinOperator:
     """A window join; ``ordered`` says whether both sides declare one order (None: either)."""
     keys = draw(st.sampled_from(((), ("k",), ("k",), ("k", "k2"))))
     exact = keys == ("k",) and draw(st.booleans())
@@ -78,7 +80,7 @@ def joins(draw: st.DrawFn, *, ordered: bool | None = None, clocks: bool = True, 
         )
         for s in "lr"
     )
-    return WindowJoin(
+    return WindowJoinOperator(
         kind=kind,
         left=left,
         right=right,
@@ -121,7 +123,7 @@ def rows(side: str, exact: bool) -> st.SearchStrategy[Row]:
 
 
 @st.composite
-def histories(draw: st.DrawFn, join: WindowJoin) -> list[Batch]:
+def histories(draw: st.DrawFn, join: WindowJoinOperator) -> list[Batch]:
     """Batches in which the clock may stand still, go back or be missing, with restarts in between."""
     batches: list[Batch] = []
     now, run = draw(st.integers(-1, 2)) * 900_000, 1
@@ -138,7 +140,7 @@ def histories(draw: st.DrawFn, join: WindowJoin) -> list[Batch]:
 
 
 @st.composite
-def sequences(draw: st.DrawFn, join: WindowJoin) -> list[tuple[int, Row]]:
+def sequences(draw: st.DrawFn, join: WindowJoinOperator) -> list[tuple[int, Row]]:
     """Arrivals in the order that their order columns, all different, declare."""
     found: list[tuple[int, Row]] = []
     for number, port in enumerate(draw(st.lists(st.integers(0, 1), max_size=24))):
@@ -154,7 +156,7 @@ def cut(sequence: list[tuple[int, Row]], cuts: list[int]) -> list[Batch]:
     return [Batch(tuple(tuple(r for p, r in reversed(part) if p == port) for port in (0, 1)), {}) for part in parts]
 
 
-def with_partitions_by_key(join: WindowJoin) -> WindowJoin:
+def with_partitions_by_key(join: WindowJoinOperator) -> WindowJoinOperator:
     """The same join with both windows partitioned by the key, which is what makes it sound to split it by the key."""
     left, right = (replace(spec, partition=(f"{s}.k",), limit=None) for s, spec in zip("lr", join.windows, strict=True))
     return replace(join, windows=(left, right))

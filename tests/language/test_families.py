@@ -6,10 +6,10 @@ import pytest
 
 from watersmeet.catalog import Amount, Field
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.asof.relation import AsofJoin
-from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.families.asof.relation import ParsedAsofJoin
+from watersmeet.families.sync.relation import ParsedSyncJoin
 from watersmeet.families.window.read import read_window
-from watersmeet.families.window.relation import Window, is_windowed
+from watersmeet.families.window.relation import WindowClause, is_windowed
 from watersmeet.plan.nodes import Join, Query, Scan, Union
 from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import read_script
@@ -20,11 +20,11 @@ def query(text: str) -> Query:
     return asked
 
 
-def left_window(text: str) -> Window:
+def left_window(text: str) -> WindowClause:
     relation = query(f"SELECT * FROM {text} JOIN b WINDOW (COUNT 0)").relation
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan | Union)
-    assert isinstance(relation.left.clause, Window)
+    assert isinstance(relation.left.clause, WindowClause)
     return relation.left.clause
 
 
@@ -70,7 +70,7 @@ def test_a_window_stands_before_or_after_the_alias(text: str):
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan)
     assert (relation.left.source, relation.left.alias) == ("a", "x")
-    assert isinstance(relation.left.clause, Window)
+    assert isinstance(relation.left.clause, WindowClause)
     assert is_windowed(relation)
 
 
@@ -84,7 +84,7 @@ def test_the_span_of_a_window_is_its_clause():
     relation = query(text).relation
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan)
-    assert isinstance(relation.left.clause, Window)
+    assert isinstance(relation.left.clause, WindowClause)
     span = relation.left.clause.span
     assert text[span.start : span.end] == "WINDOW (COUNT 5 PARTITION BY x)"
 
@@ -126,15 +126,15 @@ def test_words_of_windows_are_names_elsewhere():
 
 def test_ports_of_a_sync_join():
     asked = query("SELECT STREAM * FROM a SYNC JOIN b AS x SYNC JOIN c WHERE a.v > 1 PORTS INTO s1, `s 2`, s3;")
-    assert isinstance(asked.relation, SyncJoin)
+    assert isinstance(asked.relation, ParsedSyncJoin)
     assert [leaf.alias for leaf in asked.relation.inputs] == ["a", "x", "c"]
-    assert [apart.sink for apart in asked.apart] == ["s1", "s 2", "s3"]
+    assert [apart.sink for apart in asked.side_outputs] == ["s1", "s 2", "s3"]
 
 
 def test_a_join_may_follow_a_sync_join():
     relation = query("SELECT * FROM a SYNC JOIN b LEFT JOIN c ON a.t = c.t").relation
     assert isinstance(relation, Join)
-    assert isinstance(relation.left, SyncJoin)
+    assert isinstance(relation.left, ParsedSyncJoin)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_join_may_follow_a_sync_join():
 )
 def test_kinds_of_asof_joins(words: str, kind: str):
     relation = query(f"SELECT * FROM a {words} b MATCH_CONDITION (a.t >= b.t) ON a.x = b.x").relation
-    assert isinstance(relation, AsofJoin)
+    assert isinstance(relation, ParsedAsofJoin)
     assert relation.kind == kind
     assert relation.match is not None
     assert expression_in_words(relation.match) == "a.t >= b.t"
@@ -164,7 +164,7 @@ def test_kinds_of_asof_joins(words: str, kind: str):
 )
 def test_clauses_of_an_asof_join_stand_in_any_order(clauses: str):
     relation = query(f"SELECT * FROM a LEFT ASOF JOIN b {clauses} WHERE a.x > 0").relation
-    assert isinstance(relation, AsofJoin)
+    assert isinstance(relation, ParsedAsofJoin)
     assert relation.within is not None
     assert (relation.using, relation.within.amount, len(relation.defaults)) == (("x",), Amount(5_000_000, True), 1)
 
@@ -172,7 +172,7 @@ def test_clauses_of_an_asof_join_stand_in_any_order(clauses: str):
 @pytest.mark.parametrize("text", ["t AS c FOR SYSTEM_TIME AS OF a.t", "t FOR SYSTEM_TIME AS OF a.t AS c"])
 def test_the_version_of_a_table_as_of_a_time(text: str):
     relation = query(f"SELECT * FROM a LEFT JOIN {text} ON a.x = c.x").relation
-    assert isinstance(relation, AsofJoin)
+    assert isinstance(relation, ParsedAsofJoin)
     assert relation.as_of is not None
     assert (relation.kind, relation.right.alias, expression_in_words(relation.as_of)) == ("left", "c", "a.t")
 
@@ -182,7 +182,7 @@ def test_outputs_stand_in_any_order():
         "INSERT INTO s SELECT * FROM a WINDOW (COUNT 1) FULL JOIN b WINDOW (COUNT 1) WHERE x"
         " UNMATCHED RIGHT INTO r LATE INTO late UNMATCHED LEFT INTO l"
     )
-    names = (asked.into, *(apart.sink for apart in asked.apart), asked.late_into)
+    names = (asked.into, *(apart.sink for apart in asked.side_outputs), asked.late_into)
     assert names == ("s", "l", "r", "late")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.families.sync.relation import ParsedSyncJoin
 from watersmeet.language import read_expression
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Join, Lateral, Relation, Scan, Union
@@ -66,7 +66,7 @@ def expressions(relation: Relation) -> list[Expr]:
         return [expr for _, expr in relation.expressions]
     if isinstance(relation, Lateral):
         return [*expressions(relation.input), relation.array]
-    if isinstance(relation, SyncJoin):
+    if isinstance(relation, ParsedSyncJoin):
         return [expr for leaf in relation.inputs for expr in expressions(leaf)]
     own = [relation.on] if isinstance(relation, Join) else [relation.on, relation.match, relation.as_of]
     return [*expressions(relation.left), *expressions(relation.right), *(expr for expr in own if expr is not None)]

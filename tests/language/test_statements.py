@@ -444,7 +444,7 @@ def test_scripts_of_the_cases_can_be_read(text: str):
 def test_what_cannot_be_read_hides_nothing_else():
     text = "SET a : 1;\nSELECT STREAM o.id, x.id FROM orders o JOIN elsewhere x WITHIN 1h ON o.id = x.id;"
     with pytest.raises(WatersmeetError) as caught:
-        read_script(text, given={"Orders"})
+        read_script(text, external_names={"Orders"})
     assert [refusal.condition for refusal in caught.value.refusals] == ["SYNTAX_ERROR", "UNKNOWN_SOURCE"]
     with pytest.raises(WatersmeetError) as caught:
         read_script(text)
@@ -462,7 +462,7 @@ def test_what_cannot_be_read_hides_nothing_else():
 )  # fmt: skip
 def test_what_an_unreadable_statement_would_declare_is_not_missed(unread: str):
     with pytest.raises(WatersmeetError) as caught:
-        read_script(f"{unread};\nSELECT STREAM s.id FROM s;\nSELECT STREAM t.id FROM t;", given=())
+        read_script(f"{unread};\nSELECT STREAM s.id FROM s;\nSELECT STREAM t.id FROM t;", external_names=())
     *others, last = caught.value.refusals
     assert (last.condition, last.parameters["source"]) == ("UNKNOWN_SOURCE", "t")
     assert others

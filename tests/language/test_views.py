@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.nodes import Join, Query, Scan, Script, Star, Store, Union, View
+from watersmeet.plan.nodes import Join, Query, Scan, Script, Star, StorageFormats, Union, View
 from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import read_script
 
@@ -144,14 +144,14 @@ def test_grouping():
 @pytest.mark.parametrize(
     ("text", "store"),
     [
-        ("INSERT INTO s STORE KEY AS AVRO VALUE AS json SELECT * FROM a", Store("avro", "json")),
-        ("INSERT INTO s STORE VALUE AS JSON SELECT * FROM a", Store(None, "json")),
-        ("INSERT INTO s SELECT * FROM a WHERE x GROUP BY y STORE KEY AS string", Store("string", None)),
-        ("INSERT INTO s SELECT * FROM a LATE INTO b STORE KEY AS string", Store("string", None)),
+        ("INSERT INTO s STORE KEY AS AVRO VALUE AS json SELECT * FROM a", StorageFormats("avro", "json")),
+        ("INSERT INTO s STORE VALUE AS JSON SELECT * FROM a", StorageFormats(None, "json")),
+        ("INSERT INTO s SELECT * FROM a WHERE x GROUP BY y STORE KEY AS string", StorageFormats("string", None)),
+        ("INSERT INTO s SELECT * FROM a LATE INTO b STORE KEY AS string", StorageFormats("string", None)),
         ("INSERT INTO store SELECT store FROM store", None),
     ],
 )
-def test_how_a_result_is_stored(text: str, store: Store | None):
+def test_how_a_result_is_stored(text: str, store: StorageFormats | None):
     read = query(text).store
     assert (read and (read.key, read.value)) == (store and (store.key, store.value))
 

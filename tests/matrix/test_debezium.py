@@ -20,7 +20,7 @@ from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.session import session
 from watersmeet.spark.session.connectors import with_connectors
-from watersmeet.spark.session.jars import fetched
+from watersmeet.spark.session.jars import fetch_jars
 from watersmeet.spark.session.java import prepare_java
 
 psycopg = pytest.importorskip("psycopg")
@@ -84,7 +84,7 @@ def debezium(kafka: str, port: int, folder: Path) -> Generator[Callable[[], str]
     """Kafka Connect with Debezium's connector; gives what it says."""
     plugin = folder / "plugins" / "debezium"
     plugin.mkdir(parents=True)
-    for jar in fetched(DEBEZIUM, os.environ, is_whole=False):
+    for jar in fetch_jars(DEBEZIUM, os.environ, is_whole=False):
         shutil.copy(jar, plugin)
     json_ = "org.apache.kafka.connect.json.JsonConverter"
     worker = {
@@ -100,7 +100,7 @@ def debezium(kafka: str, port: int, folder: Path) -> Generator[Callable[[], str]
     }  # fmt: skip
     for name, settings in (("worker", worker), ("connector", connector)):
         (folder / f"{name}.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    jars = fetched(CONNECT, os.environ, is_whole=False)
+    jars = fetch_jars(CONNECT, os.environ, is_whole=False)
     java = prepare_java(dict(os.environ)) / "bin" / "java"
     command = [
         str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, jars)),
@@ -118,7 +118,7 @@ def debezium(kafka: str, port: int, folder: Path) -> Generator[Callable[[], str]
 def test_the_table_is_the_one_in_postgres(tmp_path: Path) -> None:
     with ExitStack() as stack:
         try:
-            fetched(DEBEZIUM, os.environ, is_whole=False)
+            fetch_jars(DEBEZIUM, os.environ, is_whole=False)
             settings = with_connectors(["kafka"], {"spark.sql.shuffle.partitions": "2"}, os.environ)
             kafka = stack.enter_context(broker()).address
         except WatersmeetError as error:

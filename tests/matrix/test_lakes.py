@@ -24,7 +24,7 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.queries import read_script
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import Trigger, run_script
-from watersmeet.spark.sinks.table_sinks import Target
+from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -190,8 +190,8 @@ def test_the_change_feed_of_delta_is_the_table_and_goes_to_another_by_merges(
 
 def test_a_batch_that_is_repeated_is_in_delta_once(lakes: SparkSession, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
-    added = Target(Sink("out", "delta", {"path": f"{tmp_path}/added"}), "query", checkpoint)
-    merged = Target(Sink("out", "delta", {"path": f"{tmp_path}/merged"}), "query", checkpoint, "upsert", ("id",))
+    added = SinkTarget(Sink("out", "delta", {"path": f"{tmp_path}/added"}), "query", checkpoint)
+    merged = SinkTarget(Sink("out", "delta", {"path": f"{tmp_path}/merged"}), "query", checkpoint, "upsert", ("id",))
     for number, id_ in ((0, 1), (1, 2), (1, 3), (2, 4)):
         batch = lakes.sql(f"SELECT {id_} AS id, 'x' AS name")
         added.format.writer(added)(batch, number)
@@ -255,7 +255,7 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
     if format_ == "iceberg":
         catalog(lakes, "firth", tmp_path)
     options = {"path": f"{tmp_path}/out"} if format_ == "delta" else {"table": "firth.shop.out"}
-    target = Target(Sink("out", format_, options), "query", tmp_path / "checkpoint", "upsert", ("id",))
+    target = SinkTarget(Sink("out", format_, options), "query", tmp_path / "checkpoint", "upsert", ("id",))
 
     def write(number: int, *changes: str) -> None:
         batch = lakes.sql(f"SELECT * FROM VALUES {', '.join(changes)} AS t (id, name, `{WEIGHT}`)")
@@ -278,7 +278,7 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
     write(3, "(2, 'B', 1L)")
     assert found() == [(1, "A"), (2, "B"), (3, "c")]
     # What others have put there is not a row of the query.
-    target = Target(Sink("out", format_, options), "another", tmp_path / "checkpoint", "upsert", ("id",))
+    target = SinkTarget(Sink("out", format_, options), "another", tmp_path / "checkpoint", "upsert", ("id",))
     write(0, "(1, 'x', 1L)")
     assert found() == [(1, "x"), (2, "B"), (3, "c")]
 
@@ -347,7 +347,7 @@ def test_a_table_is_merged_into_iceberg(lakes: SparkSession, tmp_path: Path) -> 
         lakes.sql("REFRESH TABLE pond.shop.sums")
         assert rows(lakes.table("pond.shop.sums").select("place", "total")) == want
     # A batch that comes again says the same again.
-    target = Target(Sink("out", "iceberg", {"table": "pond.shop.other"}), "query", tmp_path, "upsert", ("id",))
+    target = SinkTarget(Sink("out", "iceberg", {"table": "pond.shop.other"}), "query", tmp_path, "upsert", ("id",))
     batch = lakes.sql(f"SELECT * FROM VALUES (1, 'x', 1L), (2, 'y', -1L), (3, 'z', 1L) AS t (id, name, `{WEIGHT}`)")
     for number in (0, 0):
         target.format.writer(target)(batch, number)

@@ -22,7 +22,7 @@ from tests.spark.test_rescale import written as rows_of
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
-from watersmeet.spark.state.rescale import Scale, rescale
+from watersmeet.spark.state.rescale import Parallelism, rescale
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -36,11 +36,11 @@ def test_every_family_goes_on_in_other_numbers(spark: SparkSession, tmp_path: Pa
     before, refused = written(project), set[str]()
     for checkpoint in sorted((project / "storage" / "checkpoints").iterdir()):
         try:
-            rescale(spark, checkpoint, checkpoint.name, Scale(5, 3))
+            rescale(spark, checkpoint, checkpoint.name, Parallelism(5, 3))
         except WatersmeetError as error:
             assert error.getCondition() == "NOT_RESCALED"
             refused.add(checkpoint.name)
-            rescale(spark, checkpoint, checkpoint.name, Scale(2, 3))
+            rescale(spark, checkpoint, checkpoint.name, Parallelism(2, 3))
     assert refused == NOT_TOLD
     add_rows(project, 1)
     run(project, spark)
@@ -89,7 +89,7 @@ def test_into_a_database_and_a_topic(
     topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
     streams = {name: STREAM.format(tmp_path / name) for name in "ab"}
     script = read_script(INTO.format(postgres=postgres, kafka=kafka, **streams))
-    for batch, scale in enumerate((Scale(5, 1), Scale(1, 2), Scale(3, 3))):
+    for batch, scale in enumerate((Parallelism(5, 1), Parallelism(1, 2), Parallelism(3, 3))):
         arrive(tmp_path, batch)
         run_script(script, spark=spark, storage=tmp_path / "storage", trigger="available_now")
         for name in ("counts", "pairs"):

@@ -11,11 +11,11 @@ from tests.page.histories import JOIN, batch, project, started, write
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
-from watersmeet.observe.departures import Forecasts, departures_of
-from watersmeet.observe.following import Following
+from watersmeet.observe.departures import ForecastMonitor, forecast_alerts
+from watersmeet.observe.following import HistoryFollower
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.rates import seen_in
-from watersmeet.page.described import Described
+from watersmeet.observe.rates import observe_rates
+from watersmeet.page.described import QueryDescription
 from watersmeet.page.problems import problems_of
 from watersmeet.physical import QueryPlan
 
@@ -26,12 +26,12 @@ FORECAST = 400 / 4 * 3900
 
 
 @pytest.fixture
-def query(tmp_path: Path) -> Described:
+def query(tmp_path: Path) -> QueryDescription:
     return project(tmp_path / "shop")
 
 
 @pytest.fixture
-def plan(query: Described) -> QueryPlan:
+def plan(query: QueryDescription) -> QueryPlan:
     assert query.plan is not None
     return query.plan
 
@@ -48,16 +48,16 @@ def batches(count: int, kept: int, orders: int = 400, behind: int = 0, first: in
 
 
 def reasons(plan: QueryPlan, told: Sequence[Progress]) -> list[str]:
-    return [one.reason for one in departures_of(plan, told)]
+    return [one.reason for one in forecast_alerts(plan, told)]
 
 
 def test_rates_are_rows_by_the_time_that_they_moved(plan: QueryPlan) -> None:
-    seen = seen_in(batches(20, 900), plan)
+    seen = observe_rates(batches(20, 900), plan)
     assert seen.rates["orders"].per_second == pytest.approx(100)
     assert seen.rates["deliveries"].per_second == pytest.approx(75)
     # The lags are equal, and the watermark of deliveries is a minute behind.
     assert seen.behind == {"deliveries": 60_000_000}
-    assert seen_in(batches(1, 900), plan).rates == seen_in([], plan).rates == {}
+    assert observe_rates(batches(1, 900), plan).rates == observe_rates([], plan).rates == {}
 
 
 def test_a_state_of_its_forecast_has_not_left_it(plan: QueryPlan) -> None:
@@ -67,7 +67,7 @@ def test_a_state_of_its_forecast_has_not_left_it(plan: QueryPlan) -> None:
 
 
 def test_a_watermark_that_holds_back(plan: QueryPlan) -> None:
-    [found] = departures_of(plan, batches(20, int(3 * FORECAST), behind=2 * HOUR))
+    [found] = forecast_alerts(plan, batches(20, int(3 * FORECAST), behind=2 * HOUR))
     assert str(found) == (
         "o and d keeps 1,170,000 rows of orders, 3.0 times the 390,000 of its forecast. "
         "The watermark of d.delivery_time holds them back: it is 2 h 1 min behind that of o.order_time."
@@ -99,20 +99,20 @@ def test_a_shard_that_is_fuller_than_others(plan: QueryPlan) -> None:
     assert reason == "One of its 8 shards keeps 9,000 of 10,000 rows: some key is heavy."
 
 
-def test_a_run_tells_once_and_the_page_as_long_as_it_is_so(query: Described, plan: QueryPlan) -> None:
+def test_a_run_tells_once_and_the_page_as_long_as_it_is_so(query: QueryDescription, plan: QueryPlan) -> None:
     large = batches(21, int(3 * FORECAST), behind=2 * HOUR)
     write(query.storage, started(NOW), *large[:18])
-    run = Forecasts({"joined": plan}, query.storage)
-    assert [len(run.left(one)) for one in large[18:]] == [1, 0, 0], "what earlier runs did counts"
-    assert run.left(batch(21, NOW + 84)) == []
-    assert len(run.left(large[-1])) == 1, "it had come back"
-    following = Following(query.storage, "joined")
-    following.look()
+    run = ForecastMonitor({"joined": plan}, query.storage)
+    assert [len(run.new_alerts(one)) for one in large[18:]] == [1, 0, 0], "what earlier runs did counts"
+    assert run.new_alerts(batch(21, NOW + 84)) == []
+    assert len(run.new_alerts(large[-1])) == 1, "it had come back"
+    following = HistoryFollower(query.storage, "joined")
+    following.poll()
     [problem] = [one for one in problems_of(query, following, NOW + 80) if "of its forecast" in one.text]
     assert problem.level == "watch" and "holds them back" in problem.text
 
 
-def test_a_forecast_takes_the_rates_of_the_last_runs(query: Described) -> None:
+def test_a_forecast_takes_the_rates_of_the_last_runs(query: QueryDescription) -> None:
     write(query.storage, started(NOW), *batches(20, 900))
     asked = ["explain", str(query.storage.parent), "--forecast"]
     told = CliRunner(env={"COLUMNS": "120"}).invoke(app, asked).stdout

@@ -16,14 +16,14 @@ import watersmeet as ws
 from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.observe.history import Event, Log, queries_of, read_history
-from watersmeet.observe.metrics import OperatorNumbers, SideNumbers
+from watersmeet.observe.history import HistoryWriter, QueryEvent, queries_of, read_history
+from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.recorder import Recorder
 from watersmeet.observe.totals import Totals
 
-SIDES = {"left": SideNumbers(5, 1, 2, 0, 3), "right": SideNumbers(4, 0, 0, 1, 2)}
-NUMBERS = OperatorNumbers(
+SIDES = {"left": SideMetrics(5, 1, 2, 0, 3), "right": SideMetrics(4, 0, 0, 1, 2)}
+NUMBERS = OperatorMetrics(
     "interval", 0.5, 0.25, 1, events=6, events_processed=9, matched=4, padded=2, late=1, dropped=1, state_rows=5,
     written=8, seconds=0.25, shards=2, sides=SIDES,
 )  # fmt: skip
@@ -36,9 +36,14 @@ FULL = Progress(
 
 
 def test_a_batch_is_read_as_it_was_written(tmp_path: Path) -> None:
-    log = Log(tmp_path, "joined")
-    started = Event("started", 1_700_000_000.0, process=os.getpid(), spark="http://localhost:4040")
-    written = (started, FULL, replace(FULL, batch=8, at=FULL.at + 1), Event("failed", 1_700_000_070.0, "Disk full."))
+    log = HistoryWriter(tmp_path, "joined")
+    started = QueryEvent("started", 1_700_000_000.0, process=os.getpid(), spark="http://localhost:4040")
+    written = (
+        started,
+        FULL,
+        replace(FULL, batch=8, at=FULL.at + 1),
+        QueryEvent("failed", 1_700_000_070.0, "Disk full."),
+    )
     for record in written:
         log.append(record)
     history = read_history(tmp_path, "joined")
@@ -57,7 +62,7 @@ def test_what_is_counted_stays_exact_however_small_the_file_must_be(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, bool]], largest: int
 ) -> None:
     storage = tmp_path_factory.mktemp("storage")
-    log = Log(storage, "joined", largest)
+    log = HistoryWriter(storage, "joined", largest)
     totals = Totals()
     for number, (left, right, late, tears) in enumerate(rows):
         batch = Progress(
@@ -81,7 +86,7 @@ def test_what_is_counted_stays_exact_however_small_the_file_must_be(
 
 
 def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
-    log = Log(tmp_path, "joined")
+    log = HistoryWriter(tmp_path, "joined")
     log.append(FULL)
     with log.path.open("ab") as file:
         file.write(b'\n\n[1]\n{"no": "batch"}\nnull\n\xff\xfe\n')
@@ -115,7 +120,7 @@ def test_a_process_that_is_gone_runs_nothing(tmp_path: Path) -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    Log(tmp_path, "joined").append(Event("started", 0.0, process=child))
+    HistoryWriter(tmp_path, "joined").append(QueryEvent("started", 0.0, process=child))
     assert not read_history(tmp_path, "joined").is_running
 
 
@@ -131,7 +136,7 @@ def test_a_history_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
 
 def test_progress_of_a_project_is_that_of_all_its_runs(tmp_path: Path) -> None:
     init_project(tmp_path / "shop")
-    log = Log(tmp_path / "shop" / "storage", "joined")
+    log = HistoryWriter(tmp_path / "shop" / "storage", "joined")
     log.append(FULL)
     log.append(replace(FULL, batch=8, at=FULL.at + 1))
     found = ws.progress(tmp_path / "shop")

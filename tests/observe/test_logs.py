@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from tests.page.histories import batch
 
-from watersmeet.cli.run import log_batch, tell
+from watersmeet.cli.run import log_batch, notify
 from watersmeet.observe import logs
-from watersmeet.observe.logs import Form, Level, Logging, log
+from watersmeet.observe.logs import Form, Level, LogOptions, log
 
 
 def logged(storage: Path, level: Level, form: Form) -> list[str]:
-    with Logging(level, form).into(storage):
+    with LogOptions(level, form).attach(storage):
         log("info", "started", "joined")
         log_batch(batch(3, 1_800_000_000.0))
-        tell("joined: is read by Spark from now on.")
+        notify("joined: is read by Spark from now on.")
         log("error", "failed", "joined", "No way in:\npassword=hunter2 is wrong.")
     log("error", "failed", "joined", "nobody logs this any more")
     return (storage / "watersmeet.log").read_text().splitlines()
@@ -46,7 +46,7 @@ def test_as_much_as_is_asked_for(tmp_path: Path) -> None:
 
 def test_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "LARGEST", 2000)
-    with Logging("info", "json").into(tmp_path):
+    with LogOptions("info", "json").attach(tmp_path):
         for number in range(40):
             log_batch(batch(number, 1_800_000_000.0))
     names = sorted(path.name for path in tmp_path.iterdir())

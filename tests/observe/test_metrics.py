@@ -25,15 +25,15 @@ from watersmeet.cli.app import app
 from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.observe.endpoint import served
-from watersmeet.observe.metrics import OperatorNumbers, SideNumbers, backpressure_of, busy
-from watersmeet.observe.progress import Progress, Reading, progress_of
-from watersmeet.observe.prometheus import Metrics
+from watersmeet.observe.endpoint import serve_metrics
+from watersmeet.observe.metrics import OperatorMetrics, SideMetrics, backpressure_of, busy_share
+from watersmeet.observe.progress import Progress, ProgressSchema, progress_of
+from watersmeet.observe.prometheus import MetricsRegistry
 
 GOLDEN = Path(__file__).parent / "metrics.txt"
 
 OPERATORS = {
-    "a and b": OperatorNumbers(
+    "a and b": OperatorMetrics(
         kind="interval",
         busy=0.5,
         backpressure=0.25,
@@ -46,9 +46,9 @@ OPERATORS = {
         written=6,
         seconds=0.75,
         shards=2,
-        sides={"left": SideNumbers(state_rows=5, stored=4, bytes=200), "right": SideNumbers(state_rows=1)},
+        sides={"left": SideMetrics(state_rows=5, stored=4, bytes=200), "right": SideMetrics(state_rows=1)},
     ),
-    'a+b and "c\\d"': OperatorNumbers(kind="merge", events=2, events_processed=4, seconds=0.125, shards=2),
+    'a+b and "c\\d"': OperatorMetrics(kind="merge", events=2, events_processed=4, seconds=0.125, shards=2),
 }
 FIRST = Progress(
     "joined",
@@ -96,8 +96,8 @@ REPORTED: dict[str, Any] = {
 }
 
 
-def taken(*batches: Progress) -> Metrics:
-    metrics = Metrics()
+def taken(*batches: Progress) -> MetricsRegistry:
+    metrics = MetricsRegistry()
     for progress in batches:
         metrics.take(progress)
     return metrics
@@ -188,7 +188,7 @@ def test_counters_add_up_and_gauges_tell_of_the_latest_batch() -> None:
 
 
 def test_a_failed_query_takes_the_health_of_its_operators_and_a_batch_gives_it_back() -> None:
-    metrics = taken(FIRST, replace(FIRST, query="other", operators={"x": OperatorNumbers(kind="lookup")}))
+    metrics = taken(FIRST, replace(FIRST, query="other", operators={"x": OperatorMetrics(kind="lookup")}))
     metrics.fail("joined")
     health = {k: v for k, v in samples(metrics.text()).items() if k[0] == "watersmeet_operator_health"}
     assert [*health.values()] == [0, 0, 1] and metrics.status == "failed"
@@ -197,14 +197,14 @@ def test_a_failed_query_takes_the_health_of_its_operators_and_a_batch_gives_it_b
 
 
 def test_the_progress_has_the_numbers_of_each_operator() -> None:
-    progress = progress_of("joined", REPORTED, Reading(frozenset({"a.t", "unknown.t"})), cores=2)
+    progress = progress_of("joined", REPORTED, ProgressSchema(frozenset({"a.t", "unknown.t"})), cores=2)
     assert (progress.rows_in, progress.rows_out, progress.padded) == (48, 6, 2)
     join, group = progress.operators.values()
     assert [*progress.operators] == ["a and b", "the groups of a"]
     assert (join.kind, join.events, join.events_processed, join.padded) == ("interval", 8, 40, 2)
     # Four shards on two cores may compute four seconds in a batch of two; one shard no more than two.
     assert (join.busy, group.busy) == (0.75, 0.25)
-    assert progress_of("joined", REPORTED, Reading()).operators["a and b"].busy == 0.375
+    assert progress_of("joined", REPORTED, ProgressSchema()).operators["a and b"].busy == 0.375
     assert (join.backpressure, group.backpressure, progress.backpressure) == (0.5, 0.5, 0.5)
     assert (progress.marks, progress.temporal) == ({"a.t": 5}, {"a.t"})
 
@@ -239,12 +239,12 @@ def test_rounded_rates_are_no_backpressure(rows: int, interval: int, took: int) 
 @settings(max_examples=examples(30))
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 1000))
 def test_busy_is_a_share(computed: float, seconds: float, at_once: int) -> None:
-    assert 0 <= busy(computed, seconds, at_once) <= 1
+    assert 0 <= busy_share(computed, seconds, at_once) <= 1
 
 
 def test_the_endpoint_answers() -> None:
     metrics = taken(FIRST)
-    with served(metrics, 0) as address:
+    with serve_metrics(metrics, 0) as address:
         with urlopen(f"{address}/metrics") as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             assert lasting(answer.read().decode()) == lasting(metrics.text())
@@ -272,7 +272,7 @@ def status(address: str, *hosts: str) -> int:
 
 def test_a_name_that_was_made_to_point_here_reads_no_metrics() -> None:
     own = socket.gethostname()
-    with served(Metrics(), 0) as address:
+    with serve_metrics(MetricsRegistry(), 0) as address:
         port = urlsplit(address).port
         for host in ("localhost", f"127.0.0.1:{port}", f"[::1]:{port}", "LOCALHOST."):
             assert status(address, host) == 200, host
@@ -283,36 +283,36 @@ def test_a_name_that_was_made_to_point_here_reads_no_metrics() -> None:
         assert status(address, "localhost", "rebound.example") == 400
         # A check of HTTP/1.0 names no host, and no browser does that.
         assert status(address) == 200
-    with served(Metrics(), 0, "0.0.0.0", ["metrics.shop.svc"]) as address:
+    with serve_metrics(MetricsRegistry(), 0, "0.0.0.0", ["metrics.shop.svc"]) as address:
         for host in ("10.0.0.7:9464", "[fd00::7]:9464", own, "metrics.shop.svc:9464", "localhost"):
             assert status(address, host) == 200, host
         assert status(address, "rebound.example") == 421
-    with served(Metrics(), 0, names=["*"]) as address:
+    with serve_metrics(MetricsRegistry(), 0, names=["*"]) as address:
         assert status(address, "anything.example") == 200
 
 
 def test_a_query_hangs_that_is_not_heard_of_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("watersmeet.observe.prometheus.monotonic", lambda: clock[0])
-    metrics = Metrics(patience=30)
+    metrics = MetricsRegistry(patience=30)
     metrics.take(replace(FIRST, seconds=4.0))
     for name in ("joined", "idle", "new", "done", "broken"):
-        metrics.live(name)
+        metrics.record_activity(name)
     metrics.end("done")
     metrics.fail("broken")
     metrics.take(replace(FIRST, query="broken"))
     clock[0] += 35
-    metrics.live("idle")
+    metrics.record_activity("idle")
     # Ten times its longest batch would be more than the patience.
-    assert metrics.hanging == {"new": 35}
+    assert metrics.unresponsive_queries == {"new": 35}
     clock[0] += 6.5
-    with served(metrics, 0) as address, pytest.raises(HTTPError) as failed:
+    with serve_metrics(metrics, 0) as address, pytest.raises(HTTPError) as failed:
         urlopen(f"{address}/health")
     told = json.loads(failed.value.read())
     assert (failed.value.code, told["status"], told["hanging"]) == (503, "hanging", {"joined": 41.5, "new": 41.5})
-    metrics.live("joined")
+    metrics.record_activity("joined")
     metrics.end("new")
-    assert metrics.status == "healthy" and Metrics().hanging == {}
+    assert metrics.status == "healthy" and MetricsRegistry().unresponsive_queries == {}
 
 
 def test_an_address_that_cannot_be_had_is_refused_with_a_hint(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_an_address_that_cannot_be_had_is_refused_with_a_hint(tmp_path: Path) ->
     assert f"127.0.0.1:{port}" in said.stderr and "--metrics-port" in said.stderr
     assert not (tmp_path / "shop" / "storage").exists(), "nothing was started"
     for port, host, hint in ((9464, "192.0.2.1", "--metrics-host"), (70_000, "127.0.0.1", "--metrics-port 9464")):
-        with pytest.raises(WatersmeetError) as caught, served(Metrics(), port, host):
+        with pytest.raises(WatersmeetError) as caught, serve_metrics(MetricsRegistry(), port, host):
             pass
         assert hint in str(caught.value)
 
@@ -341,14 +341,14 @@ def test_rows_of_sources_count_once_and_those_of_the_result_are_the_last_joins()
         "timestamp": "1970-01-01T00:01:00.500Z",
     }
     feeds = {"watersmeet:a and b#x": {"left": "a", "right": "b"}, "watersmeet:a+b and a#x": {"right": "a"}}
-    reading = Reading(frozenset({"a.t"}), feeds, frozenset({"watersmeet:a+b and a#x"}))
+    reading = ProgressSchema(frozenset({"a.t"}), feeds, frozenset({"watersmeet:a+b and a#x"}))
     found = progress_of("joined", reported, reading)
     # Both joins read a, of which one has let go a row; what the inner one hands on comes from no source.
     assert (found.rows_in, found.sources, found.rows_out) == (41, {"a": 31, "b": 10}, 5)
     assert (found.own, found.silent, found.marks) == ({"a.t": 90}, frozenset({"b.t"}), {"a.t": 60})
     assert (found.state_bytes, found.at) == (1500, 60.5)
     assert progress_of("joined", reported | {"sink": {"numOutputRows": 4}}, reading).rows_out == 4
-    alone = progress_of("plain", reported | {"observedMetrics": {}}, Reading())
+    alone = progress_of("plain", reported | {"observedMetrics": {}}, ProgressSchema())
     assert alone.rows_in == 40, "where no join counts, Spark does"
 
 

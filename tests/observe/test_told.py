@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.observe.progress import Reading, progress_of
-from watersmeet.observe.told import Told, by_join, put_together, to_text
+from watersmeet.observe.progress import ProgressSchema, progress_of
+from watersmeet.observe.told import ShardMetrics, by_join, merge_shard_metrics, to_text
 
 quick = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 maybe = st.none() | st.integers(-5, 5)
@@ -26,9 +26,9 @@ shards = st.fixed_dictionaries(
 
 @quick
 @given(st.lists(shards, min_size=1, max_size=6), st.integers(0, 6))
-def test_it_is_the_same_however_it_is_put_together(told: list[Told], cut: int) -> None:
+def test_it_is_the_same_however_it_is_put_together(told: list[ShardMetrics], cut: int) -> None:
     tasks = [part for part in (told[:cut], told[cut:]) if part]
-    found = by_join(to_text("a and b", put_together(part)) for part in tasks)["a and b"]
+    found = by_join(to_text("a and b", merge_shard_metrics(part)) for part in tasks)["a and b"]
 
     def known(how: str, name: str) -> list[Any]:
         return [value for one in told if (value := one[how][name]) is not None]
@@ -51,7 +51,7 @@ def test_the_joins_of_an_operator_have_their_own_numbers_in_the_progress() -> No
         to_text(outer, {"sum": {"rows_left": 0, "rows_right": 4, "emitted": 3}, "lowest": {"watermark:a.t": 9}}),
     ]
     reported = {"batchId": 1, "durationMs": {}, "sources": [], "observedMetrics": {outer: {"reports": texts}}}
-    reading = Reading(feeds={inner: {"left": "a", "right": "b"}, outer: {"right": "c"}}, last=frozenset({outer}))
+    reading = ProgressSchema(feeds={inner: {"left": "a", "right": "b"}, outer: {"right": "c"}}, last=frozenset({outer}))
     found = progress_of("joined", reported, reading)
     assert {name: one.events for name, one in found.operators.items()} == {"a and b": 2, "a+b and c": 4}
     assert (found.sources, found.marks, found.silent) == ({"a": 3, "b": 2, "c": 9}, {"a.t": 7}, frozenset({"b.t"}))

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from watersmeet.explanation.family import JoinExplainer
-from watersmeet.families import OPERATORS, keeping_of
-from watersmeet.joins.core.operator import NOW, Report
-from watersmeet.joins.core.spread import longest_in
+from watersmeet.families import OPERATORS, state_schema_of
+from watersmeet.joins.core.operator import NOW, StepReport
+from watersmeet.joins.core.spread import bucket_maximum
 from watersmeet.local.cells import arrow_table, change_table
 from watersmeet.local.query import LocalQuery
 from watersmeet.physical import JoinPlan, join_plans, plan_query
@@ -24,7 +24,7 @@ CREATE TABLE b (k BIGINT, t BIGINT, PRIMARY KEY (k));
 ROWS = {"l": [[1, 9]], "r": [[1, 5], [1, 2], [2, 20]], "c": [[1, 0]], "b": [[1, 0]]}
 
 
-def stepped(query: str) -> tuple[JoinPlan, Report]:
+def stepped(query: str) -> tuple[JoinPlan, StepReport]:
     script = read_script(f"{STREAMS}{query};")
     plan = plan_query(analyze(script)[0], OPERATORS)
     local = LocalQuery(plan, "kernel")
@@ -61,10 +61,10 @@ def test_how_far_apart_rows_are_that_met(query: str, unit: str | None, bound: in
     plan, report = stepped(query)
     explain = OPERATORS[getattr(plan.analyzed, "family", "")].explain
     assert isinstance(explain, JoinExplainer)
-    apart = explain.apart(plan.operator)
+    apart = explain.pair_distance(plan.operator)
     assert (apart.unit, apart.bound) == (unit, bound)
     assert bool(apart.why) == (unit is None)
-    counts = [] if report.delays is None else [(longest_in(n), round(c)) for n, c in enumerate(report.delays) if c]
+    counts = [] if report.delays is None else [(bucket_maximum(n), round(c)) for n, c in enumerate(report.delays) if c]
     told = [length for length, count in counts for _ in range(count)]
     assert len(told) == len(lengths)
     assert all(length <= longest <= 1.25 * length for length, longest in zip(lengths, told, strict=True))
@@ -85,7 +85,7 @@ def test_how_far_apart_rows_are_that_met(query: str, unit: str | None, bound: in
 )
 def test_what_is_written_is_counted_by_side(query: str, kept: set[int]) -> None:
     plan, report = stepped(query)
-    keeping = keeping_of(plan.operator.name)
+    keeping = state_schema_of(plan.operator.name)
     ports = {keeping.spine(plan.operator.identity, spine).port for spine in report.stored}
     assert ports >= kept
     assert sum(rows for rows, _ in report.stored.values()) == report.written

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from watersmeet.cli.init import init_project
 from watersmeet.cli.script import open_script
-from watersmeet.observe.history import Event, Log
-from watersmeet.observe.metrics import OperatorNumbers, SideNumbers
+from watersmeet.observe.history import HistoryWriter, QueryEvent
+from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
 from watersmeet.observe.progress import Progress
-from watersmeet.page.described import Described, describe
+from watersmeet.page.described import QueryDescription, describe_queries
 
 SECOND = 1_000_000
 JOIN = "o and d"
@@ -24,10 +24,10 @@ def batch(
     own = {"o.order_time": int((at - 300) * SECOND), "d.delivery_time": int((at - 360) * SECOND)}
     marks = {"o.order_time": own["d.delivery_time"] - 3600 * SECOND, "d.delivery_time": own["d.delivery_time"]}
     sides = {
-        "left": SideNumbers(orders, late, 40, 0, kept[0]),
-        "right": SideNumbers(deliveries, 0, 0, 0, kept[1]),
+        "left": SideMetrics(orders, late, 40, 0, kept[0]),
+        "right": SideMetrics(deliveries, 0, 0, 0, kept[1]),
     }
-    numbers = OperatorNumbers(
+    numbers = OperatorMetrics(
         "interval", 0.4, events=290, events_processed=orders + deliveries, matched=250, padded=40, late=late,
         state_rows=sum(kept), seconds=0.4, shards=2, sides=sides,
     )  # fmt: skip
@@ -38,21 +38,21 @@ def batch(
     )  # fmt: skip
 
 
-def started(at: float) -> Event:
+def started(at: float) -> QueryEvent:
     """That this process has started the query."""
-    return Event("started", at, process=os.getpid())
+    return QueryEvent("started", at, process=os.getpid())
 
 
-def project(folder: Path) -> Described:
+def project(folder: Path) -> QueryDescription:
     """A project as `init` writes it, and the query in it."""
     init_project(folder)
     opened = open_script(folder)
-    [query] = describe(opened.script, opened.queries, folder / "storage")
+    [query] = describe_queries(opened.script, opened.queries, folder / "storage")
     return query
 
 
-def write(storage: Path, *records: Progress | Event, query: str = "joined") -> None:
+def write(storage: Path, *records: Progress | QueryEvent, query: str = "joined") -> None:
     """Write a history."""
-    log = Log(storage, query)
+    log = HistoryWriter(storage, query)
     for record in records:
         log.append(replace(record, query=query) if isinstance(record, Progress) else record)

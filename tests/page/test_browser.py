@@ -19,11 +19,11 @@ from tests.page.histories import JOIN, batch, project, write
 from tests.page.histories import started as start_of
 
 from watersmeet.cli.script import open_script
-from watersmeet.observe.metrics import OperatorNumbers, SideNumbers
+from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
 from watersmeet.observe.progress import Progress
-from watersmeet.page.described import Described, describe
-from watersmeet.page.rows import Rows
-from watersmeet.page.server import served
+from watersmeet.page.described import QueryDescription, describe_queries
+from watersmeet.page.rows import RowSamples
+from watersmeet.page.server import serve_page
 from watersmeet.page.watch import Watch
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
 @pytest.fixture
-def query(tmp_path: Path) -> Described:
+def query(tmp_path: Path) -> QueryDescription:
     return project(tmp_path / "shop")
 
 
@@ -70,10 +70,10 @@ def lively(number: int, at: float, draw: random.Random) -> Progress:
     )
 
 
-def test_numbers_are_those_of_the_history_and_live(query: Described, browser: Browser) -> None:
+def test_numbers_are_those_of_the_history_and_live(query: QueryDescription, browser: Browser) -> None:
     now = time.time()
     write(query.storage, start_of(now - 30), *(batch(n, now - 30 + 3 * n) for n in range(10)))
-    with served(Watch("shop", [query], lambda: ""), 0, "127.0.0.1") as address:
+    with serve_page(Watch("shop", [query], lambda: ""), 0, "127.0.0.1") as address:
         tab = Tab(browser)
         page = tab.open(address)
         assert page.text_content("#n-rows-in") == "7,000"
@@ -92,12 +92,12 @@ def test_numbers_are_those_of_the_history_and_live(query: Described, browser: Br
         tab.check(address)
 
 
-def test_keys_open_parts_and_choose_queries(query: Described, browser: Browser) -> None:
+def test_keys_open_parts_and_choose_queries(query: QueryDescription, browser: Browser) -> None:
     now = time.time()
     other = replace(query, name="other")
     for name in ("joined", "other"):
         write(query.storage, start_of(now - 9), batch(0, now - 3), query=name)
-    with served(Watch("shop", [query, other]), 0, "127.0.0.1") as address:
+    with serve_page(Watch("shop", [query, other]), 0, "127.0.0.1") as address:
         tab = Tab(browser)
         page = tab.open(address)
         page.focus('[data-box="join1"]')
@@ -125,13 +125,13 @@ INSERT INTO joined SELECT STREAM l.id FROM (SELECT STREAM * FROM a UNION ALL SEL
 def test_each_box_has_its_own_numbers(tmp_path: Path, browser: Browser) -> None:
     (tmp_path / "shop.sql").write_text(SINKS)
     opened = open_script(tmp_path / "shop.sql")
-    [query] = describe(opened.script, opened.queries, tmp_path / "storage")
-    sides = {"left": SideNumbers(7, 2, 0, 0, 2), "right": SideNumbers(3, 0, 0, 0, 1)}
-    numbers = OperatorNumbers("interval", matched=4, late=2, state_rows=3, shards=1, sides=sides)
+    [query] = describe_queries(opened.script, opened.queries, tmp_path / "storage")
+    sides = {"left": SideMetrics(7, 2, 0, 0, 2), "right": SideMetrics(3, 0, 0, 0, 1)}
+    numbers = OperatorMetrics("interval", matched=4, late=2, state_rows=3, shards=1, sides=sides)
     sources = {"a+a2": 7, "b": 3}
     told = Progress("joined", 0, 10, 4, 4, late=2, operators={"l and b": numbers}, sources=sources, at=time.time())
     write(query.storage, start_of(time.time()), told)
-    with served(Watch("shop", [query]), 0, "127.0.0.1") as address:
+    with serve_page(Watch("shop", [query]), 0, "127.0.0.1") as address:
         tab = Tab(browser)
         page = tab.open(address)
         labels = page.locator("g.box").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
@@ -159,9 +159,9 @@ def test_markup_stays_text(tmp_path: Path, browser: Browser) -> None:
     """
     (folder / "shop.sql").write_text(script)
     opened = open_script(folder / "shop.sql")
-    [query] = describe(opened.script, opened.queries, folder / "storage")
-    sides = {"left": SideNumbers(3, 0, 0, 0, 2), "right": SideNumbers(3, 0, 0, 0, 1)}
-    numbers = OperatorNumbers("interval", matched=2, state_rows=3, shards=1, sides=sides)
+    [query] = describe_queries(opened.script, opened.queries, folder / "storage")
+    sides = {"left": SideMetrics(3, 0, 0, 0, 2), "right": SideMetrics(3, 0, 0, 0, 1)}
+    numbers = OperatorMetrics("interval", matched=2, state_rows=3, shards=1, sides=sides)
     own = {"l.<script>t</script>": 5, "b.t": 3}
     told = Progress(
         query.name, 0, 6, 2, 2, operators={"l and b": numbers}, own=own, marks=own, at=time.time(),
@@ -171,7 +171,7 @@ def test_markup_stays_text(tmp_path: Path, browser: Browser) -> None:
         start_of(time.time()), kind="failed", text=f"{MARKUP}</script><script>document.title='taken'</script>"
     )
     write(query.storage, start_of(time.time()), told, failed, query=query.name)
-    with served(Watch(MARKUP, [query]), 0, "127.0.0.1") as address:
+    with serve_page(Watch(MARKUP, [query]), 0, "127.0.0.1") as address:
         tab = Tab(browser)
         page = tab.open(address)
         page.click('[data-box="source1"]')
@@ -184,7 +184,7 @@ def test_markup_stays_text(tmp_path: Path, browser: Browser) -> None:
 
 
 def test_it_fits_a_desk_and_a_phone_by_day_and_by_night(
-    query: Described, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    query: QueryDescription, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pictures are to show where things lie in a project, not on this machine.
     monkeypatch.chdir(query.storage.parents[1])
@@ -197,10 +197,10 @@ def test_it_fits_a_desk_and_a_phone_by_day_and_by_night(
     ]
     silent = [replace(one, own={**one.own, "d.delivery_time": batches[-1].own["d.delivery_time"]}) for one in silent]
     write(query.storage, start_of(now - 900), *batches, *silent)
-    rows = Rows()
+    rows = RowSamples()
     rows.take(replace(batches[-1], examples=EXAMPLES))
     looks = (("page", 1280, "light"), ("page-dark", 1280, "dark"), ("page-phone", 390, "light"))
-    with served(Watch("shop", [query], lambda: "", rows), 0, "127.0.0.1") as address:
+    with serve_page(Watch("shop", [query], lambda: "", rows), 0, "127.0.0.1") as address:
         for name, width, scheme in looks:
             tab = Tab(browser, width, 900, scheme)
             page = tab.open(address)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.cli.script import open_script
-from watersmeet.page.described import describe
+from watersmeet.page.described import describe_queries
 from watersmeet.page.drawing import Box, Drawing
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ def drawings() -> list[Drawing]:
     found: list[Drawing] = []
     for project in ("examples/shop", "examples/clicks"):
         opened = open_script(ROOT / project)
-        found += [query.drawing for query in describe(opened.script, opened.queries, Path("storage"))]
+        found += [query.drawing for query in describe_queries(opened.script, opened.queries, Path("storage"))]
     return found
 
 

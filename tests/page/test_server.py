@@ -22,9 +22,9 @@ from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.history import LARGEST, history_file
 from watersmeet.observe.records import progress_as_json
-from watersmeet.page.described import Described
-from watersmeet.page.rows import Rows
-from watersmeet.page.server import served
+from watersmeet.page.described import QueryDescription
+from watersmeet.page.rows import RowSamples
+from watersmeet.page.server import serve_page
 from watersmeet.page.watch import Watch
 
 
@@ -42,17 +42,17 @@ def values(address: str, path: str) -> Any:
 
 
 @pytest.fixture
-def query(tmp_path: Path) -> Described:
+def query(tmp_path: Path) -> QueryDescription:
     return project(tmp_path / "shop")
 
 
 @pytest.fixture
-def page(query: Described) -> Iterator[str]:
-    with served(Watch("shop", [query], lambda: "up 1\n"), 0, "127.0.0.1") as address:
+def page(query: QueryDescription) -> Iterator[str]:
+    with serve_page(Watch("shop", [query], lambda: "up 1\n"), 0, "127.0.0.1") as address:
         yield address
 
 
-def test_it_tells_what_the_history_tells(query: Described, page: str) -> None:
+def test_it_tells_what_the_history_tells(query: QueryDescription, page: str) -> None:
     now = time.time()
     write(query.storage, started(now - 20), *(batch(n, now - 20 + 2 * n) for n in range(10)))
     told = values(page, "/api/query/joined")
@@ -77,7 +77,7 @@ def test_it_tells_what_the_history_tells(query: Described, page: str) -> None:
     assert ask(page, "/metrics")[2] == "up 1\n"
 
 
-def test_changes_are_told_as_they_happen(query: Described, page: str) -> None:
+def test_changes_are_told_as_they_happen(query: QueryDescription, page: str) -> None:
     found = urlsplit(page)
     connection = HTTPConnection(found.hostname or "", found.port, timeout=20)
     connection.request("GET", "/api/changes")
@@ -112,13 +112,13 @@ def test_every_answer_says_what_a_browser_may_do_with_it(page: str) -> None:
         assert headers["cache-control"] == "no-store"
 
 
-def test_only_rows_that_are_shown_can_be_asked_about(query: Described) -> None:
-    rows, asked = Rows(), list[tuple[str, dict[str, str | None], int]]()
+def test_only_rows_that_are_shown_can_be_asked_about(query: QueryDescription) -> None:
+    rows, asked = RowSamples(), list[tuple[str, dict[str, str | None], int]]()
     told = replace(batch(0, time.time()), examples={"o and d": {"padded": [{"o.order_id": "3", "d.courier": None}]}})
     write(query.storage, told)
     watch = Watch("shop", [query], rows=rows)
     watch.take(told)
-    with served(watch, 0, "127.0.0.1") as address:
+    with serve_page(watch, 0, "127.0.0.1") as address:
         [kind] = values(address, "/api/query/joined")["rows"]["kinds"]
         number = kind["rows"][0]["number"]
         assert values(address, f"/api/why/joined?row={number}")["text"].startswith("Spark is not ready yet")
@@ -133,12 +133,12 @@ def test_only_rows_that_are_shown_can_be_asked_about(query: Described) -> None:
         for wrong in ("/api/why/joined?row=99", "/api/why/joined?row=x", "/api/why/joined", "/api/why/other?row=0"):
             assert ask(address, wrong)[0] == 404
         assert ask(address, f"/api/why/joined?row={number}", Host="rebound.example")[0] == 403
-    with served(watch, 0, "0.0.0.0", "hush") as address:
+    with serve_page(watch, 0, "0.0.0.0", "hush") as address:
         assert ask(address.replace("0.0.0.0", "127.0.0.1"), f"/api/why/joined?row={number}")[0] == 401
     assert len(asked) == 1
 
 
-def test_a_row_is_asked_about_by_what_is_shown_of_it(query: Described) -> None:
+def test_a_row_is_asked_about_by_what_is_shown_of_it(query: QueryDescription) -> None:
     assert query.plan is not None
     shown = {"o.order_id": "3", "o.item": "x" * 200, "o.order_time": "2026-03-02 08:20:00+00:00", "d.courier": None}
     [question] = questions_of(query.plan, shown)
@@ -149,8 +149,8 @@ def test_a_row_is_asked_about_by_what_is_shown_of_it(query: Described) -> None:
     assert questions_of(query.plan, {"o.order_id": None, "x.y": "1"}) == []
 
 
-def test_elsewhere_a_token_is_needed(query: Described) -> None:
-    with served(Watch("shop", [query]), 0, "0.0.0.0", "hush") as address:
+def test_elsewhere_a_token_is_needed(query: QueryDescription) -> None:
+    with serve_page(Watch("shop", [query]), 0, "0.0.0.0", "hush") as address:
         here = address.replace("0.0.0.0", "127.0.0.1")
         assert address.endswith("/?token=hush")
         assert ask(here, "/")[0] == ask(here, "/api/project")[0] == ask(here, "/page.js")[0] == 401
@@ -161,12 +161,15 @@ def test_elsewhere_a_token_is_needed(query: Described) -> None:
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie
         assert ask(here, "/", Cookie=cookie.partition(";")[0])[0] == 200
         assert ask(here, "/api/project", Authorization="Bearer hush")[0] == 200
-    with served(Watch("shop", [query]), 0, "0.0.0.0") as one, served(Watch("shop", [query]), 0, "0.0.0.0") as other:
+    with (
+        serve_page(Watch("shop", [query]), 0, "0.0.0.0") as one,
+        serve_page(Watch("shop", [query]), 0, "0.0.0.0") as other,
+    ):
         made = [urlsplit(address).query for address in (one, other)]
         assert all(len(token) > 20 for token in made) and made[0] != made[1]
 
 
-def test_it_is_quick_with_ten_queries_and_fifty_thousand_batches(query: Described) -> None:
+def test_it_is_quick_with_ten_queries_and_fifty_thousand_batches(query: QueryDescription) -> None:
     queries = [replace(query, name=f"query{n}") for n in range(10)]
     # A file that has been thinned out as often as it must be for that: of its 4,000 lines the newer half are batches.
     lines = [replace(batch(n, 1_700_000_000.0 + n), batches=24 if n < 2000 else 1) for n in range(4000)]
@@ -176,7 +179,7 @@ def test_it_is_quick_with_ten_queries_and_fifty_thousand_batches(query: Describe
     assert LARGEST / 2 < first.stat().st_size < 1.2 * LARGEST
     for other in queries[1:]:
         history_file(query.storage, other.name).write_bytes(first.read_bytes())
-    with served(Watch("shop", queries), 0, "127.0.0.1") as address:
+    with serve_page(Watch("shop", queries), 0, "127.0.0.1") as address:
         began = time.monotonic()
         told = values(address, "/api/project")
         opened = time.monotonic() - began
@@ -189,12 +192,12 @@ def test_it_is_quick_with_ten_queries_and_fifty_thousand_batches(query: Describe
     assert opened < 20.0 and shown < 2.0, (opened, shown)
 
 
-def test_a_port_that_is_taken_is_refused_before_anything_starts(query: Described) -> None:
+def test_a_port_that_is_taken_is_refused_before_anything_starts(query: QueryDescription) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
             pytest.raises(WatersmeetError, match=r"PAGE_ADDRESS.*another process listens there"),
-            served(Watch("shop", [query]), port, "127.0.0.1"),
+            serve_page(Watch("shop", [query]), port, "127.0.0.1"),
         ):
             pass
         told = CliRunner().invoke(app, ["run", str(query.storage.parent), "--page", str(port)])
@@ -202,7 +205,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(query: Described
     assert not (query.storage / "spark.log").exists()
 
 
-def test_what_serves_pages_may_be_missing(query: Described, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_serves_pages_may_be_missing(query: QueryDescription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watersmeet.cli.page.find_spec", lambda name: None)
     told = CliRunner().invoke(app, ["page", str(query.storage.parent)])
     assert told.exit_code == 1 and "PAGE_NOT_INSTALLED" in told.output and "watersmeet[ui]" in told.output

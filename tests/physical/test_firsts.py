@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.families import OPERATORS
-from watersmeet.joins.core.order import First
-from watersmeet.joins.group.operator import GroupBy
+from watersmeet.joins.core.order import TopN
+from watersmeet.joins.group.operator import GroupByOperator
 from watersmeet.physical import join_plans, plan_query
 from watersmeet.physical.firsts import WHY
 from watersmeet.physical.identity import identity_of, stage_digest
@@ -21,14 +21,14 @@ RANK = "QUALIFY RANK() OVER (PARTITION BY since ORDER BY n DESC) <= 3"
 SINCE = "window_start AS since"
 
 
-def asked_of(script: str) -> First | None:
+def asked_of(script: str) -> TopN | None:
     (query,) = analyze(read_script(script))
     (group,) = (
-        join for join in join_plans(plan_query(query, OPERATORS).relation) if isinstance(join.operator, GroupBy)
+        join for join in join_plans(plan_query(query, OPERATORS).relation) if isinstance(join.operator, GroupByOperator)
     )
-    assert isinstance(group.operator, GroupBy)
-    assert (WHY in group.why) == (group.operator.first is not None)
-    return group.operator.first
+    assert isinstance(group.operator, GroupByOperator)
+    assert (WHY in group.why) == (group.operator.requested_top_n is not None)
+    return group.operator.requested_top_n
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_lies_between_decides(shown: str, having: str, behind: str) -> None
     script = BIDS.format(shown=shown, having=having) + behind
     queries = analyze(read_script(script))
     groups = [join.operator for query in queries for join in join_plans(plan_query(query, OPERATORS).relation)]
-    assert all(one.first is None for one in groups if isinstance(one, GroupBy))
+    assert all(one.requested_top_n is None for one in groups if isinstance(one, GroupByOperator))
 
 
 def test_groups_that_never_end_are_handed_on() -> None:
@@ -72,7 +72,7 @@ def test_a_state_from_before_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     script = BIDS.format(shown=SINCE, having="") + f"SELECT TABLE auction, n FROM counts {RANK};"
     (query,) = analyze(read_script(script))
     now = plan_query(query, OPERATORS)
-    monkeypatch.setattr("watersmeet.physical.asking_for_first", lambda plan: plan)
+    monkeypatch.setattr("watersmeet.physical.push_down_top_n", lambda plan: plan)
     before = plan_query(query, OPERATORS)
     assert now != before
     assert identity_of(now, 4) == identity_of(before, 4)

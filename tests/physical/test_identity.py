@@ -8,8 +8,8 @@ import pytest
 
 from watersmeet.families import OPERATORS
 from watersmeet.physical import join_plans, plan_query
-from watersmeet.physical.difference import Told, difference
-from watersmeet.physical.identity import canonical_json, identity_of, words_of
+from watersmeet.physical.difference import NamedIdentity, difference
+from watersmeet.physical.identity import canonical_json, identity_of, scan_words
 from watersmeet.queries import analyze, read_script
 
 ORDERS = """
@@ -79,11 +79,11 @@ SELECT TABLE k, count(*) AS n FROM events GROUP BY k;
 CLICKS = ORDERS + "SELECT STREAM o.id FROM orders o JOIN clicks k ON o.id = k.id WITHIN 1 HOUR;"
 
 
-def told(text: str, shards: int = 4) -> Told:
+def told(text: str, shards: int = 4) -> NamedIdentity:
     """A script of one query with its identity."""
     (query,) = analyze(read_script(text))
     plan = plan_query(query, OPERATORS)
-    return Told(identity_of(plan, shards), words_of(plan))
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan))
 
 
 def edited(text: str, edits: dict[str, str]) -> str:

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.families import OPERATORS
-from watersmeet.joins.changelog.nested import NestedJoin
-from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.changelog.nested import NestedLoopJoinOperator
+from watersmeet.joins.changelog.operator import ChangelogJoinOperator
 from watersmeet.joins.core.condition import columns_of
 from watersmeet.joins.core.operator import LOADED
-from watersmeet.joins.group.operator import GroupBy
-from watersmeet.joins.latest.operator import Latest
-from watersmeet.joins.lookup.operator import LookupJoin
+from watersmeet.joins.group.operator import GroupByOperator
+from watersmeet.joins.latest.operator import LatestOperator
+from watersmeet.joins.lookup.operator import LookupJoinOperator
 from watersmeet.local.cells import CHANGE
 from watersmeet.local.query import LocalQuery
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
@@ -52,7 +52,7 @@ def only_join(sql: str) -> JoinPlan:
 )
 def test_an_equality_between_the_tables_makes_a_merge_join(on: str, keys: int, residual: set[str]) -> None:
     operator = only_join(f"SELECT TABLE l.a FROM l JOIN r ON {on};").operator
-    assert isinstance(operator, ChangelogJoin)
+    assert isinstance(operator, ChangelogJoinOperator)
     assert (len(operator.left.keys), len(operator.right.keys)) == (keys, keys)
     # What the condition computes of one side is a column of that side with a name of its own.
     assert bool(residual) == (operator.condition is not None)
@@ -62,7 +62,7 @@ def test_an_equality_between_the_tables_makes_a_merge_join(on: str, keys: int, r
 
 def test_a_condition_of_one_side_is_part_of_the_match() -> None:
     join = only_join("SELECT TABLE l.a FROM l LEFT JOIN r ON l.a = r.a AND l.c > 3;")
-    assert isinstance(join.operator, ChangelogJoin)
+    assert isinstance(join.operator, ChangelogJoinOperator)
     assert (join.operator.left.dead, join.operator.right.dead) == ("#dead", None)
     assert [predicate.sql() for predicate in join.ports[0].predicates] == ["(`l.c` > 3)"]
 
@@ -80,7 +80,7 @@ def test_a_condition_of_one_side_is_part_of_the_match() -> None:
 )
 def test_anything_else_is_block_nested_and_says_so(on: str) -> None:
     join = only_join(f"SELECT TABLE l.a FROM l JOIN r ON {on};")
-    assert isinstance(join.operator, NestedJoin)
+    assert isinstance(join.operator, NestedLoopJoinOperator)
     assert join.why[0].startswith("block-nested join")
     assert any("would make it a merge join" in line for line in join.why)
 
@@ -106,10 +106,10 @@ def test_where_the_rows_of_a_block_nested_join_go(kind: str, routes: tuple[str, 
     ("on", "operators"),
     [
         # The key of the join is the primary key, so the join itself finds the row that an upsert replaces.
-        ("k.id = m.id", [ChangelogJoin]),
-        ("k.fk = m.id", [Latest, ChangelogJoin]),
-        ("k.fk = m.fk", [Latest, Latest, ChangelogJoin]),
-        ("k.id < m.id", [Latest, Latest, NestedJoin]),
+        ("k.id = m.id", [ChangelogJoinOperator]),
+        ("k.fk = m.id", [LatestOperator, ChangelogJoinOperator]),
+        ("k.fk = m.fk", [LatestOperator, LatestOperator, ChangelogJoinOperator]),
+        ("k.id < m.id", [LatestOperator, LatestOperator, NestedLoopJoinOperator]),
     ],
 )
 def test_an_upsert_whose_join_key_can_change_is_first_found_by_its_primary_key(on: str, operators: list[type]) -> None:
@@ -119,7 +119,7 @@ def test_an_upsert_whose_join_key_can_change_is_first_found_by_its_primary_key(o
 
 def test_a_view_that_only_leaves_out_is_read_like_its_table() -> None:
     sql = "CREATE VIEW w AS SELECT TABLE id, v FROM k WHERE v > 'a'; SELECT TABLE w.v FROM w JOIN m ON w.id = m.id;"
-    assert [type(join.operator) for join in join_plans(planned(sql).relation)] == [ChangelogJoin]
+    assert [type(join.operator) for join in join_plans(planned(sql).relation)] == [ChangelogJoinOperator]
 
 
 def test_stages_of_a_query_over_both() -> None:
@@ -128,7 +128,7 @@ def test_stages_of_a_query_over_both() -> None:
     SELECT STREAM e.id, sums.n, k.v FROM e LEFT JOIN sums ON e.id = sums.id LEFT JOIN k ON e.id = k.id;
     """
     joins = join_plans(planned(sql).relation)
-    assert [type(join.operator) for join in joins] == [GroupBy, LookupJoin, LookupJoin]
+    assert [type(join.operator) for join in joins] == [GroupByOperator, LookupJoinOperator, LookupJoinOperator]
 
 
 # LN-V19, between tables and of lookups.

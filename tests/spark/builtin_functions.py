@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.private.told import suppress_logs
 
 FILE = Path(__file__).parents[2] / "src" / "watersmeet" / "functions.txt"
 MOST = 24
@@ -29,7 +29,7 @@ def counts(spark: SparkSession, name: str) -> list[int]:
 
 def _told(spark: SparkSession, name: str, count: int) -> list[int]:
     try:
-        with unlogged():
+        with suppress_logs():
             _ = spark.sql(f"SELECT `{name}`({', '.join(['NULL'] * count)})").schema
     except AnalysisException as error:
         if str(error.getCondition()).startswith("WRONG_NUM_ARGS"):

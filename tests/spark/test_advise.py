@@ -12,7 +12,7 @@ from tests.advice.generated import SECOND, Truth
 from typer.testing import CliRunner
 
 import watersmeet as ws
-from watersmeet.advice.arrivals import Arrivals, numbers_of
+from watersmeet.advice.arrivals import SampledRows, numbers_of
 from watersmeet.catalog import Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
@@ -33,7 +33,7 @@ SELECT STREAM d.order_id, r.words FROM deliveries d JOIN ratings r ON d.rating =
 FILES = 3
 
 
-def write(arrivals: Arrivals, folder: Path) -> None:
+def write(arrivals: SampledRows, folder: Path) -> None:
     """Files whose names are in another order than the times of their last change."""
     folder.mkdir(parents=True)
     size = -(-arrivals.rows.num_rows // FILES)

@@ -8,7 +8,7 @@ import pytest
 
 import watersmeet as ws
 from watersmeet.joins.group.aggregates import FUNCTIONS, NAMES, function_of, result_type
-from watersmeet.type_names import normalised
+from watersmeet.type_names import normalise_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,9 @@ def test_types_and_nullability_are_those_of_spark(spark: SparkSession, name: str
     assert taken
     calls = [f"{_call(name, [f'c{n}'] * function.args)} AS r{n}" for n, _ in taken]
     for field, (_, type_) in zip(frame.selectExpr(*calls).schema, taken, strict=True):
-        assert normalised(field.dataType.simpleString()) == normalised(str(result_type(name, (type_,) * function.args)))
+        assert normalise_type(field.dataType.simpleString()) == normalise_type(
+            str(result_type(name, (type_,) * function.args))
+        )
         assert field.nullable == function.nullable
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.registry import Registry, registry
 
-from watersmeet.cli.deep import refused_by_spark
+from watersmeet.cli.deep import spark_refusals
 from watersmeet.cli.script import open_script
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
@@ -336,7 +336,7 @@ def test_a_deep_check_makes_no_topic_and_registers_no_schema(
 
     def conditions(select: str) -> list[str]:
         file.write_text(f"{text} INSERT INTO out SELECT STREAM {select} FROM orders;")
-        found = refused_by_spark(open_script(file, "absolute"), spark, tmp_path / "storage", tmp_path)
+        found = spark_refusals(open_script(file, "absolute"), spark, tmp_path / "storage", tmp_path)
         return [refusal.condition for refusal in found]
 
     assert conditions("*") == []

@@ -125,7 +125,7 @@ def test_a_shard_joins_a_large_batch_in_pieces(spark: SparkSession, tmp_path: Pa
     (built,) = build(spark, script, frames, files=files)
     whole = result(built.compiled.result, tmp_path)
     for shards in (2, 5):
-        in_pieces = replace(built.compiler, bytes_per_step=4_000, shards=shards).query(built.plan).result
+        in_pieces = replace(built.compiler, bytes_per_step=4_000, shards=shards).compile_query(built.plan).result
         assert result(in_pieces, tmp_path) == whole
 
 

@@ -184,7 +184,7 @@ def test_columns_give_what_rows_give(
     query, expected = QUERIES[name]
     text = SCRIPT.format(folder=folder) + query + ";"
     by_columns = ws.sql(text, spark=spark)
-    monkeypatch.setattr(compiler, "passage_of", lambda *_: None)
+    monkeypatch.setattr(compiler, "columnar_path", lambda *_: None)
     by_rows = ws.sql(text, spark=spark)
     shown = packs(by_columns)
     assert expected.items() <= shown.items(), shown

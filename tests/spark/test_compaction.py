@@ -19,10 +19,10 @@ from watersmeet.catalog import Sink
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.private.files import LocalFolder
-from watersmeet.spark.run.in_use import using
+from watersmeet.spark.run.in_use import lock_storage
 from watersmeet.spark.sinks import merged_files
-from watersmeet.spark.sinks.compaction import Compaction, Sizes, content
-from watersmeet.spark.sinks.table_sinks import Target, batch_writer
+from watersmeet.spark.sinks.compaction import Compaction, Sizes, checksum_rows
+from watersmeet.spark.sinks.table_sinks import SinkTarget, batch_writer
 
 pytestmark = pytest.mark.spark
 
@@ -94,7 +94,7 @@ def test_compaction_leaves_each_row_once_and_the_query_continues(shop: Path, mon
     assert [id_ for id_, _ in before["lines"]] == list(range(6)) and len(files_of(shop, "lines")) == 6
     copy = shutil.copytree(shop / "storage", shop.parent / "copy")
 
-    with using(shop / "storage", "shared"):
+    with lock_storage(shop / "storage", "shared"):
         assert "CHECKPOINT_IN_USE" in watersmeet("compact", shop)
     assert watersmeet("compact", shop) == "lines: 6 files, now 2 files.\ncolumns: 6 files, now 2 files.\n"
     for sink in SINKS:
@@ -142,7 +142,7 @@ STEPS = (
 
 
 def write_batches(spark: SparkSession, sink: Sink, schema: str, *batches: tuple[object, ...]) -> None:
-    writer = batch_writer(Target(sink, "out", Path(sink.options["path"]).parent / "checkpoint"))
+    writer = batch_writer(SinkTarget(sink, "out", Path(sink.options["path"]).parent / "checkpoint"))
     for number, row in enumerate(batches):
         writer(spark.createDataFrame([row], schema).coalesce(1), number)
 
@@ -222,5 +222,5 @@ def test_a_merged_file_with_other_rows_is_not_used(
 
 def test_content_tells_rows_apart_and_not_their_order(spark: SparkSession) -> None:
     frames = [spark.createDataFrame([(one,) for one in rows], "a INT") for rows in ([1, 2, 2], [2, 1, 2], [1, 1, 2])]
-    same, order, other = (content(frame) for frame in frames)
+    same, order, other = (checksum_rows(frame) for frame in frames)
     assert same == order != other

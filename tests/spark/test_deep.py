@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from watersmeet.cli.deep import refused_by_spark
+from watersmeet.cli.deep import spark_refusals
 from watersmeet.cli.script import open_script
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
@@ -30,7 +30,7 @@ def told(spark: SparkSession, tmp_path: Path, *lines: str) -> dict[int, tuple[st
     script, empty = tmp_path / "q.sql", tmp_path / "empty"
     script.write_text("\n".join(lines))
     empty.mkdir(exist_ok=True)
-    found = refused_by_spark(open_script(script, "absolute"), spark, tmp_path / "storage", empty)
+    found = spark_refusals(open_script(script, "absolute"), spark, tmp_path / "storage", empty)
     assert not (tmp_path / "storage").exists(), "nothing is begun"
     by_line = {refusal.place.line if refusal.place else 0: (refusal.condition, refusal.message) for refusal in found}
     assert len(by_line) == len(found)

@@ -34,9 +34,9 @@ def values(spark: SparkSession, *records: dict[str, Any] | None) -> DataFrame:
 
 
 def told(frame: DataFrame) -> list[tuple[Any, ...]]:
-    from watersmeet.spark.sources.malformed import readable
+    from watersmeet.spark.sources.malformed import readable_rows
 
-    return [tuple(row) for row in readable(frame).collect()]
+    return [tuple(row) for row in readable_rows(frame).collect()]
 
 
 def customer(id_: int, name: str | None = None) -> dict[str, Any]:
@@ -158,22 +158,22 @@ def records(spark: SparkSession, *pairs: tuple[bytes | None, str | None]) -> Dat
 
 
 def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.spark.sources.records import decode_records
 
     frame = records(
         spark,
         (b"1", '{"id": 1, "name": "a"}'), (b"2", '{"name": "key alone"}'), (b'{"id": 3}', None),
         (b'{"schema": {}, "payload": {"id": 4}}', None), (b"5", None),
     )  # fmt: skip
-    assert [row[:2] + row[3:] for row in told(decoded(TOPIC, frame))] == [
+    assert [row[:2] + row[3:] for row in told(decode_records(TOPIC, frame))] == [
         (1, "a", "+"), (2, "key alone", "+"), (3, None, "-"), (4, None, "-"), (5, None, "-"),
     ]  # fmt: skip
     both = replace(TOPIC, primary_key=("id", "name"))
     key = b'{"id": 6, "name": "x"}'
-    assert told(decoded(both, records(spark, (key, None))).drop("_key")) == [(6, "x", "-")]
+    assert told(decode_records(both, records(spark, (key, None))).drop("_key")) == [(6, "x", "-")]
     bag = replace(TOPIC, primary_key=())
-    assert told(decoded(bag, records(spark, (b"1", None), (b"1", '{"id": 1}'))).drop("_key")) == [(1, None, "+")]
-    stream = decoded(replace(TOPIC, kind="stream", primary_key=()), frame)
+    assert told(decode_records(bag, records(spark, (b"1", None), (b"1", '{"id": 1}'))).drop("_key")) == [(1, None, "+")]
+    stream = decode_records(replace(TOPIC, kind="stream", primary_key=()), frame)
     assert stream.columns[:3] == ["id", "name", "_key"] and stream.count() == 5
 
 
@@ -193,10 +193,10 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession
 def test_the_key_of_a_record_is_decoded_by_its_format(
     spark: SparkSession, format_: str, key: bytes, value: object
 ) -> None:
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.spark.sources.records import decode_records
 
     source = replace(TOPIC, options={"value.format": "json", "key.format": format_})
-    [row] = decoded(source, records(spark, (key, "{}"))).collect()
+    [row] = decode_records(source, records(spark, (key, "{}"))).collect()
     assert row["_key"] == value
 
 
@@ -225,11 +225,11 @@ def read(spark: SparkSession, sql: str, tmp_path: Path) -> list[tuple[Any, ...]]
     """The rows of the one source of a script, as a stream delivers them."""
     from tests.spark.frames import run_all
 
-    from watersmeet.spark.sources.malformed import readable
+    from watersmeet.spark.sources.malformed import readable_rows
     from watersmeet.spark.sources.reading import read_sources
 
     [frame] = read_sources(spark, read_script(sql), {}).values()
-    return [tuple(row) for batch in run_all(readable(frame), tmp_path / "checkpoint") for row in batch]
+    return [tuple(row) for batch in run_all(readable_rows(frame), tmp_path / "checkpoint") for row in batch]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.private.files import HadoopFolder, LocalFolder
 from watersmeet.spark.sinks import files
-from watersmeet.spark.sinks.table_sinks import Target, batch_writer
+from watersmeet.spark.sinks.table_sinks import SinkTarget, batch_writer
 
 pytestmark = pytest.mark.spark
 
@@ -87,7 +87,7 @@ def written(spark: SparkSession, folder: Path, format_: str, **options: str) -> 
 
     def write(number: int, rows: list[int]) -> None:
         frame = spark.createDataFrame([(f"row {row}",) for row in rows], "a STRING").repartition(2)
-        batch_writer(Target(sink, "out", folder.parent / "checkpoint"))(frame, number)
+        batch_writer(SinkTarget(sink, "out", folder.parent / "checkpoint"))(frame, number)
 
     return write
 
@@ -343,7 +343,7 @@ def test_a_task_without_rows_leaves_no_file(
 ) -> None:
     folder = tmp_path / "out"
     sink = Sink("out", format_, {"path": str(folder), **options})
-    target = Target(sink, "query", tmp_path / "checkpoint")
+    target = SinkTarget(sink, "query", tmp_path / "checkpoint")
     write = batch_writer(target)
     batches = [[3], [], [0, 1, 2, 3], [1, 2]]
     for number, tasks in enumerate(batches):

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from watersmeet.spark.private.local_files import CHECKSUMS, MANAGER, keep_checkpoints_here
-from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, own_folder, own_local_folders, remove_left
+from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, own_folder, own_local_folders, remove_stale_folders
 
 MAKES = """
 import sys
@@ -58,7 +58,7 @@ def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -
 
     for process in (java, second):
         ended(process)
-    remove_left(tmp_path)
+    remove_stale_folders(tmp_path)
     assert {*tmp_path.iterdir()} == {own, *strangers}
 
 
@@ -70,8 +70,8 @@ def test_one_folder_under_several_names_is_not_taken_for_one_that_was_left(tmp_p
     (own / "blockmgr-1").mkdir()
     names = [str(linked), f"{real}/", f"{tmp_path}/linked/../real", f"{tmp_path}/./real"]
     assert own_local_folders({LOCAL_DIRS: ",".join(names)}, None) == [own]
-    remove_left(linked)
-    remove_left(tmp_path / "linked" / ".." / "real")
+    remove_stale_folders(linked)
+    remove_stale_folders(tmp_path / "linked" / ".." / "real")
     assert (own / "blockmgr-1").is_dir()
     # Its lock is held still: another process takes it for one that is used.
     other, made = started(MAKES, linked)

@@ -102,7 +102,7 @@ def test_a_cache_that_others_could_only_read_is_closed(tmp_path: Path) -> None:
 
 
 def test_no_java_at_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "bundled_java", lambda: None)
+    monkeypatch.setattr(java, "find_bundled_java", lambda: None)
     home = pretend_java(tmp_path, "1.8.0_402")
     with pytest.raises(WatersmeetError) as refused:
         prepare_java({"JAVA_HOME": str(home), "PATH": ""})

@@ -29,7 +29,7 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.observe.progress import Progress
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.run.running import Trigger, run_script
-from watersmeet.spark.sinks.table_sinks import Target
+from watersmeet.spark.sinks.table_sinks import SinkTarget
 from watersmeet.spark.sources.sampling import sample_source
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
@@ -155,7 +155,7 @@ def test_of_two_who_write_for_one_checkpoint_the_later_one_does(
 
     topics.create(kafka, topic)
     out = Sink("out", "kafka", {"kafka.bootstrap.servers": kafka, "topic": topic, "value.format": "json"})
-    one, other = (Transactions(Target(out, "q", tmp_path / "checkpoint"), topic) for _ in range(2))
+    one, other = (Transactions(SinkTarget(out, "q", tmp_path / "checkpoint"), topic) for _ in range(2))
     batch = spark.range(3)
     one.write(batch, 0)
     other.write(batch, 0)
@@ -283,11 +283,11 @@ def test_every_partition_has_a_watermark_of_its_own(
         (number, t) for number in range(3) for t in (number, 1000 + number)
     )
     script = read_script(query)
-    [asked] = asking.ran(script, analyze(script), tmp_path / "storage", "", None)
+    [asked] = asking.find_queries(script, analyze(script), tmp_path / "storage", "", None)
     read = asking.read(spark, asked)
-    found, told = asking.summary(read), read.told()
+    found, told = asking.summary(read), read.build_lineage()
     assert (found.counts["rows in"], found.counts["matched"], found.counts["late"]) == (12, 12, 0)
-    assert len(told.meetings) == sum(one.matched for one in seen)
+    assert len(told.matches) == sum(one.matched for one in seen)
     assert {one.where for one in told.arrivals} == {
         f"{topic}, partition {partition}, offset {offset}" for partition in (0, 1) for offset in range(3)
     }

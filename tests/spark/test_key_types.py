@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from tests.spark.test_types import COMPARED, ansi_mode
 
 from watersmeet.joins.core.codes import code_of, is_hashable
-from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.condition import null_safe_equal
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.condition import Operands
-from watersmeet.physical.ports import Keys, leaf_column
+from watersmeet.physical.ports import JoinKeys, leaf_column
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.types import SparkTypes
-from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.private.told import suppress_logs
 
 pytestmark = pytest.mark.spark
 
@@ -72,13 +72,13 @@ def compared_types(spark: SparkSession) -> Iterator[Compared]:
     for number, pair in enumerate(combinations_with_replacement(SAMPLES, 2)):
         one, other = pair if number % 2 else pair[::-1]
         try:
-            with unlogged():
+            with suppress_logs():
                 empty.selectExpr(f"{names[one]} = {names[other]}")
         except AnalysisException:
             continue
         left, right = leaf_column("l", names[one]), leaf_column("r", names[other])
         operands = Operands((frozenset("l"), frozenset("r")), types)
-        exact = Keys.of([(left, right)], operands).exact
+        exact = JoinKeys.of([(left, right)], operands).exact
         yield Compared((one, other), operands.comparable(left, right), types.common_type(left, right), exact)
 
 
@@ -126,7 +126,7 @@ def expect_keys(pairs: list[Compared], table: pa.Table) -> None:
         mine, theirs = crossed(left, len(right), each=True), crossed(right, len(left), each=False)
         # As the kernel matches: rows with a NULL key are left out, and an exact key is not compared again.
         is_equal = np.array([one.is_valid and other.is_valid for one, other in zip(mine, theirs, strict=True)])
-        is_equal &= pair.exact | same(mine, theirs)
+        is_equal &= pair.exact | null_safe_equal(mine, theirs)
         has_code = np.repeat(codes[0], len(right)) == np.tile(codes[1], len(left))
         said = np.array([value is True for value in expected.to_pylist()])
         matches += int(said.sum())

@@ -13,12 +13,12 @@ from tests.spark import builtin_functions
 
 import watersmeet as ws
 from watersmeet.analyze.check_comparisons import ANSI, NOT_COMPARED, READ_AS
-from watersmeet.cli.deep import refused_by_spark
+from watersmeet.cli.deep import spark_refusals
 from watersmeet.cli.script import open_script
 from watersmeet.formats.columns import FIXED
 from watersmeet.formats.options import OPTIONS
-from watersmeet.functions import built_in
-from watersmeet.spark.private.told import unlogged
+from watersmeet.functions import builtin_signatures
+from watersmeet.spark.private.told import suppress_logs
 from watersmeet.spark.run.running import run_script
 from watersmeet.type_names import BY_NAME
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_functions_of_spark_are_known(spark: SparkSession):
-    assert builtin_functions.names(spark) == [*built_in()]
+    assert builtin_functions.names(spark) == [*builtin_signatures()]
 
 
 def test_the_numbers_of_arguments_are_those_that_spark_takes(spark: SparkSession):
     # Every function takes a minute; `python -m tests.spark.builtin_functions` asks for all of them.
-    some = [name for n, name in enumerate(built_in()) if n % 19 == 0]
+    some = [name for n, name in enumerate(builtin_signatures()) if n % 19 == 0]
     assert {name: set(builtin_functions.counts(spark, name)) for name in some} == {
-        name: set(built_in()[name]) for name in some
+        name: set(builtin_signatures()[name]) for name in some
     }
 
 
@@ -80,7 +80,7 @@ def test_what_spark_compares_is_known(spark: SparkSession, ansi: str):
             for m, right in enumerate(TYPES[:n]):
                 kinds = frozenset(BY_NAME[type_.split("(")[0]].values for type_ in (left, right))
                 try:
-                    with unlogged():
+                    with suppress_logs():
                         _ = frame.selectExpr(f"c{n} = c{m}").schema
                     compared.add(kinds)
                 except AnalysisException:
@@ -112,7 +112,7 @@ def test_spark_tells_the_rest_and_starts_nothing(spark: SparkSession, tmp_path: 
     before = sorted(tmp_path.rglob("*"))
     (tmp_path / "empty").mkdir()
     opened = open_script(tmp_path / "q.sql")
-    found = refused_by_spark(opened, spark, tmp_path / "storage", tmp_path / "empty")
+    found = spark_refusals(opened, spark, tmp_path / "storage", tmp_path / "empty")
     told = {(refusal.condition, refusal.place.line if refusal.place else 0) for refusal in found}
     assert told == {
         ("PATH_NOT_FOUND", 2), ("UNKNOWN_FUNCTION", 5), ("UNKNOWN_FORMAT", 4), ("TYPE_MISMATCH", 6),

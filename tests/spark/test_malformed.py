@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import watersmeet as ws
 from watersmeet.catalog import Field, Source
-from watersmeet.errors import WatersmeetError, travelled
+from watersmeet.errors import WatersmeetError, refusal_in
 from watersmeet.observe.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
@@ -189,22 +189,22 @@ def kafka(spark: SparkSession, *records: tuple[bytes | None, bytes | None]) -> D
 
 def split(source: Source, frame: DataFrame) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """The rows that can be read, and place, reason and text of the others."""
-    from watersmeet.spark.sources.malformed import counted, kept_apart, readable
+    from watersmeet.spark.sources.malformed import count_malformed, readable_rows, select_malformed
 
-    looked = counted(source, frame, "drop")
-    [apart] = kept_apart([source], {source.name: looked})
+    looked = count_malformed(source, frame, "drop")
+    [apart] = select_malformed([source], {source.name: looked})
     told = apart.select("_malformed.place", "_malformed.reason", "_malformed.value").collect()
-    return [tuple(row) for row in readable(looked).drop("#partition").collect()], [tuple(row) for row in told]
+    return [tuple(row) for row in readable_rows(looked).drop("#partition").collect()], [tuple(row) for row in told]
 
 
 def test_records_of_another_form_are_malformed(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.spark.sources.records import decode_records
 
     frame = kafka(
         spark, (KEY, b'{"id": 1, "name": "a"}'), (KEY, b"\xff\xfe"), (b"abc", b'{"id": 2}'), (None, b'{"id": "x"}'),
         (KEY, b'{"name": "no id"}'), (KEY, b"[1]"), (KEY, None), (None, b'{"id": 3, "more": 1}'), (KEY, b"17"),
     )  # fmt: skip
-    rows, wrong = split(RECORDS, decoded(RECORDS, frame))
+    rows, wrong = split(RECORDS, decode_records(RECORDS, frame))
     assert rows == [(1, "a", 7), (3, None, None)]
     no_object, place = "it is no JSON object of that form", "events, partition 2, offset"
     assert wrong == [
@@ -219,23 +219,25 @@ def test_records_of_another_form_are_malformed(spark: SparkSession) -> None:
 
 
 def test_a_record_that_stops_a_query_tells_where_it_is(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.malformed import counted
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.spark.sources.malformed import count_malformed
+    from watersmeet.spark.sources.records import decode_records
 
     with pytest.raises(Exception, match="MALFORMED_ROW") as raised:
-        counted(RECORDS, decoded(RECORDS, kafka(spark, (KEY, b"{"))), "fail").collect()
-    refusal = travelled(str(raised.value))
+        count_malformed(RECORDS, decode_records(RECORDS, kafka(spark, (KEY, b"{"))), "fail").collect()
+    refusal = refusal_in(str(raised.value))
     assert refusal is not None
     assert refusal.parameters["place"] == "events, partition 2, offset 0"
 
 
 def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """Each is read as Spark reads it, or is malformed; in ANSI mode a plain cast would stop the query."""
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.spark.sources.records import decode_records
 
     long_key, small = b"\xff" * 9, (300).to_bytes(8, "big")
     source = replace(RECORDS, fields=(*RECORDS.fields, Field("_key", "TINYINT")))
-    rows, wrong = split(source, decoded(source, kafka(spark, *((key, b'{"id": 1}') for key in (KEY, long_key, small)))))
+    rows, wrong = split(
+        source, decode_records(source, kafka(spark, *((key, b'{"id": 1}') for key in (KEY, long_key, small))))
+    )
     assert rows == [(1, None, 7)]
     assert [reason for _, reason, _ in wrong] == [
         "its key is a long of 8 bytes and has 9", "its key is not a value of `_key`, which is TINYINT",
@@ -249,7 +251,9 @@ def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession
             values = [f'{{"id": 1, "v{n}": {text}}}' for n in places for text in ODD]
         else:
             values = ["1," + "," * n + text.strip('"') + "," * (len(columns) - n - 1) for n in places for text in ODD]
-        frame = decoded(source, kafka(spark, *((None, value) for value in (*map(str.encode, values), b"\xff", b""))))
+        frame = decode_records(
+            source, kafka(spark, *((None, value) for value in (*map(str.encode, values), b"\xff", b"")))
+        )
         reasons = [row[0] for row in frame.select("`#reason`").collect()]
         assert len(reasons) == len(values) + 2
         ints, doubles = (reasons[n * len(ODD) : (n + 1) * len(ODD)] for n in range(2))
@@ -258,7 +262,7 @@ def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession
 
 def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """Spark would stop at the offset, and take the number of a time that overflows for another time."""
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.spark.sources.records import decode_records
 
     fields = (Field("id", "BIGINT"), Field("t", "TIMESTAMP"), Field("_offset", "TINYINT"), Field("_key", "DOUBLE"))
     source = replace(RECORDS, fields=fields, options={"value.format": "json", "key.format": "double"})
@@ -272,7 +276,7 @@ def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(
     frame = kafka(spark, *records).withColumn(
         "offset", F.expr("CASE WHEN offset < 16 THEN offset ELSE offset + 200 END")
     )
-    shown = decoded(source, frame).select("id", F.expr("unix_micros(t)"), "_offset", "_key", "`#reason`")
+    shown = decode_records(source, frame).select("id", F.expr("unix_micros(t)"), "_offset", "_key", "`#reason`")
     rows = [tuple(row) for row in shown.collect()]
     reasons = [row[-1] for row in rows]
     wrong = [n for n, reason in enumerate(reasons) if reason is not None]
@@ -286,12 +290,12 @@ def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(
 
 def test_a_value_that_does_not_fit_its_declared_type_stops_the_query(spark: SparkSession) -> None:
     """Of sources that bring their own types, with or without ANSI: there a plain cast would give another value."""
-    from watersmeet.spark.sources.feeds import declared_columns
+    from watersmeet.spark.sources.feeds import cast_columns
 
     source = Source("stock", (Field("id", "INT"), Field("n", "DECIMAL(3,1)"), Field("at", "DATE"), Field("s", "INT")))
     frame = spark.sql("SELECT id, CAST(2.5 AS DOUBLE) AS n, TIMESTAMP '2024-01-01 10:00:00' AS at, s "
                       "FROM VALUES (1L, '7'), (3000000000L, '8'), (2L, 'x') AS t (id, s)")  # fmt: skip
-    columns = declared_columns(source, frame)
+    columns = cast_columns(source, frame)
     [row] = frame.where("id = 1").select(*columns).collect()
     assert tuple(row) == (1, Decimal("2.5"), date(2024, 1, 1), 7)
     for ansi in ("true", "false"):
@@ -300,7 +304,7 @@ def test_a_value_that_does_not_fit_its_declared_type_stops_the_query(spark: Spar
             for id_, column, found in ((3_000_000_000, "id", "BIGINT"), (2, "s", "STRING")):
                 with pytest.raises(Exception, match="VALUE_OUT_OF_RANGE") as raised:
                     frame.where(f"id = {id_}").select(*columns).collect()
-                refusal = travelled(str(raised.value))
+                refusal = refusal_in(str(raised.value))
                 assert refusal is not None
                 assert refusal.hint == f"declare `{column}` {found}, which is its type in the source."
         finally:
@@ -349,11 +353,11 @@ def test_values_of_debezium_in_avro_that_are_out_of_range_are_malformed(spark: S
 
 
 def test_a_table_needs_the_key_of_its_rows_and_deletes_by_it(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.spark.sources.records import decode_records
 
     source = replace(RECORDS, kind="table", primary_key=("id",), fields=(Field("id", "BIGINT"), *RECORDS.fields[1:]))
     frame = kafka(spark, (KEY, b'{"name": "a"}'), (KEY, None), (None, b'{"name": "b"}'), (None, None))
-    rows, wrong = split(source, decoded(source, frame))
+    rows, wrong = split(source, decode_records(source, frame))
     assert rows == [(7, "a", 7, "+"), (7, None, 7, "-")]
     assert [reason for _, reason, _ in wrong] == ["`id` is a primary key and has no value"] * 2
 

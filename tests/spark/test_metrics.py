@@ -18,10 +18,10 @@ import pytest
 
 from watersmeet import joins
 from watersmeet.errors import WatersmeetError
-from watersmeet.joins.core.operator import Family
-from watersmeet.observe.endpoint import served
+from watersmeet.joins.core.operator import StreamOperator
+from watersmeet.observe.endpoint import serve_metrics
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.prometheus import Metrics
+from watersmeet.observe.prometheus import MetricsRegistry
 from watersmeet.queries import read_script
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Running:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
-        self.metrics = Metrics()
+        self.metrics = MetricsRegistry()
         self.seen: list[Progress] = []
         self.failures: list[WatersmeetError] = []
         self.stop = Event()
@@ -98,7 +98,7 @@ def test_a_running_query_is_scraped_and_a_failed_one_is_not_healthy(spark: Spark
     arrive(tmp_path, "a", "1", (1, 10), (2, 10), (3, 12))
     arrive(tmp_path, "b", "1", (1, 11), (1, 12), (2, 12))
     running = Running(spark, tmp_path)
-    with served(running.metrics, 0) as address, running:
+    with serve_metrics(running.metrics, 0) as address, running:
         running.until(lambda: bool(values(address)))
         found = values(address)
         assert found[f"watersmeet_operator_health{OPERATOR}"] == 1, running.failures
@@ -126,8 +126,8 @@ def test_a_running_query_is_scraped_and_a_failed_one_is_not_healthy(spark: Spark
 def test_every_operator_has_a_name_in_the_metrics() -> None:
     modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(joins.__path__, "watersmeet.joins.")]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    asked = ("shown", "identity", "for_shards", "step")
-    operators = {one for one in classes if all(hasattr(one, name) for name in asked) and one is not Family}
+    asked = ("result_columns", "identity", "for_shards", "step")
+    operators = {one for one in classes if all(hasattr(one, name) for name in asked) and one is not StreamOperator}
     # What others are built upon does not run itself.
     operators = {one for one in operators if not any(one in other.__bases__ for other in operators)}
     assert len(operators) == 10 == len({one.name for one in operators})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from py4j import java_gateway
 
-from watersmeet.spark.private.names import ask_once
+from watersmeet.spark.private.names import cache_jvm_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,4 +40,4 @@ def test_names_mean_what_they_meant_and_are_not_asked_for_again(
 
 
 def test_a_session_without_a_jvm_is_left_alone() -> None:
-    ask_once(object())  # pyright: ignore[reportArgumentType] - as of Spark Connect
+    cache_jvm_names(object())  # pyright: ignore[reportArgumentType] - as of Spark Connect

@@ -14,16 +14,16 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.page.chromium import Tab, shows
 
-from watersmeet.answers.beside import Beside
-from watersmeet.cli.script import Opened, open_script
-from watersmeet.observe.following import Following
+from watersmeet.answers.beside import LiveDiagnosis
+from watersmeet.cli.script import OpenedScript, open_script
+from watersmeet.observe.following import HistoryFollower
 from watersmeet.observe.history import history_file, read_history
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.prometheus import Metrics
+from watersmeet.observe.prometheus import MetricsRegistry
 from watersmeet.observe.recorder import Recorder
-from watersmeet.page.described import describe
-from watersmeet.page.rows import Rows
-from watersmeet.page.server import served
+from watersmeet.page.described import describe_queries
+from watersmeet.page.rows import RowSamples
+from watersmeet.page.server import serve_page
 from watersmeet.page.watch import Watch
 
 if TYPE_CHECKING:
@@ -59,18 +59,18 @@ def arrive(folder: Path, source: str, *rows: tuple[int, float]) -> None:
     hidden.rename(folder / source / f"{time.time_ns()}.json")
 
 
-def following(folder: Path) -> Following:
-    found = Following(folder / "storage", "joined")
-    found.look()
+def following(folder: Path) -> HistoryFollower:
+    found = HistoryFollower(folder / "storage", "joined")
+    found.poll()
     return found
 
 
 class Running:
     """The query, running in a thread, and what it reported."""
 
-    def __init__(self, opened: Opened, spark: SparkSession, storage: Path) -> None:
+    def __init__(self, opened: OpenedScript, spark: SparkSession, storage: Path) -> None:
         self.opened, self.spark, self.storage = opened, spark, storage
-        self.metrics, self.rows, self.seen, self.stop = Metrics(), Rows(), list[Progress](), Event()
+        self.metrics, self.rows, self.seen, self.stop = MetricsRegistry(), RowSamples(), list[Progress](), Event()
         self.thread = Thread(target=self._run)
 
     def _run(self) -> None:
@@ -87,8 +87,8 @@ class Running:
         with suppress(KeyboardInterrupt):
             run_script(
                 self.opened.script, analyzed=self.opened.queries, spark=self.spark, storage=self.storage,
-                trigger="continuous", told="some", on_progress=take, on_start=recorder.start, on_failure=recorder.fail,
-                on_end=recorder.end, is_interrupted=self.stop.is_set,
+                trigger="continuous", sample_rows="some", on_progress=take, on_start=recorder.start,
+                on_failure=recorder.fail, on_end=recorder.end, is_interrupted=self.stop.is_set,
             )  # fmt: skip
         recorder.close()
 
@@ -116,11 +116,13 @@ def test_the_page_shows_what_the_query_reports_as_it_does(
     arrive(tmp_path, "orders", (1, 0), (2, 10), (3, 20))
     arrive(tmp_path, "deliveries", (1, 12), (2, 40), (9, 30))
     opened = open_script(tmp_path / "shop.sql", "absolute")
-    queries = describe(opened.script, opened.queries, tmp_path / "storage")
+    queries = describe_queries(opened.script, opened.queries, tmp_path / "storage")
     with Running(opened, spark, tmp_path / "storage") as running:
         watch = Watch("shop", queries, running.metrics.text, running.rows)
-        watch.ask = Beside(spark, opened.script.resolved(), opened.queries, tmp_path / "storage", "shop.sql").why
-        with served(watch, 0, "127.0.0.1") as address:
+        watch.ask = LiveDiagnosis(
+            spark, opened.script.resolve_options(), opened.queries, tmp_path / "storage", "shop.sql"
+        ).why
+        with serve_page(watch, 0, "127.0.0.1") as address:
             tab = Tab(browser)
             page = tab.open(address)
             shows(page, "#n-rows-in", "6")
@@ -144,7 +146,7 @@ def test_the_page_shows_what_the_query_reports_as_it_does(
             # 60 and 9 minutes are the longest, each known to a quarter of itself.
             assert "99 % within 1 h 2 min, the bound is 2 h." in seen
             assert "Half by no more than 11 min 11 s" in seen
-            kinds = {kind["kind"]: kind for kind in running.rows.shown("joined")["kinds"]}  # pyright: ignore
+            kinds = {kind["kind"]: kind for kind in running.rows.to_json("joined")["kinds"]}  # pyright: ignore
             assert set(kinds) == {"matched", "padded", "late", "malformed"}
             assert [row["values"][:2] for row in kinds["padded"]["rows"]] == [["3", MARKUP]]
             assert "9 min behind the watermark of o.at" in kinds["late"]["rows"][0]["why"]

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.cli.test_commands import watersmeet
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.history import Log
+from watersmeet.observe.history import HistoryWriter
 from watersmeet.queries import read_script
 from watersmeet.spark.private.state_files import UnknownStateError
 from watersmeet.spark.rebuild import rebuilding
@@ -77,7 +77,7 @@ def run(spark: SparkSession, folder: Path, queries: dict[str, str], accepting: A
     run_script(
         read_script(text_of(folder, queries)), spark=spark, storage=storage, trigger="available_now",
         accepting=accepting, on_news=news.append,
-        on_progress=lambda progress: Log(storage, progress.query).append(progress),
+        on_progress=lambda progress: HistoryWriter(storage, progress.query).append(progress),
     )  # fmt: skip
     return news
 

@@ -15,10 +15,10 @@ from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
 from watersmeet.catalog import Sink, Source
-from watersmeet.errors import Refusal, WatersmeetError, travelled
+from watersmeet.errors import Refusal, WatersmeetError, refusal_in
 from watersmeet.queries import read_script
 from watersmeet.spark import refusals
-from watersmeet.spark.refusals import unreached, unread
+from watersmeet.spark.refusals import kafka_failure, unreadable_source
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
 from watersmeet.testing import parse_case, run_case
@@ -259,7 +259,7 @@ def test_what_is_not_for_its_options_is_not_called_so(spark: SparkSession, tmp_p
 
 
 def test_the_packages_of_a_format_are_named() -> None:
-    (found,) = unread(Source("a", (), format="Kafka"), None, Exception("[DATA_SOURCE_NOT_FOUND]")).refusals
+    (found,) = unreadable_source(Source("a", (), format="Kafka"), None, Exception("[DATA_SOURCE_NOT_FOUND]")).refusals
     assert found.condition == "MISSING_CONNECTOR"
     assert '`.config("spark.jars", ws.jars("kafka"))`: org.apache.spark:spark-sql-kafka-0-10_2.13:4.' in found.hint
 
@@ -267,10 +267,10 @@ def test_the_packages_of_a_format_are_named() -> None:
 def test_a_format_says_for_which_versions_it_has_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = Exception("[DATA_SOURCE_NOT_FOUND]")
     monkeypatch.setattr(refusals, "spark_version", lambda: "4.3.0")
-    (found,) = unread(Source("a", (), format="delta"), None, absent).refusals
+    (found,) = unreadable_source(Source("a", (), format="delta"), None, absent).refusals
     assert found.condition == "MISSING_CONNECTOR" and "none is known for Spark 4.3.0 (but for 4.0, 4.1)" in found.hint
     monkeypatch.setattr(refusals, "spark_version", lambda: "4.1.4")
-    (found,) = unread(Source("a", (), format="delta"), None, absent).refusals
+    (found,) = unreadable_source(Source("a", (), format="delta"), None, absent).refusals
     assert "io.delta:delta-spark_2.13:4.1.0" in found.hint and '.config("spark.sql.extensions"' in found.hint
 
 
@@ -294,10 +294,10 @@ USED = (
     ],
 )  # fmt: skip
 def test_what_kafka_says_is_told_with_topics_and_servers(text: str, condition: str, expected: list[str]) -> None:
-    found = unreached(f"[STREAM_FAILED] ...\nCaused by: {text}\n\tat ...", USED)
+    found = kafka_failure(f"[STREAM_FAILED] ...\nCaused by: {text}\n\tat ...", USED)
     assert found is not None and {refusal.condition for refusal in found.refusals} == {condition}
     assert [refusal.message for refusal in found.refusals] == expected
-    assert unreached(text, ()) is None and unreached("java.io.IOException", USED) is None
+    assert kafka_failure(text, ()) is None and kafka_failure("java.io.IOException", USED) is None
 
 
 def test_a_script_without_a_query(spark: SparkSession, tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_a_checkpoint_of_another_join_fails_with_our_message(spark: SparkSession
     kept = owner.rename(owner.with_name("kept"))
     with pytest.raises(StreamingQueryException) as failed:
         run_all(ws.join(one, two, ON, within="2 hours"), tmp_path / "checkpoint")
-    found = travelled(str(failed.value))
+    found = refusal_in(str(failed.value))
     assert found is not None and found.condition == "CHECKPOINT_OF_ANOTHER_QUERY"
     assert "the join of left and right" in found.label
     kept.rename(owner)

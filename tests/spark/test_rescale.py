@@ -15,10 +15,10 @@ from tests.cli.test_commands import watersmeet
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
-from watersmeet.spark.run.in_use import using
+from watersmeet.spark.run.in_use import lock_storage
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.state import rescale as rescaling
-from watersmeet.spark.state.rescale import Scale, rescale
+from watersmeet.spark.state.rescale import Parallelism, rescale
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ def broken(*told: object) -> None:
     raise OSError("no space left")
 
 
-def refused(spark: SparkSession, checkpoint: Path, now: Scale) -> Refusal:
+def refused(spark: SparkSession, checkpoint: Path, now: Parallelism) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         rescale(spark, checkpoint, checkpoint.name, now)
     return raised.value.refusals[0]
@@ -75,7 +75,7 @@ def test_joins_that_run_together_give_the_same_in_other_numbers(
     with monkeypatch.context() as patched:
         patched.setattr(rescaling, "renumber", broken)
         with pytest.raises(WatersmeetError, match=r"otherwise: no space left\. Nothing was changed"):
-            rescale(spark, chain, "chain", Scale(3, 1))
+            rescale(spark, chain, "chain", Parallelism(3, 1))
     told = watersmeet("state", "rescale", storage, "--shards", "5", "--partitions", "1", "--format", "json")
     was, now = {"shards": 2, "partitions": 2}, {"shards": 5, "partitions": 1}
     assert json.loads(told.stdout) == [{"query": "chain", "was": was, "now": now}]
@@ -131,23 +131,23 @@ def test_what_is_in_use_damaged_or_cannot_be_told_is_refused(spark: SparkSession
     project = extract(HERE / "format-2.tar.gz", tmp_path)
     storage = project / "storage"
     checkpoint = storage / "checkpoints" / "nested"
-    found = refused(spark, checkpoint, Scale(5, 2))
+    found = refused(spark, checkpoint, Parallelism(5, 2))
     assert found.condition == "NOT_RESCALED" and "spread by all their columns" in found.message
-    with using(storage, "shared"):
+    with lock_storage(storage, "shared"):
         said = watersmeet("state", "rescale", storage, "--query", "nested", "--partitions", "1")
     assert (said.exit_code, "[CHECKPOINT_IN_USE]" in said.stderr) == (4, True)
     assert watersmeet("state", "rescale", storage).exit_code == 2
     (checkpoint / "watersmeet.json").write_text('{"format": 99}')
-    assert refused(spark, checkpoint, Scale(5, 2)).condition == "CHECKPOINT_OF_A_NEWER_VERSION"
+    assert refused(spark, checkpoint, Parallelism(5, 2)).condition == "CHECKPOINT_OF_A_NEWER_VERSION"
     (checkpoint / "watersmeet.json").unlink()
-    assert refused(spark, checkpoint, Scale(5, 2)).condition == "NO_CHECKPOINT"
+    assert refused(spark, checkpoint, Parallelism(5, 2)).condition == "NO_CHECKPOINT"
     left = storage / "checkpoints" / "interval_left"
     before = {file: file.read_bytes() for file in left.rglob("*") if file.is_file()}
     for zipped in left.glob("state/0/*/1.zip"):
         zipped.write_bytes(b"torn")
-    assert refused(spark, left, Scale(3, 3)).condition == "DAMAGED_CHECKPOINT"
+    assert refused(spark, left, Parallelism(3, 3)).condition == "DAMAGED_CHECKPOINT"
     for file, data in before.items():
         file.write_bytes(data)
-    rescale(spark, left, "interval_left", Scale(3, 3))
+    rescale(spark, left, "interval_left", Parallelism(3, 3))
     assert ws.state(left, spark).problems.count() == 0
     assert not [file for file in left.parent.iterdir() if file.name.startswith(".")]

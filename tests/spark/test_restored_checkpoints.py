@@ -367,10 +367,10 @@ def test_of_two_drivers_one_goes_on_with_a_snapshot(spark: SparkSession, tmp_pat
 def files_in(folder: Path, changes: str | None) -> tuple[Any, Any]:
     """Two drivers that write with one checkpoint."""
     from watersmeet.spark.sinks.files import Files
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
     sink = Sink("out", "json", {"path": str(folder / "out")})
-    target = Target(sink, "out", folder / "checkpoint", changes)  # type: ignore[arg-type]
+    target = SinkTarget(sink, "out", folder / "checkpoint", changes)  # type: ignore[arg-type]
     return Files(target), Files(target)
 
 

@@ -16,7 +16,7 @@ from tests.test_examples import not_utf8
 
 from watersmeet.language import read_script
 from watersmeet.observe.progress import Progress
-from watersmeet.page.rows import Rows
+from watersmeet.page.rows import RowSamples
 from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark
@@ -71,12 +71,12 @@ def test_rows_of_any_value_are_shown(spark: SparkSession, odd_zone: None, tmp_pa
         (tmp_path / side).mkdir()
         pq.write_table(rows([HOUR] * 4), tmp_path / side / "1.parquet")
     text = SCRIPT.format(columns=COLUMNS, folder=tmp_path)
-    shown, news = Rows(), list[str]()
+    shown, news = RowSamples(), list[str]()
 
     def run() -> list[Progress]:
         seen: list[Progress] = []
         run_script(
-            read_script(text), spark=spark, storage=tmp_path / "q.storage", trigger="available_now", told="some",
+            read_script(text), spark=spark, storage=tmp_path / "q.storage", trigger="available_now", sample_rows="some",
             on_progress=lambda progress: (seen.append(progress), shown.take(progress))[0], on_news=news.append,
         )  # fmt: skip
         return seen
@@ -88,7 +88,7 @@ def test_rows_of_any_value_are_shown(spark: SparkSession, odd_zone: None, tmp_pa
     run()
     pq.write_table(rows([FAR[2], FAR[3], HOUR]), tmp_path / "l" / "3.parquet")
     assert (sum(batch.late for batch in run()), news) == (3, [])
-    tables = {table["kind"]: table for table in cast("list[dict[str, Any]]", shown.shown("joined")["kinds"])}
+    tables = {table["kind"]: table for table in cast("list[dict[str, Any]]", shown.to_json("joined")["kinds"])}
     assert "dropped" not in tables
     matched = [dict(zip(tables["matched"]["columns"], row["values"], strict=True)) for row in tables["matched"]["rows"]]
     row = {name.removeprefix("l."): str(value) for name, value in matched[0].items()}

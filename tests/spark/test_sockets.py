@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from watersmeet.spark.private import exits, spark_version
-from watersmeet.spark.private.asking import SPARE
+from watersmeet.spark.private.asking import PREFORK_DIR
 from watersmeet.spark.private.exits import forget_sockets
 from watersmeet.spark.session.sockets import FOLDER, LONGEST, unix_sockets
 
@@ -45,8 +45,8 @@ def test_the_workers_of_a_session_use_them_and_come_from_the_process_that_stands
         yield pd.DataFrame({"command": [Path(f"/proc/{ready}/cmdline").read_bytes()], "folder": [folder]})
 
     (row,) = spark.range(0, 1, 1, 1).mapInPandas(tell, "command binary, folder string").collect()
-    assert os.fsencode(os.environ[SPARE]) in bytes(row.command)
-    assert Path(os.environ[SPARE]).is_relative_to(row.folder)
+    assert os.fsencode(os.environ[PREFORK_DIR]) in bytes(row.command)
+    assert Path(os.environ[PREFORK_DIR]).is_relative_to(row.folder)
     assert any(entry.is_socket() for entry in Path(row.folder).iterdir())
 
 

@@ -15,9 +15,9 @@ from typing import Literal
 
 import pytest
 
-from watersmeet.spark.private.asking import SOCKET, SPARE
+from watersmeet.spark.private.asking import PREFORK_DIR, SOCKET
 from watersmeet.spark.private.python import worker_python
-from watersmeet.spark.private.spare import DAEMON, WORKER, as_spark_starts
+from watersmeet.spark.private.spare import DAEMON, WORKER, spark_worker_environ
 
 pytestmark = pytest.mark.spark
 
@@ -92,7 +92,7 @@ def test_whatever_becomes_of_it_spark_has_its_worker(
         port = spark.getsockname()[1]
         asked = {"PYTHON_WORKER_FACTORY_PORT": str(port), "PYTHON_WORKER_FACTORY_SECRET": "secret"}
         python = worker_python({**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
-        environ = {**os.environ, **asked, SPARE: str(folder)}
+        environ = {**os.environ, **asked, PREFORK_DIR: str(folder)}
         with subprocess.Popen([python, "-m", WORKER], env=environ, stderr=subprocess.DEVNULL) as command:
             connected, _ = spark.accept()
             with connected:
@@ -107,7 +107,7 @@ def as_spark_asks(starter: Starter, folder: Path) -> dict[str, str]:
     """The environment in which Spark starts a daemon in a session that the process has made."""
     told = Path(f"/proc/{starter.pid}/environ").read_bytes().split(b"\0")
     made = dict(os.fsdecode(variable).split("=", 1) for variable in told if variable)
-    return as_spark_starts(made) | {SPARE: str(folder), "PYTHON_WORKER_FACTORY_SECRET": "secret"}
+    return spark_worker_environ(made) | {PREFORK_DIR: str(folder), "PYTHON_WORKER_FACTORY_SECRET": "secret"}
 
 
 def parent(pid: int) -> int:

@@ -49,7 +49,7 @@ def folded(batches: Sequence[Sequence[Change]]) -> Counter[tuple[int | None, str
 
 
 def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
-    from watersmeet.spark.sinks.table_sinks import logged
+    from watersmeet.spark.sinks.table_sinks import changelog_rows
 
     rows = [
         (1, {"a": 1}, "x", "+"), (1, {"a": 1}, "x", "-"),
@@ -59,7 +59,7 @@ def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
         (5, None, "x", "-"), (5, None, "X", "+"),
     ]  # fmt: skip
     schema = "id INT, m MAP<STRING, INT>, word STRING COLLATE UTF8_LCASE, _change STRING"
-    found = logged(spark.createDataFrame(rows, schema))
+    found = changelog_rows(spark.createDataFrame(rows, schema))
     assert found.columns == ["id", "m", "word", "_change"]
     assert Counter((r.id, json.dumps(r.m), r.word, r["_change"]) for r in found.collect()) == Counter({
         (2, '{"a": 1}', "x", "+"): 1, (2, '{"a": 2}', "x", "-"): 1, (3, "null", "x", "-"): 1,
@@ -68,10 +68,10 @@ def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
 
 
 def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
     sink = Sink("log", "parquet", {"path": str(tmp_path / "log"), "changes": "log"})
-    target = Target(sink, "log", tmp_path / "checkpoint", "log")
+    target = SinkTarget(sink, "log", tmp_path / "checkpoint", "log")
     write = target.format.writer(target)
     write(changes(spark, (1, "a", "+"), (2, "b", "+"), (2, "b", "-")), 0)
     write(changes(spark, (1, "a", "-"), (1, "b", "+")), 1)
@@ -249,12 +249,12 @@ def test_a_time_that_postgres_does_not_have_stops_the_query_with_the_time(spark:
 
 
 def test_a_key_that_is_a_time_has_one_text_per_instant(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import encoded
+    from watersmeet.spark.sources.records import encode_records
 
     rows = "SELECT TIMESTAMP'2024-11-03 05:30:00Z' AS at UNION ALL SELECT TIMESTAMP'2024-11-03 06:30:00Z'"
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        found = sorted(map(tuple, encoded(spark.sql(rows), ["at"]).collect()))
+        found = sorted(map(tuple, encode_records(spark.sql(rows), ["at"]).collect()))
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
     keys, values = zip(*found, strict=True)
@@ -307,10 +307,10 @@ def test_postgres_without_its_driver_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from watersmeet.formats import postgres
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
     monkeypatch.setattr(postgres, "find_spec", lambda name: None)
-    target = Target(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
+    target = SinkTarget(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
     with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
         target.format.check_target(target, None, spark)
 
@@ -319,34 +319,34 @@ def test_postgres_without_its_driver_is_refused(
 
 
 def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSession) -> None:
-    from watersmeet.spark.sinks.table_sinks import Target, upserted
+    from watersmeet.spark.sinks.table_sinks import SinkTarget, upsert_records
 
-    def to(*key: str) -> Target:
-        return Target(Sink("topic", "kafka", {}), "query", Path(), "upsert", key)
+    def to(*key: str) -> SinkTarget:
+        return SinkTarget(Sink("topic", "kafka", {}), "query", Path(), "upsert", key)
 
     rows = changes(spark, (1, "a", "-"), (1, "b", "+"), (2, "c", "-"), (3, None, "+"), (4, "d", "+"), (4, "d", "-"))
-    found = {row.key: row.value for row in upserted(to("id"), rows).collect()}
+    found = {row.key: row.value for row in upsert_records(to("id"), rows).collect()}
     assert found == {"1": '{"id":1,"name":"b"}', "2": None, "3": '{"id":3,"name":null}'}
-    both = {row.key for row in upserted(to("id", "name"), rows).collect()}
+    both = {row.key for row in upsert_records(to("id", "name"), rows).collect()}
     assert '{"id":2,"name":"c"}' in both
     with pytest.raises(Exception, match="KEY_NOT_UNIQUE"):
-        upserted(to("id"), changes(spark, (1, "a", "+"), (1, "b", "+"))).collect()
+        upsert_records(to("id"), changes(spark, (1, "a", "+"), (1, "b", "+"))).collect()
 
 
 def test_rows_become_records_with_their_key(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.table_sinks import Target, encoded_rows
+    from watersmeet.spark.sinks.table_sinks import SinkTarget, encode_rows
 
     rows = spark.createDataFrame([(1, "a", 2.5)], "_key INT, name STRING, x DOUBLE")
     topic = Sink("topic", "kafka", {"topic": "t", "value.format": "json"})
-    target = Target(topic, "query", tmp_path)
-    assert [*map(tuple, encoded_rows(target, rows).collect())] == [("1", '{"name":"a","x":2.5}')]
+    target = SinkTarget(topic, "query", tmp_path)
+    assert [*map(tuple, encode_rows(target, rows).collect())] == [("1", '{"name":"a","x":2.5}')]
     assert target.options == {"topic": "t"}
-    [record] = encoded_rows(target, rows.drop("_key")).collect()
+    [record] = encode_rows(target, rows.drop("_key")).collect()
     assert record.key is None
-    [record] = encoded_rows(Target(topic, "query", tmp_path, key=("name", "x")), rows).collect()
+    [record] = encode_rows(SinkTarget(topic, "query", tmp_path, key=("name", "x")), rows).collect()
     assert tuple(record) == ('{"name":"a","x":2.5}', '{"name":"a","x":2.5}')
-    plain = Target(Sink("topic", "kafka", {"topic": "t"}), "query", tmp_path)
-    assert encoded_rows(plain, rows).columns == rows.columns
+    plain = SinkTarget(Sink("topic", "kafka", {"topic": "t"}), "query", tmp_path)
+    assert encode_rows(plain, rows).columns == rows.columns
 
 
 # Whole runs

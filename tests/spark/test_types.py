@@ -16,14 +16,14 @@ from tests.spark.frames import all_rows, end_of_input, rows_of, streamed, types_
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.joins.core.condition import Apply, Column, compare
+from watersmeet.joins.core.condition import Apply, ColumnRef, compare
 from watersmeet.joins.core.rowwise import evaluate
 from watersmeet.local.types import compares_as_spark
 from watersmeet.physical.ports import leaf_column
 from watersmeet.queries import analyze, read_script
 from watersmeet.schema import arrow_type
 from watersmeet.spark.compile.types import SparkTypes
-from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.private.told import suppress_logs
 
 pytestmark = pytest.mark.spark
 
@@ -294,7 +294,7 @@ def comparable_pairs(spark: SparkSession, operator: str) -> list[tuple[str, str]
     found: list[tuple[str, str]] = []
     for one, other in combinations_with_replacement(COMPARED, 2):
         try:
-            with unlogged():
+            with suppress_logs():
                 spark.range(0).selectExpr(f"CAST(NULL AS {one}) {operator} CAST(NULL AS {other})")
         except AnalysisException:
             continue
@@ -372,7 +372,7 @@ def test_pairs_of_types_compare_in_the_process_as_in_spark_or_not_at_all(spark: 
         )
         assert compare(operator, mine, theirs).to_pylist() == expected.to_pylist(), (one, operator, other)
         rows = pa.table({"l": mine, "r": theirs}).to_pylist()
-        by_row = [evaluate(Apply(operator, (Column("l"), Column("r"))), row) for row in rows]
+        by_row = [evaluate(Apply(operator, (ColumnRef("l"), ColumnRef("r"))), row) for row in rows]
         assert by_row == expected.to_pylist(), (one, operator, other)
 
 

@@ -74,8 +74,8 @@ class Shop:
     folder: Path
     script: Script
     progress: list[Progress]
-    query: asking.Ran
-    read: asking.Read
+    query: asking.RecordedQuery
+    read: asking.ReplayedQuery
     spark: Any
 
     def answer(self, source: str, *values: str) -> str:
@@ -94,19 +94,19 @@ def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]
     progress: list[Progress] = []
     storage = folder / "storage"
     run_script(script, spark=spark, storage=storage, trigger="available_now", on_progress=progress.append)
-    [query] = asking.ran(script, analyze(script), storage, "", None)
+    [query] = asking.find_queries(script, analyze(script), storage, "", None)
     yield Shop(folder, script, progress, query, asking.read(spark, query), spark)
 
 
 def test_the_summary_adds_up_to_the_progress(shop: Shop) -> None:
     found = asking.summary(shop.read)
-    told = shop.read.told()
+    told = shop.read.build_lineage()
     assert len({one.batch for one in told.arrivals}) == 3
     assert found.counts["late"] == sum(one.late for one in shop.progress) == 2
     assert found.counts["padded"] == sum(one.padded for one in shop.progress)
     assert found.counts["alive"] == shop.progress[-1].state_rows
     assert found.counts["malformed"] == sum(one.malformed for one in shop.progress) == 1
-    assert len(told.meetings) == sum(one.matched for one in shop.progress) == 2
+    assert len(told.matches) == sum(one.matched for one in shop.progress) == 2
     assert sum(group.rows for group in found.groups) == found.counts["rows in"] == 14
     reasons = {(group.side, group.reason) for group in found.groups}
     assert reasons >= {("o", "filtered"), ("o", "null key"), ("o", "late"), ("o", "out of bounds"), ("d", "late")}
@@ -135,10 +135,10 @@ def test_each_row_has_its_reason(shop: Shop, order_id: str, expected: list[str])
 
 
 def test_a_row_of_the_result_is_followed_back(shop: Shop) -> None:
-    made = asking.made(shop.read, ["item=LAMP"])
+    made = asking.find_provenance(shop.read, ["item=LAMP"])
     [place] = made.places
-    rows = {one.number: one for one in made.told.arrivals}
-    parts = [rows[number] for number in made.told.results[place].arrivals]
+    rows = {one.number: one for one in made.lineage.arrivals}
+    parts = [rows[number] for number in made.lineage.results[place].arrivals]
     assert [(one.source, one.batch, Path(one.where).name) for one in parts] == [
         ("orders", 0, "0.json"),
         ("deliveries", 0, "0.json"),
@@ -170,7 +170,7 @@ def test_rows_of_dataframes(shop: Shop) -> None:
     assert "padded" in str(alone)
     assert "But there is 'B', which differs by case." in str(alone)
     met = ws.why(JOIN, "Orders", {"ID": "a"}, orders=orders, deliveries=deliveries)
-    assert [fate.what for fate in met.told.of(met.rows[0])] == ["matched", "expired"]
+    assert [fate.what for fate in met.lineage.of(met.rows[0])] == ["matched", "expired"]
     with pytest.raises(WatersmeetError, match="WRONG_QUESTION"):
         ws.why(JOIN, "orders", {"at": "noon"}, orders=orders, deliveries=deliveries)
     with pytest.raises(WatersmeetError, match="UNKNOWN_COLUMN"):

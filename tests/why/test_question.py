@@ -15,7 +15,7 @@ from watersmeet.answers.question import question_of
 from watersmeet.catalog import Field, Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.fates.near import Near
+from watersmeet.fates.near import NearKeys
 from watersmeet.spark.past.log import read_log
 
 ORDERS = Source("orders", (Field("id", "BIGINT"), Field("item", "STRING"), Field("at", "TIMESTAMP")))
@@ -82,7 +82,7 @@ def test_values_of_parts_are_typed_as_json() -> None:
     source = Source("s", (Field("k", "STRUCT<id: BIGINT, city: STRING>"),))
     question = question_of([source], "s", ['k={"id": 2, "city": "Bern"}'])
     rows = pa.table({"k": pa.array([{"id": 1, "city": "Oslo"}, {"id": 2, "city": "Bern"}, None])})
-    assert question.holds(rows).to_pylist() == [False, True, False]
+    assert question.row_mask(rows).to_pylist() == [False, True, False]
     assert str(question) == "k {id 2, city 'Bern'}"
     with pytest.raises(WatersmeetError, match="as JSON"):
         question_of([source], "s", ["k=Bern"])
@@ -105,7 +105,7 @@ def test_values_of_parts_are_typed_as_json() -> None:
     ],
 )
 def test_near_misses(key: tuple[object, ...], other: tuple[object, ...], expected: str | None) -> None:
-    found = Near([("unlike",), other]).to(key)
+    found = NearKeys([("unlike",), other]).describe_nearest(key)
     assert found is None if expected is None else expected in str(found)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.catalog import Source
 from watersmeet.spark.past import waiting
-from watersmeet.spark.past.waiting import count_waiting, waiting_files
+from watersmeet.spark.past.waiting import backlog_counters, count_unread_files
 
 
 @pytest.fixture
@@ -34,23 +34,23 @@ def folder(tmp_path: Path) -> Path:
 
 def test_files_that_no_batch_has_read_wait(folder: Path) -> None:
     checkpoint = folder.parent / "checkpoint"
-    assert count_waiting(folder, checkpoint) == 2
-    assert count_waiting(folder, folder.parent / "nothing") == 3, "nothing has run yet"
+    assert count_unread_files(folder, checkpoint) == 2
+    assert count_unread_files(folder, folder.parent / "nothing") == 3, "nothing has run yet"
 
 
 def test_what_is_not_cheap_to_know_is_not_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = folder.parent / "checkpoint"
-    assert count_waiting(folder.parent / "nowhere", checkpoint) is None
-    assert count_waiting(folder.parent, checkpoint) is None, "it has folders in it"
+    assert count_unread_files(folder.parent / "nowhere", checkpoint) is None
+    assert count_unread_files(folder.parent, checkpoint) is None, "it has folders in it"
     monkeypatch.setattr(waiting, "MOST_FILES", 2)
-    assert count_waiting(folder, checkpoint) is None
+    assert count_unread_files(folder, checkpoint) is None
 
 
 def test_only_plain_folders_of_this_machine_are_looked_into(folder: Path) -> None:
     def source(name: str, format: str = "json", **options: str) -> Source:
         return Source(name, (), format=format, options=options)
 
-    told = waiting_files(
+    told = backlog_counters(
         [
             source("plain", path=str(folder)),
             source("address", path=f"file://{folder}"),

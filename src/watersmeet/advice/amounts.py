@@ -15,12 +15,12 @@ _STEPS = 20
 """What is rounded up grows by at most one part in so many, but for lengths below so many of the smallest unit."""
 
 
-def rounded_up(value: int, unit: Unit = "time") -> int:
+def round_up(value: int, unit: Unit = "time") -> int:
     """The next length that can be said in few digits.
 
-    >>> [rounded_up(seconds * SECOND) // SECOND for seconds in (0, 61, 3601, 100_000)]
+    >>> [round_up(seconds * SECOND) // SECOND for seconds in (0, 61, 3601, 100_000)]
     [0, 61, 3660, 100800]
-    >>> rounded_up(1234, "number"), rounded_up(30 * HOUR, "day") // DAY
+    >>> round_up(1234, "number"), round_up(30 * HOUR, "day") // DAY
     (1250, 2)
     """
     if value <= 0:
@@ -46,10 +46,10 @@ def interval(value: int, unit: Unit = "time") -> str:
     return f"INTERVAL {value // size} {named}" if value else f"INTERVAL 0 {'DAYS' if unit == 'day' else 'SECONDS'}"
 
 
-def shown(value: float, unit: Unit = "time") -> str:
+def format_length(value: float, unit: Unit = "time") -> str:
     """A length as people read it; of long ones only what matters.
 
-    >>> shown(3_723_456_789), shown(5, "number")
+    >>> format_length(3_723_456_789), format_length(5, "number")
     ('1 h 2 min', '5')
     """
     whole = round(value)

@@ -22,7 +22,7 @@ NO_CODE = -1
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class SampledRows:
     """Rows in the order in which they arrived.
 
     - ``source``: what is declared of them
@@ -44,8 +44,8 @@ class Arrivals:
 
     def column(self, name: str) -> pa.Array:
         """A column by its name, whatever the case, as one array."""
-        found = next(own for own in self.rows.column_names if own.lower() == name.lower())
-        return pa.chunked_array(self.rows.column(found)).combine_chunks()
+        own_name = next(own for own in self.rows.column_names if own.lower() == name.lower())
+        return pa.chunked_array(self.rows.column(own_name)).combine_chunks()
 
     @property
     def column_bytes(self) -> dict[str, float]:
@@ -73,10 +73,10 @@ def codes_of(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> tuple[Ints,
     """A number per row, equal where the keys are; `NO_CODE` where a part of a key is NULL."""
     codes = [np.zeros(len(side[0]), np.int64) for side in (left, right)]
     for mine, other in zip(left, right, strict=True):
-        found = _encoded(mine, other)
+        encoded = _encode(mine, other)
         split = len(mine)
-        size = int(found.max(initial=0)) + 1
-        for number, part in enumerate((found[:split], found[split:])):
+        size = int(encoded.max(initial=0)) + 1
+        for number, part in enumerate((encoded[:split], encoded[split:])):
             is_dead = (part == NO_CODE) | (codes[number] == NO_CODE)
             codes[number] = np.where(is_dead, NO_CODE, codes[number] * size + part)
         # Made dense again, so that the product of many parts does not grow beyond a number.
@@ -85,7 +85,7 @@ def codes_of(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> tuple[Ints,
     return codes[0], codes[1]
 
 
-def _encoded(left: pa.Array, right: pa.Array) -> Ints:
+def _encode(left: pa.Array, right: pa.Array) -> Ints:
     kind = common_type(left.type, right.type)
     both: Any = pa.chunked_array([left.cast(kind), right.cast(kind)]).combine_chunks()
     indices = pc.dictionary_encode(both).indices.fill_null(NO_CODE)

@@ -12,7 +12,7 @@ from watersmeet.plan.words import expression_in_words
 
 
 @dataclass(frozen=True)
-class AskedPair:
+class JoinPair:
     """Two sources that are joined, under their aliases; ``keys`` are the columns that must be equal.
 
     ``unread``: equalities of other things than columns, which are not looked at.
@@ -31,30 +31,36 @@ class AskedPair:
         return self.left.kind == "stream" and self.right.kind == "stream"
 
 
-def asked_pairs(script: Script) -> tuple[AskedPair, ...]:
+def join_pairs(script: Script) -> tuple[JoinPair, ...]:
     """The pairs of sources that queries join; of a script that joins nothing yet, all pairs of its streams."""
-    known = {source.name.lower(): source for source in script.sources}
-    found = [pair for query in _queries(script) for pair in _in_relation(query.relation, known)]
+    sources_by_name = {source.name.lower(): source for source in script.sources}
+    candidates = [pair for query in _queries(script) for pair in _pairs_in(query.relation, sources_by_name)]
     if not any(len(leaves(query.relation)) > 1 for query in _queries(script)):
         streams = [source for source in script.sources if source.kind == "stream"]
         pairs = ((a, b) for n, a in enumerate(streams) for b in streams[n + 1 :])
-        return tuple(AskedPair(a, b, (a.name, b.name)) for a, b in pairs)
-    return tuple({(pair.left.name, pair.right.name, pair.keys, pair.kind): pair for pair in found}.values())
+        return tuple(JoinPair(a, b, (a.name, b.name)) for a, b in pairs)
+    return tuple({(pair.left.name, pair.right.name, pair.keys, pair.kind): pair for pair in candidates}.values())
 
 
-def unseen(script: Script) -> tuple[str, ...]:
+def skip_notes(script: Script) -> tuple[str, ...]:
     """What is not looked at, in sentences: views and unions that queries join, and joins without bounds of time."""
-    known = {source.name.lower() for source in script.sources}
+    source_names = {source.name.lower() for source in script.sources}
     relations = [query.relation for query in _queries(script)]
     unions = [
-        leaf.alias for one in relations for join in _joins(one) for leaf in leaves(join) if isinstance(leaf, Union)
+        leaf.alias
+        for relation in relations
+        for join in _joins(relation)
+        for leaf in leaves(join)
+        if isinstance(leaf, Union)
     ]
-    names = (scan.source for one in relations for join in _joins(one) for scan in scans(join))
-    views = [f"{name} is a view: only rows of sources are looked at." for name in names if name.lower() not in known]
+    names = (scan.source for relation in relations for join in _joins(relation) for scan in scans(join))
+    views = [
+        f"{name} is a view: only rows of sources are looked at." for name in names if name.lower() not in source_names
+    ]
     views += [f"{name} is a union: only rows of single sources are looked at." for name in unions]
-    others = (scans(one) for one in relations if len(leaves(one)) > 1 and not [*_joins(one)])
+    others = (scans(relation) for relation in relations if len(leaves(relation)) > 1 and not [*_joins(relation)])
     kinds = [
-        f"The join of {' and '.join(s.source for s in found)} has no bounds of time to propose." for found in others
+        f"The join of {' and '.join(s.source for s in sources)} has no bounds of time to propose." for sources in others
     ]
     return tuple(dict.fromkeys([*views, *kinds]))
 
@@ -75,9 +81,9 @@ def _joins(relation: Relation) -> Iterator[Join]:
         yield from _joins(side)
 
 
-def _in_relation(relation: Relation, known: dict[str, Source]) -> Iterator[AskedPair]:
+def _pairs_in(relation: Relation, sources_by_name: dict[str, Source]) -> Iterator[JoinPair]:
     for join in _joins(relation):
-        sides = [_sources(side, known) for side in (join.left, join.right)]
+        sides = [_sources(side, sources_by_name) for side in (join.left, join.right)]
         keys: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for name in join.using:
             owners = [_owner((name,), side) for side in sides]
@@ -91,13 +97,17 @@ def _in_relation(relation: Relation, known: dict[str, Source]) -> Iterator[Asked
         if not keys and all(len(side) == 1 for side in sides):
             keys = {(next(iter(sides[0])), next(iter(sides[1]))): []}
         for (mine, other), columns in keys.items():
-            yield AskedPair(sides[0][mine], sides[1][other], (mine, other), tuple(columns), join.kind, unread)
+            yield JoinPair(sides[0][mine], sides[1][other], (mine, other), tuple(columns), join.kind, unread)
 
 
-def _sources(relation: Relation, known: dict[str, Source]) -> dict[str, Source]:
+def _sources(relation: Relation, sources_by_name: dict[str, Source]) -> dict[str, Source]:
     """The sources of a side by alias; views are none."""
-    found = (leaf for leaf in leaves(relation) if not isinstance(leaf, Union))
-    return {scan.alias: known[scan.source.lower()] for scan in found if scan.source.lower() in known}
+    plain_scans = (leaf for leaf in leaves(relation) if not isinstance(leaf, Union))
+    return {
+        scan.alias: sources_by_name[scan.source.lower()]
+        for scan in plain_scans
+        if scan.source.lower() in sources_by_name
+    }
 
 
 def _equality(part: Expr, sides: list[dict[str, Source]]) -> tuple[tuple[str, str], tuple[str, str]] | None:

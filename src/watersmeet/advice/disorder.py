@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet.advice.amounts import Unit, rounded_up
+from watersmeet.advice.amounts import Unit, round_up
 from watersmeet.advice.arrivals import Bools, Ints
 
 SHARES = (0.9, 0.99, 0.999, 1.0)
@@ -34,7 +34,7 @@ class Disorder:
 
 
 @dataclass(frozen=True)
-class Lag:
+class LagCost:
     """A lag, the share of rows that are late with it, and by how much later rows that stay alone come out."""
 
     lag: int
@@ -52,18 +52,18 @@ def disorder(times: Ints, is_there: Bools, partition: Ints | None = None) -> Dis
     >>> disorder(np.array([10, 30, 20, 40]), np.ones(4, bool)).behind
     array([ 0,  0,  0, 10])
     """
-    known = times[is_there]
+    present = times[is_there]
     if partition is None:
-        return Disorder(np.sort(np.maximum.accumulate(known) - known))
+        return Disorder(np.sort(np.maximum.accumulate(present) - present))
     of = partition[is_there]
-    parts = [known[of == number] for number in np.unique(of)]
-    found = [np.maximum.accumulate(part) - part for part in parts]
-    return Disorder(np.sort(np.concatenate(found)) if found else known)
+    parts = [present[of == number] for number in np.unique(of)]
+    delays = [np.maximum.accumulate(part) - part for part in parts]
+    return Disorder(np.sort(np.concatenate(delays)) if delays else present)
 
 
-def lags_of(found: Disorder, unit: Unit = "time") -> tuple[Lag, ...]:
+def lags_of(measured: Disorder, unit: Unit = "time") -> tuple[LagCost, ...]:
     """The lags that let 90, 99, 99.9 and all of 100 rows be in time, in few digits; equal ones once."""
-    behind = found.behind
+    behind = measured.behind
     need = [behind[max(0, int(np.ceil(share * len(behind))) - 1)] for share in SHARES] if len(behind) else [0]
-    lags = dict.fromkeys([0, *(rounded_up(int(lag), unit) for lag in need)])
-    return tuple(Lag(lag, found.late(lag)) for lag in lags)
+    lags = dict.fromkeys([0, *(round_up(int(lag), unit) for lag in need)])
+    return tuple(LagCost(lag, measured.late(lag)) for lag in lags)

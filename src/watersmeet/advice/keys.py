@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.advice.arrivals import NO_CODE, Arrivals, Bools, Ints, codes_of, common_type
-from watersmeet.advice.distances import Side, distances, spread
+from watersmeet.advice.arrivals import NO_CODE, Bools, Ints, SampledRows, codes_of, common_type
+from watersmeet.advice.distances import KeyedTimes, distances, spread
 
 ROWS, LOOKED_AT = 100_000, 8
 """So many rows of each side are looked at, and so many pairs of columns more closely."""
@@ -38,47 +38,52 @@ class LikelyKey:
     rows: tuple[float, float]
     spread: float
     is_dense: bool
-    alike: float
+    name_similarity: float
 
     @property
     def score(self) -> float:
         """What candidates are ordered by: shared values, nearness in time, and a little for names that are alike."""
         near = 1 - self.spread
-        return self.shared * (0.1 + near) * (0.8 + 0.4 * self.alike) * (0.7 if self.is_dense and near < 0.5 else 1.0)
+        return (
+            self.shared
+            * (0.1 + near)
+            * (0.8 + 0.4 * self.name_similarity)
+            * (0.7 if self.is_dense and near < 0.5 else 1.0)
+        )
 
 
 def likely_keys(
-    left: Arrivals, right: Arrivals, times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]]
+    left: SampledRows, right: SampledRows, times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]]
 ) -> tuple[LikelyKey, ...]:
     """The pairs of columns that may be keys of each other, the likeliest first; event times are none."""
     sides = [_columns(side) for side in (left, right)]
-    found = [
+    overlaps = [
         shared
         for mine, values in sides[0].items()
         for other, others in sides[1].items()
-        for shared in (_shared(mine, values, other, others),)
+        for shared in (_overlap(mine, values, other, others),)
         if shared is not None
     ]
     # How near rows are in time takes the longest to find, so only the best by their values are looked at.
-    best = sorted(found, key=lambda one: -one.promise)[:LOOKED_AT]
-    likely = (_likely(one, sides[0][one.left], sides[1][one.right], times) for one in best)
-    return tuple(sorted(likely, key=lambda one: -one.score)[:SHOWN])
+    best = sorted(overlaps, key=lambda candidate: -candidate.promise)[:LOOKED_AT]
+    likely = (_likely_key(candidate, sides[0][candidate.left], sides[1][candidate.right], times) for candidate in best)
+    return tuple(sorted(likely, key=lambda candidate: -candidate.score)[:SHOWN])
 
 
 @dataclass(frozen=True)
-class _Shared:
+class _Overlap:
     """Two columns that have values in common; ``values``: how many different ones each has."""
 
     left: str
     right: str
     shared: float
     values: tuple[int, int]
-    alike: float
+    name_similarity: float
 
     @property
     def promise(self) -> float:
         """What they are ordered by before times are looked at: a key has many values, and often a name of its own."""
-        return self.shared * (0.8 + 0.4 * self.alike) * float(np.log(min(self.values)))
+        return self.shared * (0.8 + 0.4 * self.name_similarity) * float(np.log(min(self.values)))
 
 
 @dataclass(frozen=True)
@@ -89,18 +94,18 @@ class _Column:
     different: pa.Array
 
 
-def _columns(side: Arrivals) -> dict[str, _Column]:
+def _columns(side: SampledRows) -> dict[str, _Column]:
     """The columns that may be keys by their type, event times apart."""
-    found: dict[str, _Column] = {}
+    columns: dict[str, _Column] = {}
     for name in side.rows.column_names:
         if side.source.watermark(name) is None and side.source.field(name) is not None:
             values = side.column(name)[:ROWS]
             if _may_be_key(values.type, values.type):
-                found[name] = _Column(values, values.drop_null().unique())
-    return found
+                columns[name] = _Column(values, values.drop_null().unique())
+    return columns
 
 
-def _shared(mine: str, left: _Column, other: str, right: _Column) -> _Shared | None:
+def _overlap(mine: str, left: _Column, other: str, right: _Column) -> _Overlap | None:
     """What two columns have in common; None: too little to be keys of each other, or their types do not fit."""
     kind = common_type(left.values.type, right.values.type)
     counts = (len(left.different), len(right.different))
@@ -108,8 +113,8 @@ def _shared(mine: str, left: _Column, other: str, right: _Column) -> _Shared | N
         return None
     fewer, more = sorted((left.different.cast(kind), right.different.cast(kind)), key=len)
     shared = float(pc.sum(pc.is_in(fewer, value_set=more)).as_py() or 0) / len(fewer)
-    alike = SequenceMatcher(None, mine.lower(), other.lower()).ratio()
-    return _Shared(mine, other, shared, counts, alike) if shared >= OVERLAP else None
+    similarity = SequenceMatcher(None, mine.lower(), other.lower()).ratio()
+    return _Overlap(mine, other, shared, counts, similarity) if shared >= OVERLAP else None
 
 
 def _may_be_key(left: pa.DataType, right: pa.DataType) -> bool:
@@ -117,19 +122,20 @@ def _may_be_key(left: pa.DataType, right: pa.DataType) -> bool:
     return kind is not None and not pa.types.is_timestamp(kind) and not pa.types.is_date(kind)
 
 
-def _likely(
-    found: _Shared, left: _Column, right: _Column, times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]]
+def _likely_key(
+    overlap: _Overlap, left: _Column, right: _Column, times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]]
 ) -> LikelyKey:
     """Two columns with what their rows say in time."""
     codes = codes_of([left.values], [right.values])
     first = [(own[:ROWS], there[:ROWS]) for own, there in times]
-    sides = (Side.of(codes[0], *first[0]), Side.of(codes[1], *first[1]))
-    apart = distances(sides[0], sides[1])
-    rows = [float((own != NO_CODE).sum()) / count for own, count in zip(codes, found.values, strict=True)]
-    near = 1.0 if apart is None else spread(apart, sides[0], sides[1])
+    sides = (KeyedTimes.of(codes[0], *first[0]), KeyedTimes.of(codes[1], *first[1]))
+    gaps = distances(sides[0], sides[1])
+    rows = [float((own != NO_CODE).sum()) / count for own, count in zip(codes, overlap.values, strict=True)]
+    near = 1.0 if gaps is None else spread(gaps, sides[0], sides[1])
     dense = all(_is_dense(column.different) for column in (left, right))
     return LikelyKey(
-        found.left, found.right, found.shared, found.values, (rows[0], rows[1]), near, dense, found.alike
+        overlap.left, overlap.right, overlap.shared, overlap.values, (rows[0], rows[1]), near, dense,
+        overlap.name_similarity,
     )  # fmt: skip
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.advice.amounts import Unit
-from watersmeet.advice.arrivals import Arrivals, Bools, Ints, codes_of, common_type, numbers_of
-from watersmeet.advice.disorder import Disorder, Lag, disorder, lags_of
-from watersmeet.advice.distances import SHARES, Bounds, Distances, Side, bounds_of, distances
+from watersmeet.advice.arrivals import Bools, Ints, SampledRows, codes_of, common_type, numbers_of
+from watersmeet.advice.disorder import Disorder, LagCost, disorder, lags_of
+from watersmeet.advice.distances import SHARES, Bounds, Distances, KeyedTimes, bounds_of, distances
 from watersmeet.advice.keys import LikelyKey, likely_keys
 from watersmeet.advice.pauses import Pauses, pauses
 from watersmeet.advice.skew import Skew, skew
 from watersmeet.plan.nodes import JoinKind
-from watersmeet.type_names import Family, family_of
+from watersmeet.type_names import TimeType, time_type_of
 
 KEEP = 0.999
 """Which share of pairs and of rows a proposal keeps, if nobody says otherwise."""
@@ -24,15 +24,15 @@ WORTH = 1.5
 
 
 @dataclass(frozen=True)
-class Asked:
+class AdviceRequest:
     """A join to advise on: the sides, and what is known of it so far.
 
     ``keys``: pairs of columns; none: the likeliest are taken. ``kind`` and ``aliases`` are for the SQL. ``bounds``: how
     long before and after the left row a right one may be as it is written now.
     """
 
-    left: Arrivals
-    right: Arrivals
+    left: SampledRows
+    right: SampledRows
     keys: tuple[tuple[str, str], ...] = ()
     kind: JoinKind = "inner"
     aliases: tuple[str, str] = ("l", "r")
@@ -47,15 +47,15 @@ class SideAdvice:
     the middle of the sample. ``lag``: the one that is proposed; ``declared``: the one that is written now.
     """
 
-    arrivals: Arrivals
+    arrivals: SampledRows
     time: str
     is_guessed: bool
     rows: int
     rate: float
     behind: Disorder
-    lags: tuple[Lag, ...]
-    lag: Lag
-    declared: Lag | None
+    lags: tuple[LagCost, ...]
+    lag: LagCost
+    declared: LagCost | None
     skew: Skew | None
     pauses: Pauses | None
 
@@ -76,7 +76,7 @@ class PairAdvice:
     is written.
     """
 
-    asked: Asked
+    request: AdviceRequest
     unit: Unit
     sides: tuple[SideAdvice, SideAdvice]
     likely: tuple[LikelyKey, ...]
@@ -87,7 +87,7 @@ class PairAdvice:
     now: Cost | None = None
 
 
-def event_time(arrivals: Arrivals) -> tuple[str, bool] | None:
+def event_time(arrivals: SampledRows) -> tuple[str, bool] | None:
     """The event time of a side, and whether it had to be guessed; None if no column can be one.
 
     Declared is the first watermark. Else it is the moment by which rows arrive in the best order.
@@ -95,14 +95,16 @@ def event_time(arrivals: Arrivals) -> tuple[str, bool] | None:
     if arrivals.source.watermarks:
         return arrivals.source.watermarks[0].column, False
     moments = [
-        field.name for field in arrivals.source.fields if family_of(field.type) in ("timestamp", "timestamp_ntz")
+        field.name for field in arrivals.source.fields if time_type_of(field.type) in ("timestamp", "timestamp_ntz")
     ]
-    known = {name.lower() for name in arrivals.rows.column_names}
-    ordered = sorted((_unordered(arrivals, name), place) for place, name in enumerate(moments) if name.lower() in known)
+    names = {name.lower() for name in arrivals.rows.column_names}
+    ordered = sorted(
+        (_disorder_share(arrivals, name), place) for place, name in enumerate(moments) if name.lower() in names
+    )
     return (moments[ordered[0][1]], True) if ordered else None
 
 
-def _unordered(arrivals: Arrivals, name: str) -> float:
+def _disorder_share(arrivals: SampledRows, name: str) -> float:
     """How far rows are behind by a column, as a share of its range; a column with NULLs comes after others."""
     times, is_there = numbers_of(arrivals.column(name))
     if not is_there.any():
@@ -120,42 +122,42 @@ def rate_of(times: Ints) -> float:
     return 0.5 * len(times) / max(1.0, float(high - low))
 
 
-def advise_pair(asked: Asked, keep: float = KEEP) -> PairAdvice | None:
+def advise_pair(request: AdviceRequest, keep: float = KEEP) -> PairAdvice | None:
     """Advice on a join; None if a side has no event time, or no row."""
-    found = [event_time(side) for side in (asked.left, asked.right)]
-    if found[0] is None or found[1] is None:
+    event_times = [event_time(side) for side in (request.left, request.right)]
+    if event_times[0] is None or event_times[1] is None:
         return None
-    names = (found[0], found[1])
-    both = (numbers_of(asked.left.column(names[0][0])), numbers_of(asked.right.column(names[1][0])))
+    names = (event_times[0], event_times[1])
+    both = (numbers_of(request.left.column(names[0][0])), numbers_of(request.right.column(names[1][0])))
     if not all(there.any() for _, there in both):
         return None
-    unit = _unit(_family(asked.left, names[0][0]), _family(asked.right, names[1][0]))
-    likely = likely_keys(asked.left, asked.right, both)
-    keys = tuple(pair for pair in asked.keys if _fits(asked, pair)) or tuple((k.left, k.right) for k in likely[:1])
-    told = [
+    unit = _unit(_time_type(request.left, names[0][0]), _time_type(request.right, names[1][0]))
+    likely = likely_keys(request.left, request.right, both)
+    keys = tuple(pair for pair in request.keys if _fits(request, pair)) or tuple((k.left, k.right) for k in likely[:1])
+    found_sides = [
         _side(side, number, names[number], both, [pair[number] for pair in keys], keep, unit)
-        for number, side in enumerate((asked.left, asked.right))
+        for number, side in enumerate((request.left, request.right))
     ]
-    sides = (told[0], told[1])
+    sides = (found_sides[0], found_sides[1])
     if not keys:
-        return PairAdvice(asked, unit, sides, likely, keys, None)
-    columns = [[side.column(pair[n]) for pair in keys] for n, side in enumerate((asked.left, asked.right))]
+        return PairAdvice(request, unit, sides, likely, keys, None)
+    columns = [[side.column(pair[n]) for pair in keys] for n, side in enumerate((request.left, request.right))]
     codes = codes_of(columns[0], columns[1])
-    apart = distances(*(Side.of(codes[n], *both[n]) for n in (0, 1)))
-    if apart is None:
-        return PairAdvice(asked, unit, sides, likely, keys, None)
-    costs = tuple(cost_of(bounds_of(apart, share, unit), sides) for share in SHARES)
-    enough = cost_of(bounds_of(apart, keep, unit), sides)
+    pair_distances = distances(*(KeyedTimes.of(codes[n], *both[n]) for n in (0, 1)))
+    if pair_distances is None:
+        return PairAdvice(request, unit, sides, likely, keys, None)
+    costs = tuple(cost_of(bounds_of(pair_distances, share, unit), sides) for share in SHARES)
+    enough = cost_of(bounds_of(pair_distances, keep, unit), sides)
     chosen = costs[-1] if sum(costs[-1].rows) <= WORTH * sum(enough.rows) else enough
     now = None
-    if asked.bounds is not None:
-        earlier, later = asked.bounds
+    if request.bounds is not None:
+        earlier, later = request.bounds
         lags = [side.lag if side.declared is None else side.declared for side in sides]
-        now = cost_of(Bounds(earlier, later, apart.within(-earlier, later)), sides, (lags[0], lags[1]))
-    return PairAdvice(asked, unit, sides, likely, keys, apart, costs, chosen, now)
+        now = cost_of(Bounds(earlier, later, pair_distances.within(-earlier, later)), sides, (lags[0], lags[1]))
+    return PairAdvice(request, unit, sides, likely, keys, pair_distances, costs, chosen, now)
 
 
-def cost_of(bounds: Bounds, sides: tuple[SideAdvice, SideAdvice], lags: tuple[Lag, Lag] | None = None) -> Cost:
+def cost_of(bounds: Bounds, sides: tuple[SideAdvice, SideAdvice], lags: tuple[LagCost, LagCost] | None = None) -> Cost:
     """What bounds cost, with the lags that are proposed or others, while both sides are as far as each other.
 
     A left row is kept until the right side's watermark, which is behind by its lag, passes its time and the bound.
@@ -167,7 +169,7 @@ def cost_of(bounds: Bounds, sides: tuple[SideAdvice, SideAdvice], lags: tuple[La
 
 
 def _side(
-    arrivals: Arrivals,
+    arrivals: SampledRows,
     number: int,
     time: tuple[str, bool],
     times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]],
@@ -182,8 +184,8 @@ def _side(
     lag = next(lag for lag in lags if lag.late <= 1 - keep + 1e-12)
     # All are in time if that does not cost much more.
     lag = lags[-1] if lags[-1].lag <= WORTH * lag.lag else lag
-    mark = None if time[1] else arrivals.source.watermark(time[0])
-    declared = None if mark is None else Lag(mark.lag.value, behind.late(mark.lag.value))
+    watermark = None if time[1] else arrivals.source.watermark(time[0])
+    declared = None if watermark is None else LagCost(watermark.lag.value, behind.late(watermark.lag.value))
     return SideAdvice(
         arrivals, *time, len(own), rate_of(own[there]), behind, lags, lag, declared,
         skew(arrivals.column(keys[0])) if len(keys) == 1 else None,
@@ -191,20 +193,20 @@ def _side(
     )  # fmt: skip
 
 
-def _family(side: Arrivals, name: str) -> Family | None:
+def _time_type(side: SampledRows, name: str) -> TimeType | None:
     field = side.source.field(name)
-    return None if field is None else family_of(field.type)
+    return None if field is None else time_type_of(field.type)
 
 
-def _unit(left: Family | None, right: Family | None) -> Unit:
+def _unit(left: TimeType | None, right: TimeType | None) -> Unit:
     if "integer" in (left, right):
         return "number"
     return "day" if "date" in (left, right) else "time"
 
 
-def _fits(asked: Asked, pair: tuple[str, str]) -> bool:
+def _fits(request: AdviceRequest, pair: tuple[str, str]) -> bool:
     """Whether a pair of columns is there and can be compared exactly."""
-    there = [{name.lower() for name in side.rows.column_names} for side in (asked.left, asked.right)]
+    there = [{name.lower() for name in side.rows.column_names} for side in (request.left, request.right)]
     if pair[0].lower() not in there[0] or pair[1].lower() not in there[1]:
         return False
-    return common_type(asked.left.column(pair[0]).type, asked.right.column(pair[1]).type) is not None
+    return common_type(request.left.column(pair[0]).type, request.right.column(pair[1]).type) is not None

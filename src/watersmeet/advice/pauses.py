@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet.advice.amounts import rounded_up
+from watersmeet.advice.amounts import round_up
 from watersmeet.advice.arrivals import Ints
 from watersmeet.duration import SECOND
 
@@ -50,5 +50,5 @@ def pauses(times: Ints, others: Ints) -> Pauses | None:
         return None
     longest = int(gaps[is_pause].max())
     normal = int(gaps[~is_pause].max(initial=0))
-    idle_after = min(rounded_up(max(SECOND, ABOVE * normal)), max(SECOND, longest))
+    idle_after = min(round_up(max(SECOND, ABOVE * normal)), max(SECOND, longest))
     return Pauses(int(is_pause.sum()), longest, int(meanwhile[is_pause].max()), idle_after)

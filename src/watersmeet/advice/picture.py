@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from watersmeet.advice.amounts import Unit, shown
+from watersmeet.advice.amounts import Unit, format_length
 from watersmeet.advice.disorder import Disorder
 from watersmeet.advice.distances import Distances, histogram
 from watersmeet.advice.pair import PairAdvice, SideAdvice
@@ -56,19 +56,19 @@ def draw(pairs: Sequence[PairAdvice]) -> str:
 
 def _panels(pair: PairAdvice) -> list[tuple[str, Draw]]:
     left, right = pair.sides
-    found: list[tuple[str, Draw]] = []
+    panels: list[tuple[str, Draw]] = []
     if pair.distances is not None and pair.chosen is not None:
         bounds = (-pair.chosen.bounds.earlier, pair.chosen.bounds.later)
         title = f"Pairs by {right.arrivals.name}.{right.time} - {left.arrivals.name}.{left.time}"
-        found.append((title, _distances(pair.distances, bounds, pair.unit)))
+        panels.append((title, _distances(pair.distances, bounds, pair.unit)))
     for side in pair.sides:
         title = f"Late rows of {side.arrivals.name} by the lag of {side.time}, at most"
-        found.append((title, _late(side, pair.unit)))
-    return found
+        panels.append((title, _late(side, pair.unit)))
+    return panels
 
 
-def _distances(found: Distances, bounds: tuple[int, int], unit: Unit) -> Draw:
-    edges, counts = histogram(found)
+def _distances(pairs: Distances, bounds: tuple[int, int], unit: Unit) -> Draw:
+    edges, counts = histogram(pairs)
     low, high = min(float(edges[0]), bounds[0]), max(float(edges[-1]), bounds[1])
     high = high if high > low else low + 1
     most = max(1, int(counts.max()))
@@ -81,11 +81,15 @@ def _distances(found: Distances, bounds: tuple[int, int], unit: Unit) -> Draw:
             yield (
                 f'<rect class="bar" x="{x + (float(start) - low) * scale:.1f}" y="{y + HIGH - tall:.1f}"'
                 f' width="{max(0.5, float(end - start) * scale - 0.5):.1f}" height="{tall:.1f}">'
-                f"<title>{escape(shown(float(start), unit))}: {int(count):,} pairs</title></rect>"
+                f"<title>{escape(format_length(float(start), unit))}: {int(count):,} pairs</title></rect>"
             )
-        yield from _axes(x, y, [(low, shown(low, unit)), (high, shown(high, unit))], low, scale, f"{most:,}")
+        yield from _axes(
+            x, y, [(low, format_length(low, unit)), (high, format_length(high, unit))], low, scale, f"{most:,}"
+        )
         for bound in dict.fromkeys(bounds):
-            yield _bound(x + (bound - low) * scale, y, shown(bound, unit), is_right=(bound - low) * scale > inner / 2)
+            yield _bound(
+                x + (bound - low) * scale, y, format_length(bound, unit), is_right=(bound - low) * scale > inner / 2
+            )
 
     return panel
 
@@ -103,15 +107,15 @@ def _late(side: SideAdvice, unit: Unit) -> Draw:
             for lag, share in zip(lags, late, strict=True)
         )
         yield f'<polyline class="line" points="{points}"/>'
-        yield from _axes(x, y, [(0, "0"), (high, shown(high, unit))], 0, scale, f"{100 * most:.3g} %")
+        yield from _axes(x, y, [(0, "0"), (high, format_length(high, unit))], 0, scale, f"{100 * most:.3g} %")
         at = side.lag.lag * scale
-        yield _bound(x + at, y, shown(side.lag.lag, unit), is_right=at > (WIDE - LEFT) / 2)
+        yield _bound(x + at, y, format_length(side.lag.lag, unit), is_right=at > (WIDE - LEFT) / 2)
 
     return panel
 
 
-def _share_late(found: Disorder, lag: float) -> float:
-    return found.late(int(lag))
+def _share_late(disorder: Disorder, lag: float) -> float:
+    return disorder.late(int(lag))
 
 
 def _axes(x: float, y: float, ticks: Sequence[tuple[float, str]], low: float, scale: float, top: str) -> Iterator[str]:

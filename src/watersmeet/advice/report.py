@@ -6,15 +6,15 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from watersmeet.advice.amounts import Unit, shown
-from watersmeet.advice.disorder import Lag
+from watersmeet.advice.amounts import Unit, format_length
+from watersmeet.advice.disorder import LagCost
 from watersmeet.advice.keys import LikelyKey
 from watersmeet.advice.pair import Cost, PairAdvice, SideAdvice
 from watersmeet.advice.picture import draw
-from watersmeet.advice.proposal import proposed_sql
+from watersmeet.advice.proposal import proposal_sql
 from watersmeet.advice.skew import HEAVY
 from watersmeet.advice.tables import TableAdvice
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 
 FAR = 0.9
 """From this on, rows of a likely key are hardly nearer in time than any others."""
@@ -33,19 +33,19 @@ class Advice(str):
     @classmethod
     def of(cls, pairs: Sequence[PairAdvice], tables: Sequence[TableAdvice] = (), notes: Sequence[str] = ()) -> Advice:
         """The advice that follows from findings; ``notes``: what could not be looked at, and why."""
-        sql = proposed_sql(pairs)
+        sql = proposal_sql(pairs)
         parts = ["\n".join(_pair(pair)) for pair in pairs]
         parts += ["\n".join(_table(table)) for table in tables]
         parts += ["\n".join(notes)] if notes else []
         parts += [f"To paste (other conditions and columns of yours stay as they are):\n\n{sql}"] if sql else []
-        made = cls("\n\n".join(parts))
-        made.pairs, made.tables = tuple(pairs), tuple(tables)
-        return made
+        advice = cls("\n\n".join(parts))
+        advice.pairs, advice.tables = tuple(pairs), tuple(tables)
+        return advice
 
     @property
     def sql(self) -> str:
         """The SQL that is proposed; nothing if there was nothing to propose."""
-        return proposed_sql(self.pairs)
+        return proposal_sql(self.pairs)
 
     @property
     def svg(self) -> str:
@@ -73,7 +73,7 @@ def _pair(pair: PairAdvice) -> Iterator[str]:
     by = " and ".join(f"{names[0]}.{mine} = {names[1]}.{other}" for mine, other in pair.keys)
     yield f"{names[0]} and {names[1]}{f', by {by}' if by else ''}"
     for side in pair.sides:
-        yield f"  {side.arrivals.name}: {_looked_at(side)}, {_rate(side.rate, pair.unit)}"
+        yield f"  {side.arrivals.name}: {_sample_summary(side)}, {_rate(side.rate, pair.unit)}"
         if side.is_guessed:
             yield f"  {side.arrivals.name}: no watermark is declared; {side.time} is taken for the event time"
     yield from _bounds(pair)
@@ -86,9 +86,9 @@ def _pair(pair: PairAdvice) -> Iterator[str]:
         yield from _pauses(side, pair.sides[1 - number])
 
 
-def _looked_at(side: SideAdvice) -> str:
+def _sample_summary(side: SideAdvice) -> str:
     what = "all of them" if side.arrivals.is_all else "the first of them"
-    return f"{counted(side.rows, 'row')}, {what}, in {side.arrivals.order}"
+    return f"{format_count(side.rows, 'row')}, {what}, in {side.arrivals.order}"
 
 
 def _rate(rate: float, unit: Unit) -> str:
@@ -102,33 +102,49 @@ def _rate(rate: float, unit: Unit) -> str:
 
 def _bounds(pair: PairAdvice) -> Iterator[str]:
     names = [side.arrivals.name for side in pair.sides]
-    found = pair.distances
+    distances = pair.distances
     yield ""
     if not pair.keys:
         yield "  No columns look like keys of each other: no pairs can be told."
         return
-    if found is None:
+    if distances is None:
         yield f"  No row of {names[0]} has a partner in {names[1]} by this key."
         return
-    yield f"  {_share(found.met[0])} of {names[0]} rows and {_share(found.met[1])} of {names[1]} rows have a partner."
-    if found.pairing == "nearest":
-        yield f"  A key has many rows ({found.per_row:,.0f} of {names[1]} per row): the nearest in time is its partner."
-    if found.left_out:
-        yield f"  Left out: {counted(found.left_out, 'row')} at the end, whose partners may be to come."
-    if found.is_short:
+    yield (
+        f"  {_share(distances.matched[0])} of {names[0]} rows and {_share(distances.matched[1])} of {names[1]} rows"
+        " have a partner."
+    )
+    if distances.pairing == "nearest":
+        yield (
+            f"  A key has many rows ({distances.per_row:,.0f} of {names[1]} per row):"
+            " the nearest in time is its partner."
+        )
+    if distances.left_out:
+        yield f"  Left out: {format_count(distances.left_out, 'row')} at the end, whose partners may be to come."
+    if distances.is_short:
         yield "  The rows do not reach much further than the distances: longer ones may be missing."
-    median, apart = found.quantile(0.5), (found.values[0], found.values[-1])
+    median, extremes = distances.quantile(0.5), (distances.values[0], distances.values[-1])
     times = [f"{side.arrivals.name}.{side.time}" for side in pair.sides]
-    reach = f"{shown(float(apart[0]), pair.unit)} to {shown(float(apart[1]), pair.unit)}"
-    yield f"  {times[1]} - {times[0]}: {reach}, {shown(median, pair.unit)} in the middle"
+    reach = f"{format_length(float(extremes[0]), pair.unit)} to {format_length(float(extremes[1]), pair.unit)}"
+    yield f"  {times[1]} - {times[0]}: {reach}, {format_length(median, pair.unit)} in the middle"
     rows = [("  bound", "keeps", f"{names[0]} kept", f"{names[1]} kept", "")]
     costs: dict[Cost, None] = dict.fromkeys([*pair.costs, *(one for one in (pair.chosen, pair.now) if one is not None)])
     for cost in sorted(costs, key=lambda cost: (cost.bounds.keeps, cost.bounds.earlier + cost.bounds.later)):
         bounds = cost.bounds
-        said = f"  {shown(bounds.earlier, pair.unit)} before, {shown(bounds.later, pair.unit)} after"
-        kept = [f"{count:,.0f} rows" for count in cost.rows]
-        rows.append((said, _share(bounds.keeps), kept[0], kept[1], _noted(cost == pair.now, cost == pair.chosen)))
-    yield from aligned(rows)
+        bound_text = (
+            f"  {format_length(bounds.earlier, pair.unit)} before, {format_length(bounds.later, pair.unit)} after"
+        )
+        state_rows = [f"{count:,.0f} rows" for count in cost.rows]
+        rows.append(
+            (
+                bound_text,
+                _share(bounds.keeps),
+                state_rows[0],
+                state_rows[1],
+                _marker(cost == pair.now, cost == pair.chosen),
+            )
+        )
+    yield from align_columns(rows)
 
 
 def _lags(side: SideAdvice, unit: Unit) -> Iterator[str]:
@@ -137,16 +153,16 @@ def _lags(side: SideAdvice, unit: Unit) -> Iterator[str]:
     if side.behind.is_ordered:
         yield f"  {at}: no row is behind one that came before it."
     rows = [(f"  lag of {at}", "late, at most", "delay", "")]
-    lags: dict[Lag, None] = dict.fromkeys([*side.lags, *([side.declared] if side.declared is not None else [])])
+    lags: dict[LagCost, None] = dict.fromkeys([*side.lags, *([side.declared] if side.declared is not None else [])])
     for lag in sorted(lags, key=lambda lag: lag.lag):
-        mark = _noted(lag == side.declared, lag == side.lag)
-        rows.append((f"  {shown(lag.lag, unit)}", _share(lag.late), shown(lag.delay, unit), mark))
-    yield from aligned(rows)
+        marker = _marker(lag == side.declared, lag == side.lag)
+        rows.append((f"  {format_length(lag.lag, unit)}", _share(lag.late), format_length(lag.delay, unit), marker))
+    yield from align_columns(rows)
 
 
-def _noted(is_now: bool, is_proposed: bool) -> str:
-    said = [*(["now"] if is_now else []), *(["proposed"] if is_proposed else [])]
-    return f"<- {' and '.join(said)}" if said else ""
+def _marker(is_now: bool, is_proposed: bool) -> str:
+    notes = [*(["now"] if is_now else []), *(["proposed"] if is_proposed else [])]
+    return f"<- {' and '.join(notes)}" if notes else ""
 
 
 def _keys(pair: PairAdvice) -> Iterator[str]:
@@ -156,7 +172,7 @@ def _keys(pair: PairAdvice) -> Iterator[str]:
     yield "  Columns that look like keys of each other:"
     names = [side.arrivals.name for side in pair.sides]
     rows = [_key(likely, names) for likely in pair.likely]
-    yield from aligned(rows)
+    yield from align_columns(rows)
 
 
 def _key(likely: LikelyKey, names: Sequence[str]) -> tuple[str, ...]:
@@ -171,34 +187,38 @@ def _key(likely: LikelyKey, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _skew(side: SideAdvice) -> Iterator[str]:
-    found = side.skew
-    if found is None:
+    skew = side.skew
+    if skew is None:
         return
-    if found.nulls:
-        yield f"  {side.arrivals.name}: {_share(found.nulls)} of rows have no key, and meet nothing."
-    heavy = [f"{value} {_share(share)}" for value, share in found.heaviest if share >= HEAVY]
-    if heavy and found.most_cores is not None:
+    if skew.nulls:
+        yield f"  {side.arrivals.name}: {_share(skew.nulls)} of rows have no key, and meet nothing."
+    heavy = [f"{value} {_share(share)}" for value, share in skew.heaviest if share >= HEAVY]
+    if heavy and skew.most_cores is not None:
         yield (
             f"  {side.arrivals.name}: heavy keys: {', '.join(heavy)}. A key is in one shard:"
-            f" more than {found.most_cores} cores would not help this join."
+            f" more than {skew.most_cores} cores would not help this join."
         )
 
 
 def _pauses(side: SideAdvice, other: SideAdvice) -> Iterator[str]:
-    found = side.pauses
-    if found is not None:
+    pauses = side.pauses
+    if pauses is not None:
         yield (
-            f"  {side.arrivals.name} is silent at times ({found.count}, at most {shown(found.longest)} of event time),"
-            f" while {other.arrivals.name} goes on: up to {found.waiting:,} of its rows wait."
+            f"  {side.arrivals.name} is silent at times"
+            f" ({pauses.count}, at most {format_length(pauses.longest)} of event time),"
+            f" while {other.arrivals.name} goes on: up to {pauses.waiting:,} of its rows wait."
         )
-        yield f"  IDLE AFTER {shown(found.idle_after)} by the clock is longer than its other gaps; what it sends after"
+        yield (
+            f"  IDLE AFTER {format_length(pauses.idle_after)} by the clock is longer than its other gaps;"
+            " what it sends after"
+        )
         yield "  a pause with earlier times is late then."
 
 
 def _table(table: TableAdvice) -> Iterator[str]:
     name = table.arrivals.name
     which = "all of them" if table.arrivals.is_all else "the first of them"
-    yield f"{name}: a table of {counted(table.keys, 'key')} in {counted(table.rows, 'row')}, {which}"
+    yield f"{name}: a table of {format_count(table.keys, 'key')} in {format_count(table.rows, 'row')}, {which}"
     if table.is_static:
         yield "  No row was replaced or deleted. If none ever will be, it need not be followed:"
         yield f"  `static 'true'` in the OPTIONS of {name} reads it once, and a join with it keeps no rows."
@@ -212,7 +232,7 @@ def _share(share: float) -> str:
     return f"{100 * share:.4g} %" if share <= 0.9999 or share == 1 else "> 99.99 %"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows of a table in columns: the first to the left."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for row in rows:
@@ -220,7 +240,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _pair_data(pair: PairAdvice) -> dict[str, object]:
-    found = pair.distances
+    distances = pair.distances
     return {
         "left": _side_data(pair.sides[0]),
         "right": _side_data(pair.sides[1]),
@@ -233,11 +253,11 @@ def _pair_data(pair: PairAdvice) -> dict[str, object]:
             }
             for k in pair.likely
         ],
-        "distances": found
+        "distances": distances
         and {
-            "pairs": len(found.values), "pairing": found.pairing, "met": list(found.met), "left_out": found.left_out,
-            "is_short": found.is_short, "lowest": int(found.values[0]), "median": found.quantile(0.5),
-            "highest": int(found.values[-1]),
+            "pairs": len(distances.values), "pairing": distances.pairing, "met": list(distances.matched),
+            "left_out": distances.left_out, "is_short": distances.is_short, "lowest": int(distances.values[0]),
+            "median": distances.quantile(0.5), "highest": int(distances.values[-1]),
         },
         "bounds": [_cost_data(cost) for cost in pair.costs],
         "proposed": pair.chosen and _cost_data(pair.chosen),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.advice.arrivals import NO_CODE, Arrivals, codes_of
+from watersmeet.advice.arrivals import NO_CODE, SampledRows, codes_of
 
 DELETES = ("-", "d", "delete", "D")
 CHANGE = "_change"
@@ -17,7 +17,7 @@ CHANGE = "_change"
 class TableAdvice:
     """A table: its rows, its keys, how many rows replace an earlier one, how many delete one."""
 
-    arrivals: Arrivals
+    arrivals: SampledRows
     rows: int
     keys: int
     replaced: int
@@ -29,18 +29,18 @@ class TableAdvice:
         return self.rows > 0 and not self.replaced and not self.deleted
 
 
-def advise_table(arrivals: Arrivals) -> TableAdvice | None:
+def advise_table(arrivals: SampledRows) -> TableAdvice | None:
     """Whether a table with a primary key ever changes; None if it has no key, or is read once as it is."""
     source = arrivals.source
-    if source.kind != "table" or not source.primary_key or source.said.get("static", "").lower() == "true":
+    if source.kind != "table" or not source.primary_key or source.lowercase_options.get("static", "").lower() == "true":
         return None
     columns = [arrivals.column(name) for name in source.primary_key]
     codes, _ = codes_of(columns, columns)
-    known = codes[codes != NO_CODE]
-    keys = len(set(known.tolist()))
+    present = codes[codes != NO_CODE]
+    keys = len(set(present.tolist()))
     deleted = 0
     names = {name.lower(): name for name in arrivals.rows.column_names}
     if CHANGE in names:
         change = arrivals.column(CHANGE)
         deleted = int(pc.sum(pc.is_in(change, value_set=pa.array(DELETES))).as_py() or 0)
-    return TableAdvice(arrivals, len(codes), keys, len(known) - keys, deleted)
+    return TableAdvice(arrivals, len(codes), keys, len(present) - keys, deleted)

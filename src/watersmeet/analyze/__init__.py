@@ -27,14 +27,14 @@ from watersmeet.analyze.resolve import resolve
 from watersmeet.analyze.settings import check_settings
 from watersmeet.analyze.table_sinks import check_table_sinks
 from watersmeet.analyze.top import top
-from watersmeet.analyze.views import check_view, seen, told_apart
+from watersmeet.analyze.views import as_source, check_view, make_aliases_unique
 from watersmeet.analyze.watermarks import assume_watermarks
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, unique_refusals
 from watersmeet.plan.nodes import Query, Script, View, scans
 from watersmeet.plan.query import AnalyzedQuery
 
-__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "in_order", "refusals_in"]
+__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "find_refusals", "sort_refusals"]
 
 PASSES = (
     resolve,
@@ -77,16 +77,16 @@ def analyze(
     """
     drafts, refusals = _drafts(script, extra_sources or {}, families, inputs)
     if refusals:
-        raise WatersmeetError(in_order(refusals))
-    return tuple(told_apart(draft.finished()) for draft in drafts)
+        raise WatersmeetError(sort_refusals(refusals))
+    return tuple(make_aliases_unique(draft.finish()) for draft in drafts)
 
 
-def refusals_in(script: Script, *, families: tuple[FamilyAnalysis, ...]) -> list[Refusal]:
+def find_refusals(script: Script, *, families: tuple[FamilyAnalysis, ...]) -> list[Refusal]:
     """What is wrong in a script of which a part is not known: statements that nobody can read, or columns of data."""
-    return in_order(_drafts(_known_part(script), {}, families, "streams")[1])
+    return sort_refusals(_drafts(_drop_unknown_sources(script), {}, families, "streams")[1])
 
 
-def _known_part(script: Script) -> Script:
+def _drop_unknown_sources(script: Script) -> Script:
     """The script without what speaks of columns that should have been read from data and were not.
 
     Whatever was refused there would only follow from that.
@@ -103,7 +103,7 @@ def _known_part(script: Script) -> Script:
         for source in script.sources
     )
     queries = tuple(query for query in script.queries if _reads(query).isdisjoint(unknown))
-    heartbeats = tuple(one for one in script.heartbeats if one[0].lower() not in unknown)
+    heartbeats = tuple(heartbeat for heartbeat in script.heartbeats if heartbeat[0].lower() not in unknown)
     return replace(script, sources=sources, queries=queries, views=tuple(views), heartbeats=heartbeats)
 
 
@@ -123,20 +123,20 @@ def _drafts(
         *check_settings(script, (family.settings for family in families)),
         *check_targets(script, sources),
     ]
-    known = Known(sources, families, inputs)
+    context = AnalysisContext(sources, families, inputs)
     for view in script.views:
-        known, more = _with_view(script, view, known)
+        context, more = _with_view(script, view, context)
         refusals += more
     drafts: list[Draft] = []
     for query in script.queries:
-        draft, more = _improved(script, query, known)
+        draft, more = _apply_passes(script, query, context)
         drafts.append(draft)
         refusals += more
     return drafts, refusals
 
 
 @dataclass(frozen=True)
-class Known:
+class AnalysisContext:
     """What a query can read by name: sources, views among them, and the queries of the views; and of all queries."""
 
     sources: Mapping[str, Source]
@@ -145,41 +145,41 @@ class Known:
     views: Mapping[str, AnalyzedQuery] = field(default_factory=dict[str, AnalyzedQuery])
 
 
-def _improved(script: Script, query: Query, known: Known) -> tuple[Draft, list[Refusal]]:
+def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tuple[Draft, list[Refusal]]:
     """A query after all passes, and what is refused in it and in its own views."""
     refusals = list[Refusal]()
     for view in query.views:
-        known, more = _with_view(script, view, known)
+        context, more = _with_view(script, view, context)
         refusals += more
-    draft = Draft(script, query, known.sources, known.inputs, known.families, known.views)
+    draft = Draft(script, query, context.sources, context.inputs, context.families, context.views)
     for improve in PASSES:
         draft = improve(draft)
     return draft, [*refusals, *draft.refusals]
 
 
-def _with_view(script: Script, view: View, known: Known) -> tuple[Known, list[Refusal]]:
+def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[AnalysisContext, list[Refusal]]:
     """What is known after a view; one that is refused has no columns, so that nothing follows from that."""
-    draft, refusals = _improved(script, view.query, known)
-    refusals += check_view(draft, view, known.sources)
+    draft, refusals = _apply_passes(script, view.query, context)
+    refusals += check_view(draft, view, context.sources)
     name = view.name.lower()
     if refusals or not draft.is_bounded:
-        return replace(known, sources={**known.sources, name: Source(view.name, (), span=view.span)}), refusals
-    query = draft.finished()
-    source = seen(view.name, query, view.span, view.query.store)
-    return replace(known, sources={**known.sources, name: source}, views={**known.views, name: query}), []
+        return replace(context, sources={**context.sources, name: Source(view.name, (), span=view.span)}), refusals
+    query = draft.finish()
+    source = as_source(view.name, query, view.span, view.query.store)
+    return replace(context, sources={**context.sources, name: source}, views={**context.views, name: query}), []
 
 
 def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:
-    given = {name.lower(): replace(source, name=name) for name, source in extra.items()}
-    sources = dict(given)
+    frames = {name.lower(): replace(source, name=name) for name, source in extra.items()}
+    sources = dict(frames)
     for declared in script.sources:
-        frame = given.get(declared.name.lower())
+        frame = frames.get(declared.name.lower())
         # A DataFrame may bring the watermark that its declaration leaves out.
         watermarks = declared.watermarks or (frame.watermarks if frame else ())
         sources[declared.name.lower()] = with_record_key(replace(declared, watermarks=watermarks))
     return sources
 
 
-def in_order(refusals: list[Refusal]) -> list[Refusal]:
+def sort_refusals(refusals: list[Refusal]) -> list[Refusal]:
     """Refusals in the order of their places, each once."""
     return sorted(unique_refusals(refusals), key=lambda refusal: refusal.place.start if refusal.place else -1)

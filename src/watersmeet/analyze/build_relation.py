@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from watersmeet.analyze.dialect import read_conditions
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import given_watermarks
-from watersmeet.analyze.family import Built
+from watersmeet.analyze.event_time import query_watermarks
+from watersmeet.analyze.family import BuildResult
 from watersmeet.analyze.unions import is_plain_union, parts_of, union_heartbeat, union_of
-from watersmeet.analyze.views import placed
+from watersmeet.analyze.views import place_view
 from watersmeet.analyze.watermarks import heartbeat_of
 from watersmeet.errors import Refusal
 from watersmeet.plan.nodes import Lateral, Leaf, Relation, Scan, Union
@@ -22,19 +22,22 @@ from watersmeet.plan.relation import AnalyzedLateral, AnalyzedLeaf, AnalyzedRela
 
 def build_relation(draft: Draft) -> Draft:
     """The draft with its relation built, the conditions of its joins still in one piece."""
-    draft = read_conditions(draft, lambda join: len(_built(draft, join)[1]))
-    relation, refusals = _built(draft, draft.query.relation)
-    refusals += [refusal for family in draft.families for refusal in family.check_asked(draft)]
+    draft = read_conditions(draft, lambda join: len(_build(draft, join)[1]))
+    relation, refusals = _build(draft, draft.query.relation)
+    refusals += [refusal for family in draft.families for refusal in family.check_clauses(draft)]
     refusals += _check_late_rows(draft, relation)
     warnings = [warned for family in draft.families for warned in family.warn(draft, relation)]
-    return replace(draft, relation=relation).refusing(refusals).warning(warnings)
+    return replace(draft, relation=relation).with_refusals(refusals).with_warnings(warnings)
 
 
-def _built(draft: Draft, relation: Relation) -> Built:
+def _build(draft: Draft, relation: Relation) -> BuildResult:
     if isinstance(relation, Leaf):
-        return _leaf(draft, relation), []
-    sides = [_built(draft, side) for side in relation.inputs]
-    inputs, refusals = tuple(side for side, _ in sides), [refusal for _, found in sides for refusal in found]
+        return _build_leaf(draft, relation), []
+    sides = [_build(draft, side) for side in relation.inputs]
+    inputs, refusals = (
+        tuple(side for side, _ in sides),
+        [refusal for _, side_refusals in sides for refusal in side_refusals],
+    )
     if isinstance(relation, Lateral):
         element = draft.scope.sources[relation.alias]
         return AnalyzedLateral(inputs[0], relation.array, relation.alias, element, span=relation.span), refusals
@@ -43,11 +46,11 @@ def _built(draft: Draft, relation: Relation) -> Built:
     return joined, [*refusals, *own]
 
 
-def _leaf(draft: Draft, leaf: Leaf) -> AnalyzedLeaf:
+def _build_leaf(draft: Draft, leaf: Leaf) -> AnalyzedLeaf:
     view = draft.views.get(leaf.source.lower()) if isinstance(leaf, Scan) else None
     if isinstance(leaf, Scan) and view is not None:
         source = draft.scope.sources[leaf.alias]
-        return placed(leaf.alias, source, view, given_watermarks(source, leaf))
+        return place_view(leaf.alias, source, view, query_watermarks(source, leaf))
     if isinstance(leaf, Union) and not is_plain_union(draft, leaf) and draft.scope.sources[leaf.alias].fields:
         return union_of(draft, leaf)
     parts = parts_of(draft, leaf) if isinstance(leaf, Union) else ()
@@ -57,7 +60,7 @@ def _leaf(draft: Draft, leaf: Leaf) -> AnalyzedLeaf:
 
 def _check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusal]:
     """LATE INTO of a query whose joins are all with tables."""
-    found = joins(relation)
-    if draft.query.late_into is not None and found and not any(join.has_late_rows for join in found):
+    all_joins = joins(relation)
+    if draft.query.late_into is not None and all_joins and not any(join.has_late_rows for join in all_joins):
         hint = "leave LATE INTO out: a table is taken as it is when a row comes, so no row is too late for it."
-        yield draft.unsupported(draft.query.late_into_span, "LATE INTO of a join with a table", hint)
+        yield draft.refuse_unsupported(draft.query.late_into_span, "LATE INTO of a join with a table", hint)

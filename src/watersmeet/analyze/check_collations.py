@@ -25,16 +25,16 @@ def check_collations(draft: Draft) -> Draft:
     if draft.relation is None:
         return draft
     refusals = [
-        draft.refusal("TYPE_MISMATCH", shown.span, **collation_words(clause, type_))
-        for clause, expr, shown in distinguishing(draft.group, draft.top)
+        draft.refusal("TYPE_MISMATCH", shown.span, **collation_parameters(clause, type_))
+        for clause, expr, shown in key_expressions(draft.group, draft.top)
         if (type_ := type_of(expr, draft.scope.sources)) and is_collated(type_)
     ]
     for table in {id(scan.source): scan.source for scan in scans(draft.relation)}.values():
-        for name in replacing_keys(table):
+        for name in upsert_key(table):
             field = table.field(name)
             if field is not None and is_collated(field.type or ""):
-                refusals.append(draft.refusal("TYPE_MISMATCH", table.span, **key_words(table, name, field.type)))
-    return draft.refusing(refusals)
+                refusals.append(draft.refusal("TYPE_MISMATCH", table.span, **key_parameters(table, name, field.type)))
+    return draft.with_refusals(refusals)
 
 
 def is_collated(type_: str) -> bool:
@@ -46,7 +46,7 @@ def is_collated(type_: str) -> bool:
     return _COLLATED.search(type_) is not None
 
 
-def distinguishing(group: AnalyzedGroup | None, top: AnalyzedTop | None) -> Iterator[tuple[str, Expr, Expr]]:
+def key_expressions(group: AnalyzedGroup | None, top: AnalyzedTop | None) -> Iterator[tuple[str, Expr, Expr]]:
     """What tells rows apart in a query: the clause, the expression, and the one that was written."""
     if group is not None:
         yield from (("GROUP BY or DISTINCT", by.expr, by.expr) for by in group.by)
@@ -57,12 +57,12 @@ def distinguishing(group: AnalyzedGroup | None, top: AnalyzedTop | None) -> Iter
         yield from (("PARTITION BY", by.expr, by.shown) for by in top.by)
 
 
-def replacing_keys(table: Source) -> tuple[str, ...]:
+def upsert_key(table: Source) -> tuple[str, ...]:
     """The primary key by which rows of a table replace each other."""
     return table.primary_key if table.kind == "table" and not table.is_static else ()
 
 
-def collation_words(clause: str, type_: str) -> dict[str, str]:
+def collation_parameters(clause: str, type_: str) -> dict[str, str]:
     """The refusal of a clause that tells strings of a type apart."""
     return {
         "expression": clause,
@@ -71,7 +71,7 @@ def collation_words(clause: str, type_: str) -> dict[str, str]:
     }
 
 
-def key_words(table: Source, key: str, type_: str) -> dict[str, str]:
+def key_parameters(table: Source, key: str, type_: str) -> dict[str, str]:
     """The refusal of a primary key of a type."""
     return {
         "expression": "PRIMARY KEY",

@@ -10,8 +10,8 @@ from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import ARITHMETIC, CLOSED, COMPARISONS, LISTED, Expr
-from watersmeet.plan.nodes import Item, every
-from watersmeet.plan.query import Warned
+from watersmeet.plan.nodes import Item, walk_relations
+from watersmeet.plan.query import QueryWarning
 from watersmeet.plan.words import expression_in_words
 
 ANSI = "spark.sql.ansi.enabled"
@@ -37,17 +37,17 @@ def check_comparisons(draft: Draft) -> Draft:
     if draft.refusals:
         return draft
     compared = [part for expr in _expressions(draft) for part in _tests(expr)]
-    refusals = [refusal for test in compared for refusal in _refused(draft, test)]
-    warnings = [warned for test in compared for warned in (*_cast(draft, test), *_never(test))]
-    warnings += [warned for expr in _expressions(draft) for warned in _quoted(draft, expr)]
+    refusals = [refusal for test in compared for refusal in _check_operands(draft, test)]
+    warnings = [warned for test in compared for warned in (*_warn_cast(draft, test), *_warn_empty_range(test))]
+    warnings += [warned for expr in _expressions(draft) for warned in _warn_quoted_columns(draft, expr)]
     # The members of a list are at one place.
-    return draft.refusing(refusals).warning({warned.span: warned for warned in reversed(warnings)}.values())
+    return draft.with_refusals(refusals).with_warnings({warned.span: warned for warned in reversed(warnings)}.values())
 
 
 def _expressions(draft: Draft) -> Iterator[Expr]:
     """All expressions of the query that hold conditions."""
     query = draft.query
-    conditions = (getattr(relation, "on", None) for relation in every(query.relation))
+    conditions = (getattr(relation, "on", None) for relation in walk_relations(query.relation))
     items = (item.expr for item in query.items if isinstance(item, Item))
     yield from (expr for expr in (*conditions, query.where, *items) if expr is not None)
 
@@ -87,29 +87,29 @@ def _operands(draft: Draft, test: Expr) -> tuple[_Operand, _Operand] | None:
     return None if left is None or right is None or left.kind == right.kind else (left, right)
 
 
-def _refused(draft: Draft, test: Expr) -> Iterator[Refusal]:
-    found = _operands(draft, test)
-    if found is not None and frozenset({one.kind for one in found}) in NOT_COMPARED:
-        reason = f"Spark does not compare {found[0].type} with {found[1].type}."
-        numbers = [arg for arg, one in zip(test.args, found, strict=True) if one.kind == "number"]
+def _check_operands(draft: Draft, test: Expr) -> Iterator[Refusal]:
+    operands = _operands(draft, test)
+    if operands is not None and frozenset({operand.kind for operand in operands}) in NOT_COMPARED:
+        reason = f"Spark does not compare {operands[0].type} with {operands[1].type}."
+        numbers = [arg for arg, operand in zip(test.args, operands, strict=True) if operand.kind == "number"]
         seconds = f"`timestamp_seconds({expression_in_words(numbers[0])})`" if numbers else "`CAST(x AS STRING)`"
         parameters = {"expression": f"`{expression_in_words(test)}`", "reason": reason}
         yield draft.refusal("TYPE_MISMATCH", test.span, **parameters, hint=f"cast one of the two, as {seconds} does.")
 
 
-def _cast(draft: Draft, test: Expr) -> Iterator[Warned]:
+def _warn_cast(draft: Draft, test: Expr) -> Iterator[QueryWarning]:
     """A text that is compared with something else, which Spark reads the text as."""
-    found = _operands(draft, test)
-    texts = [one for one in found or () if one.kind == "text"]
-    others = [one for one in found or () if one.kind in READ_AS]
+    operands = _operands(draft, test)
+    texts = [operand for operand in operands or () if operand.kind == "text"]
+    others = [operand for operand in operands or () if operand.kind in READ_AS]
     if len(texts) != 1 or len(others) != 1 or _is_read(texts[0], others[0]):
         return
     is_ansi = draft.setting(ANSI, "true").lower() != "false"
     else_ = "stops the query" if is_ansi else "is NULL and meets nothing"
-    left, right = (one.type for one in found or ())
+    left, right = (operand.type for operand in operands or ())
     what = f"`{expression_in_words(test)}` compares {left} with {right}"
     then = f"Spark reads the text as {READ_AS[others[0].kind]}, and one that is none {else_}"
-    yield Warned(f"{what}: {then}. A CAST says what is meant.", test.span)
+    yield QueryWarning(f"{what}: {then}. A CAST says what is meant.", test.span)
 
 
 def _is_read(text: _Operand, other: _Operand) -> bool:
@@ -123,7 +123,7 @@ def _is_read(text: _Operand, other: _Operand) -> bool:
     return True
 
 
-def _never(test: Expr) -> Iterator[Warned]:
+def _warn_empty_range(test: Expr) -> Iterator[QueryWarning]:
     """BETWEEN with its ends the wrong way round."""
     if test.op != "and" or [part.op for part in test.args] != [">=", "<="]:
         return
@@ -131,14 +131,16 @@ def _never(test: Expr) -> Iterator[Warned]:
     low, high = (end.value for end in ends)
     is_number = all(isinstance(end.value, int | Decimal) and not isinstance(end.value, bool) for end in ends)
     if is_number and Decimal(str(low)) > Decimal(str(high)):
-        yield Warned(f"Nothing is between {low} and {high}: BETWEEN has the smaller end first.", test.span)
+        yield QueryWarning(f"Nothing is between {low} and {high}: BETWEEN has the smaller end first.", test.span)
 
 
-def _quoted(draft: Draft, expr: Expr) -> Iterator[Warned]:
+def _warn_quoted_columns(draft: Draft, expr: Expr) -> Iterator[QueryWarning]:
     """Texts in double quotes that are the names of columns."""
     if expr.op == "literal" and expr.text.startswith('"') and isinstance(expr.value, str):
-        if draft.scope.named(expr.value):
-            yield Warned(f"{expr.text} is a text and not the column: write {expr.value} without quotes.", expr.span)
+        if draft.scope.find_columns(expr.value):
+            yield QueryWarning(
+                f"{expr.text} is a text and not the column: write {expr.value} without quotes.", expr.span
+            )
         return
     for part in expr.parts:
-        yield from _quoted(draft, part)
+        yield from _warn_quoted_columns(draft, part)

@@ -30,7 +30,7 @@ IN_GROUP = "aggregate a value of the rows, for example `max(t)`, or compute it b
 
 
 @dataclass(frozen=True)
-class Recomputed:
+class Recomputation:
     """An expression that is computed again when a row is taken back; ``rows`` says of what, ``hint`` what to write."""
 
     expr: Expr
@@ -42,47 +42,53 @@ def check_determinism(draft: Draft) -> Draft:
     """The draft with the refusal of every expression that would take back other rows than were shown."""
     if draft.relation is None:
         return draft
-    again = recomputed(draft.relation, draft.where, draft.outputs, draft.group)
-    refusals = [*(refusal for one in again for refusal in _refused(draft.script, one))]
-    return draft.refusing([*refusals, *_drawn_per_side(draft)])
+    recomputed_parts = recomputations(draft.relation, draft.where, draft.outputs, draft.group)
+    refusals = [
+        *(
+            refusal
+            for recomputation in recomputed_parts
+            for refusal in _check_recomputation(draft.script, recomputation)
+        )
+    ]
+    return draft.with_refusals([*refusals, *_check_random_conditions(draft)])
 
 
-def recomputed_in(query: AnalyzedQuery) -> Iterator[Recomputed]:
+def query_recomputations(query: AnalyzedQuery) -> Iterator[Recomputation]:
     """The expressions of a query, without its views, that are computed again when a row is taken back."""
-    return recomputed(query.relation, query.where, query.outputs, query.group)
+    return recomputations(query.relation, query.where, query.outputs, query.group)
 
 
-def recomputed(
+def recomputations(
     relation: AnalyzedRelation, where: tuple[Expr, ...], outputs: tuple[Output, ...], group: AnalyzedGroup | None
-) -> Iterator[Recomputed]:
+) -> Iterator[Recomputation]:
     """The expressions of these parts of a query that are computed again when a row is taken back."""
-    yield from _in_relation(relation)
+    yield from _relation_recomputations(relation)
     shown = tuple(output.expr for output in outputs)
     if relation.result == "table":
         rows = _relation_names(relation)
-        yield from (Recomputed(expr, rows) for expr in where)
+        yield from (Recomputation(expr, rows) for expr in where)
         # The result of an aggregate is kept; its arguments are computed for each row.
         arguments = () if group is None else (arg for call in group.aggregates for arg in call.expr.args)
         of_rows = shown if group is None else (*(by.expr for by in group.by), *arguments)
-        yield from (Recomputed(expr, rows) for expr in of_rows)
+        yield from (Recomputation(expr, rows) for expr in of_rows)
     if group is not None:
         # What is grouped by, and each aggregate, is a column of the groups here.
-        yield from (Recomputed(expr, "a group", IN_GROUP) for expr in (*group.having, *shown))
+        yield from (Recomputation(expr, "a group", IN_GROUP) for expr in (*group.having, *shown))
 
 
-def _in_relation(relation: AnalyzedRelation) -> Iterator[Recomputed]:
+def _relation_recomputations(relation: AnalyzedRelation) -> Iterator[Recomputation]:
     if isinstance(relation, AnalyzedJoin):
-        yield from _in_join(relation)
+        yield from _join_recomputations(relation)
     elif relation.result == "table":
         filters = relation.filters if isinstance(relation, AnalyzedView) else relation.expressions
         array = (relation.array,) if isinstance(relation, AnalyzedLateral) else ()
-        yield from (Recomputed(expr, _relation_names(relation)) for expr in (*array, *filters))
+        yield from (Recomputation(expr, _relation_names(relation)) for expr in (*array, *filters))
     if not isinstance(relation, AnalyzedView):
         for side in relation.inputs:
-            yield from _in_relation(side)
+            yield from _relation_recomputations(side)
 
 
-def _in_join(join: AnalyzedJoin) -> Iterator[Recomputed]:
+def _join_recomputations(join: AnalyzedJoin) -> Iterator[Recomputation]:
     """The parts of ON that are computed for rows of a table. A stream's row is computed once and looks up once."""
     tables = [side for side in join.inputs if side.result == "table"]
     aliases = frozenset(alias for side in tables for alias in side.aliases)
@@ -90,39 +96,41 @@ def _in_join(join: AnalyzedJoin) -> Iterator[Recomputed]:
     parts = [part for part in join.expressions if part.op != "=" or part.args not in pairs]
     for expr in (*(side for pair in pairs for side in pair), *parts):
         if tables and (not expr.sources or expr.sources & aliases):
-            yield Recomputed(expr, _relation_names(tables[0]))
+            yield Recomputation(expr, _relation_names(tables[0]))
 
 
 def _relation_names(relation: AnalyzedRelation) -> str:
     return " and ".join(f"`{alias}`" for alias in relation.aliases if not alias.startswith("#")) or "the table"
 
 
-def _drawn_per_side(draft: Draft) -> Iterator[Refusal]:
+def _check_random_conditions(draft: Draft) -> Iterator[Refusal]:
     """Random parts of ON that name no side: each side would draw a value of its own, where SQL has one per pair."""
     for join in joins(draft.relation) if draft.relation is not None else ():
         if not isinstance(join, ConditionalJoin) or any(side.result == "table" for side in join.inputs):
             continue
         for expr in (part for part in join.left_only if not part.sources):
-            for call, span in impure_in(draft.script, expr):
+            for call, span in locate_impure_calls(draft.script, expr):
                 if call.cause == "random":
                     hint = "draw it in a view of one side, and compare its column here."
                     parameters = {"function": call.name, "why": "each side of the join would draw its own value"}
                     yield draft.refusal("NON_DETERMINISTIC", span, **parameters, hint=hint)
 
 
-def _refused(script: Script, again: Recomputed) -> Iterator[Refusal]:
-    for call, span in impure_in(script, again.expr):
-        yield non_deterministic(script, again, call.name, span)
+def _check_recomputation(script: Script, recomputation: Recomputation) -> Iterator[Refusal]:
+    for call, span in locate_impure_calls(script, recomputation.expr):
+        yield refuse_non_deterministic(script, recomputation, call.name, span)
 
 
-def non_deterministic(script: Script, again: Recomputed, function: str, span: Span) -> Refusal:
+def refuse_non_deterministic(script: Script, recomputation: Recomputation, function: str, span: Span) -> Refusal:
     """The refusal of an expression that gives another value when a row is taken back."""
-    why = f"a row of {again.rows} is taken back by computing it again, which would give another value"
+    why = f"a row of {recomputation.rows} is taken back by computing it again, which would give another value"
     why = why.replace("a row of a group", "the row of a group")
-    return Refusal("NON_DETERMINISTIC", {"function": function, "why": why, "hint": again.hint}, script.place(span))
+    return Refusal(
+        "NON_DETERMINISTIC", {"function": function, "why": why, "hint": recomputation.hint}, script.place(span)
+    )
 
 
-def impure_in(script: Script, expr: Expr) -> Iterator[tuple[ImpureCall, Span]]:
+def locate_impure_calls(script: Script, expr: Expr) -> Iterator[tuple[ImpureCall, Span]]:
     """The calls in an expression that give another value when they are made again, each with its place."""
     if expr.op == "cast" and expr.args[0].op == "literal" and is_time_of_now(expr.args[0].text):
         literal = expr.args[0].text
@@ -133,7 +141,7 @@ def impure_in(script: Script, expr: Expr) -> Iterator[tuple[ImpureCall, Span]]:
         for call in impure_calls(text, [(ref.start, ref.end) for ref in expr.refs]):
             yield call, _span_in(script, expr, call)
     for arg in expr.parts:
-        yield from impure_in(script, arg)
+        yield from locate_impure_calls(script, arg)
 
 
 def _span_in(script: Script, expr: Expr, call: ImpureCall) -> Span:

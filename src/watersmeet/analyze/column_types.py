@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from watersmeet.analyze.event_time import family_of, holds
+from watersmeet.analyze.event_time import can_hold, time_type_of
 from watersmeet.catalog import Field, Source
 from watersmeet.plan.expressions import Expr
-from watersmeet.type_names import named
+from watersmeet.type_names import parse_type_name
 
 
 def fields_inside(type: str) -> tuple[Field, ...] | None:
@@ -80,11 +80,11 @@ def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
         return None
     [ref] = expr.refs
     source = sources.get(ref.source)
-    found = source.field(ref.name) if source is not None else None
+    field = source.field(ref.name) if source is not None else None
     for part in ref.path:
-        fields = fields_inside(found.type) if found is not None else None
-        found = next((f for f in fields or () if f.name.lower() == part.lower()), None)
-    return found.type or None if found is not None else None
+        fields = fields_inside(field.type) if field is not None else None
+        field = next((f for f in fields or () if f.name.lower() == part.lower()), None)
+    return field.type or None if field is not None else None
 
 
 def class_of(type: str) -> str:
@@ -93,14 +93,14 @@ def class_of(type: str) -> str:
     >>> class_of("DECIMAL(10,2)"), class_of("STRING COLLATE UTF8_LCASE"), class_of("ARRAY<INT>")
     ('number', 'text', 'array')
     """
-    found = named(type)
-    return found.values if found else type.strip().lower()
+    type_name = parse_type_name(type)
+    return type_name.values if type_name else type.strip().lower()
 
 
-def is_same(type: str, other: str) -> bool:
+def is_same_type(type: str, other: str) -> bool:
     """True if two types are one, however they are spelled.
 
-    >>> is_same("decimal( 10, 2 )", "DECIMAL(10,2)")
+    >>> is_same_type("decimal( 10, 2 )", "DECIMAL(10,2)")
     True
     """
     return "".join(type.upper().split()) == "".join(other.upper().split())
@@ -123,17 +123,19 @@ def is_list(tests: tuple[Expr, ...], sources: Mapping[str, Source], *, is_writte
     return (kinds, class_of(type_)) in (({int}, "number"), ({str}, "text"))
 
 
-def takes(type: str, value: Expr) -> bool:
+def can_hold_constant(type: str, value: Expr) -> bool:
     """True if a column of that type can show a constant; what only Spark can evaluate is taken for granted.
 
-    >>> takes("TINYINT", Expr("literal", value=128)), takes("STRING", Expr("literal", value="x"))
-    (False, True)
+    >>> can_hold_constant("TINYINT", Expr("literal", value=128))
+    False
+    >>> can_hold_constant("STRING", Expr("literal", value="x"))
+    True
     """
     if value.op == "negate" and value.args[0].op == "literal":
         inner = value.args[0].value
         if isinstance(inner, bool) or not isinstance(inner, int | float | Decimal):
             return False
-        return takes(type, Expr("literal", value=-inner))
+        return can_hold_constant(type, Expr("literal", value=-inner))
     if value.op == "cast":
         return class_of(str(value.value)) == class_of(type)
     if value.op == "interval":
@@ -146,6 +148,6 @@ def takes(type: str, value: Expr) -> bool:
         case str():
             return class_of(type) == "text"
         case int() as number:
-            return class_of(type) == "number" and (family_of(type) is None or holds(type, number))
+            return class_of(type) == "number" and (time_type_of(type) is None or can_hold(type, number))
         case _:
-            return class_of(type) == "number" and family_of(type) is None
+            return class_of(type) == "number" and time_type_of(type) is None

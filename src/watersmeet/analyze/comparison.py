@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from watersmeet.analyze.event_time import Family, family_of, holds, keeps
+from watersmeet.analyze.event_time import TimeType, can_hold, is_lossless_cast, time_type_of
 from watersmeet.catalog import Amount
 from watersmeet.duration import DAY
 from watersmeet.plan.expressions import Expr
@@ -34,15 +34,15 @@ class Comparison:
     constants: tuple[Amount, ...]
     casts: tuple[tuple[Expr, str], ...] = ()
 
-    def is_kept(self, type_of: Callable[[Expr], str]) -> bool:
+    def is_lossless(self, type_of: Callable[[Expr], str]) -> bool:
         """True if no cast changes a time, so that the comparison is one of the columns themselves."""
-        return all(keeps(type_of(column), type_) for column, type_ in self.casts)
+        return all(is_lossless_cast(type_of(column), type_) for column, type_ in self.casts)
 
-    def constant(self, family: Family) -> int:
+    def constant(self, family: TimeType) -> int:
         """The sum of the constants in the unit of the event times. A plain number is days for a DATE, as in Spark."""
         return sum(c.value * (DAY if family == "date" and not c.is_interval else 1) for c in self.constants)
 
-    def misfit(self, family: Family) -> Amount | None:
+    def misfit(self, family: TimeType) -> Amount | None:
         """A constant that cannot be added to a time of that family."""
         if family == "date":
             return None
@@ -50,7 +50,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Ordered:
+class OrderedComparison:
     """``high`` is equal to, greater than or at least ``low``, whatever the two are."""
 
     high: Expr
@@ -67,12 +67,12 @@ class Sum:
     constants: tuple[Amount, ...] = ()
     casts: tuple[tuple[Expr, str], ...] = ()
 
-    def less(self, other: Sum) -> Sum:
+    def subtract(self, other: Sum) -> Sum:
         """The difference of two sums."""
         negated = tuple(Amount(-c.value, c.is_interval) for c in other.constants)
-        return self.and_also(Sum(other.minus, other.plus, negated, other.casts))
+        return self.add(Sum(other.minus, other.plus, negated, other.casts))
 
-    def and_also(self, other: Sum) -> Sum:
+    def add(self, other: Sum) -> Sum:
         """Both sums together."""
         plus, minus = self.plus + other.plus, self.minus + other.minus
         return Sum(plus, minus, self.constants + other.constants, self.casts + other.casts)
@@ -88,19 +88,21 @@ def compare(expr: Expr) -> Comparison | None:
     >>> found.high == a, found.low == b, found.direction, found.constant("integer")
     (True, True, '>=', 10)
     """
-    found = ordered(expr)
-    if found is None:
+    comparison = order_sides(expr)
+    if comparison is None:
         return None
-    left, right = sum_of(found.high), sum_of(found.low)
+    left, right = sum_of(comparison.high), sum_of(comparison.low)
     if left is None or right is None:
         return None
-    difference = left.less(right)
+    difference = left.subtract(right)
     if len(difference.plus) != 1 or len(difference.minus) != 1:
         return None
-    return Comparison(difference.plus[0], difference.minus[0], found.direction, difference.constants, difference.casts)
+    return Comparison(
+        difference.plus[0], difference.minus[0], comparison.direction, difference.constants, difference.casts
+    )
 
 
-def ordered(expr: Expr) -> Ordered | None:
+def order_sides(expr: Expr) -> OrderedComparison | None:
     """The comparison that an expression is, the greater side first; None if it is something else."""
     op, args = expr.op, expr.args
     if op == "not" and args[0].op in _DENIED:
@@ -110,7 +112,7 @@ def ordered(expr: Expr) -> Ordered | None:
         op, args = _TURNED[op], args[::-1]
     if op not in ("=", ">", ">=") or len(args) != 2:
         return None
-    return Ordered(args[0], args[1], op)
+    return OrderedComparison(args[0], args[1], op)
 
 
 def sum_of(expr: Expr) -> Sum | None:
@@ -124,13 +126,13 @@ def sum_of(expr: Expr) -> Sum | None:
             return Sum(constants=(Amount(int(expr.value or 0), expr.op == "interval"),)) if is_whole else None
         case "negate":
             inner = sum_of(expr.args[0])
-            return None if inner is None else Sum().less(inner)
+            return None if inner is None else Sum().subtract(inner)
         case "+" | "-" | "*":
             first, *rest = (sum_of(arg) for arg in expr.args)
             for other in rest:
                 if first is None or other is None:
                     return None
-                combine = {"+": Sum.and_also, "-": Sum.less, "*": _product}[expr.op]
+                combine = {"+": Sum.add, "-": Sum.subtract, "*": _product}[expr.op]
                 first = combine(first, other)
             return first
         case "cast":
@@ -141,11 +143,11 @@ def sum_of(expr: Expr) -> Sum | None:
 
 def _cast(inner: Sum | None, type: str) -> Sum | None:
     """A sum that is cast to a type of times; None where the cast may change more than the type."""
-    family = family_of(type)
+    family = time_type_of(type)
     if inner is None or family is None:
         return None
     if not (inner.plus or inner.minus):
-        return inner if all(holds(type, c.value) and not c.is_interval for c in inner.constants) else None
+        return inner if all(can_hold(type, c.value) and not c.is_interval for c in inner.constants) else None
     # The difference of two timestamps is no timestamp, and a DATE cuts off what is no whole day.
     is_time = len(inner.plus) == 1 and not inner.minus
     is_whole = all(c.value % DAY == 0 for c in inner.constants if c.is_interval)

@@ -9,7 +9,7 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr, conjuncts
-from watersmeet.plan.query import Warned
+from watersmeet.plan.query import QueryWarning
 from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
@@ -64,24 +64,26 @@ def split_condition(draft: Draft) -> Draft:
     if draft.relation is None:
         return draft
     relation = _split(draft.relation)
-    found = [join for join in joins(relation) if isinstance(join, ConditionalJoin)]
+    conditional_joins = [join for join in joins(relation) if isinstance(join, ConditionalJoin)]
     refusals = list[Refusal]()
-    for join in found:
+    for join in conditional_joins:
         family = draft.family_of(join)
         refusals += check_residual(draft, join) if family is None else family.check_condition(draft, join)
     # A join whose condition could not be resolved has no key either, but that is not what its author should hear.
-    warnings = [] if draft.refusals else [warned for join in found for warned in _warn(draft, join)]
-    return replace(draft, relation=relation).refusing(refusals).warning(warnings)
+    warnings = (
+        [] if draft.refusals else [warned for join in conditional_joins for warned in _warn_cross_join(draft, join)]
+    )
+    return replace(draft, relation=relation).with_refusals(refusals).with_warnings(warnings)
 
 
 def _split(relation: AnalyzedRelation) -> AnalyzedRelation:
     if isinstance(relation, AnalyzedLeaf):
         return relation
     relation = relation.with_inputs([_split(side) for side in relation.inputs])
-    return _taken_apart(relation) if isinstance(relation, ConditionalJoin) else relation
+    return _split_join_condition(relation) if isinstance(relation, ConditionalJoin) else relation
 
 
-def _taken_apart(relation: ConditionalJoin) -> ConditionalJoin:
+def _split_join_condition(relation: ConditionalJoin) -> ConditionalJoin:
     left, right = frozenset(relation.left.aliases), frozenset(relation.right.aliases)
     keys, left_only, right_only = list(relation.keys), list[Expr](), list[Expr]()
     residual = list[Expr]()
@@ -125,12 +127,12 @@ def key_of(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Exp
     return None
 
 
-def _warn(draft: Draft, join: ConditionalJoin) -> Iterator[Warned]:
+def _warn_cross_join(draft: Draft, join: ConditionalJoin) -> Iterator[QueryWarning]:
     family = draft.family_of(join)
-    reach = None if family is None or join.keys else family.reach(draft, join)
+    reach = None if family is None or join.keys else family.comparison_scope(draft, join)
     if reach is not None:
         left, right = (draft.names_of(side.aliases) for side in (join.left, join.right))
-        yield Warned(f"No equality joins {left} with {right}, so every {reach}.", join.span)
+        yield QueryWarning(f"No equality joins {left} with {right}, so every {reach}.", join.span)
 
 
 def move_filters(draft: Draft) -> Draft:
@@ -142,32 +144,32 @@ def move_filters(draft: Draft) -> Draft:
     if draft.relation is None:
         return draft
     parts = tuple(part for part in conjuncts(draft.query.where) if is_resolved(part))
-    free = _free(draft.relation)
+    free = _filterable_aliases(draft.relation)
     moves = [len(part.sources) == 1 and part.sources <= free for part in parts]
     moving = tuple(part for part, is_moved in zip(parts, moves, strict=True) if is_moved)
     staying = tuple(part for part, is_moved in zip(parts, moves, strict=True) if not is_moved)
-    return replace(draft, relation=_filtered(draft.relation, moving), where=staying)
+    return replace(draft, relation=_push_filters(draft.relation, moving), where=staying)
 
 
-def _free(relation: AnalyzedRelation) -> frozenset[str]:
+def _filterable_aliases(relation: AnalyzedRelation) -> frozenset[str]:
     """The aliases whose rows may be dropped before the joins."""
     if isinstance(relation, AnalyzedLeaf):
         return frozenset({relation.alias})
     if isinstance(relation, AnalyzedLateral):
-        return _free(relation.input) | {relation.alias}
+        return _filterable_aliases(relation.input) | {relation.alias}
     return frozenset(
         alias
         for port, side in enumerate(relation.inputs)
-        if isinstance(relation, AnalyzedJoin) and relation.lets_filter_through(port)
-        for alias in _free(side)
+        if isinstance(relation, AnalyzedJoin) and relation.can_push_down_filter(port)
+        for alias in _filterable_aliases(side)
     )
 
 
-def _filtered(relation: AnalyzedRelation, filters: tuple[Expr, ...]) -> AnalyzedRelation:
+def _push_filters(relation: AnalyzedRelation, filters: tuple[Expr, ...]) -> AnalyzedRelation:
     """The relation with each filter at what has its alias."""
     if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
         own = tuple(part for part in filters if relation.alias in part.sources)
         relation = replace(relation, filters=(*relation.filters, *own))
     if isinstance(relation, AnalyzedLeaf):
         return relation
-    return relation.with_inputs([_filtered(side, filters) for side in relation.inputs])
+    return relation.with_inputs([_push_filters(side, filters) for side in relation.inputs])

@@ -21,7 +21,7 @@ from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import COMPARISONS, Expr, alternative, conjuncts
 from watersmeet.plan.nodes import Join, Relation, aliases
-from watersmeet.plan.query import Warned
+from watersmeet.plan.query import QueryWarning
 from watersmeet.plan.words import expression_in_words
 
 DIALECT = "watersmeet.dialect"
@@ -34,64 +34,64 @@ Mistakes = Callable[[Join], int]
 
 def read_conditions(draft: Draft, mistakes: Mistakes) -> Draft:
     """The draft with the ON of every join as its dialect reads it, and what the dialect refuses."""
-    said = _read(draft, draft.query.relation, mistakes)
-    query = replace(draft.query, relation=said.relation)
-    return replace(draft, query=query).refusing(said.refusals).warning(said.warnings)
+    reading = _read_relation(draft, draft.query.relation, mistakes)
+    query = replace(draft.query, relation=reading.relation)
+    return replace(draft, query=query).with_refusals(reading.refusals).with_warnings(reading.warnings)
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Reading:
     relation: Relation
     refusals: tuple[Refusal, ...] = ()
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[QueryWarning, ...] = ()
 
-    def after(self, *others: _Said) -> _Said:
+    def after(self, *others: _Reading) -> _Reading:
         """The same, with what was said of the relations inside it before."""
         refusals = (refusal for other in (*others, self) for refusal in other.refusals)
         warnings = (warned for other in (*others, self) for warned in other.warnings)
-        return _Said(self.relation, tuple(refusals), tuple(warnings))
+        return _Reading(self.relation, tuple(refusals), tuple(warnings))
 
 
-def _read(draft: Draft, relation: Relation, mistakes: Mistakes) -> _Said:
-    below = [_read(draft, side, mistakes) for side in relation.inputs]
+def _read_relation(draft: Draft, relation: Relation, mistakes: Mistakes) -> _Reading:
+    below = [_read_relation(draft, side, mistakes) for side in relation.inputs]
     relation = relation.with_inputs([side.relation for side in below])
     if isinstance(relation, Join) and relation.has_plain_sides and is_resolved(relation.on):
-        return _of_join(draft, relation, mistakes).after(*below)
-    return _Said(relation).after(*below)
+        return _read_join(draft, relation, mistakes).after(*below)
+    return _Reading(relation).after(*below)
 
 
-def _of_join(draft: Draft, join: Join, mistakes: Mistakes) -> _Said:
+def _read_join(draft: Draft, join: Join, mistakes: Mistakes) -> _Reading:
     assert join.on is not None, "a join without a condition has no readings"
     dialect = draft.setting(DIALECT, DIALECTS[0]).lower()
     other = alternative(join.on)
     turned = None if other is None else replace(join, on=other)
-    is_told_apart = turned is not None and any(_breaches(join)) and not any(_breaches(turned))
+    is_alternative_valid = turned is not None and any(_breaches(join)) and not any(_breaches(turned))
     if dialect not in DIALECTS[1:]:
         if turned is not None and mistakes(turned) < mistakes(join):
-            return _Said(turned, warnings=(_taken(join.on, turned.on),))
-        return _Said(join, warnings=(_kept(join.on, other),) if is_told_apart else ())
-    if turned is not None and is_told_apart and dialect == "lenses":
-        return _Said(turned, warnings=(_taken(join.on, turned.on),))
-    meant = other if is_told_apart else None
-    return _Said(join, tuple(_refusal(draft, join, part, meant) for part in _breaches(join)))
+            return _Reading(turned, warnings=(_warn_lenses_reading(join.on, turned.on),))
+        return _Reading(join, warnings=(_warn_standard_reading(join.on, other),) if is_alternative_valid else ())
+    if turned is not None and is_alternative_valid and dialect == "lenses":
+        return _Reading(turned, warnings=(_warn_lenses_reading(join.on, turned.on),))
+    meant = other if is_alternative_valid else None
+    return _Reading(join, tuple(_refusal(draft, join, part, meant) for part in _breaches(join)))
 
 
-def _taken(asked: Expr, taken: Expr | None) -> Warned:
+def _warn_lenses_reading(condition: Expr, taken: Expr | None) -> QueryWarning:
     assert taken is not None, "the other reading has a condition as well"
     message = (
         "AND before OR would be refused here, so the condition is read as Lenses does: "
         f"`{expression_in_words(taken)}`; write these brackets."
     )
-    return Warned(message, asked.span)
+    return QueryWarning(message, condition.span)
 
 
-def _kept(asked: Expr, other: Expr | None) -> Warned:
+def _warn_standard_reading(condition: Expr, other: Expr | None) -> QueryWarning:
     assert other is not None, "only a condition with two readings is warned of"
     message = (
-        f"AND goes before OR, as in standard SQL: `{expression_in_words(asked)}`. Lenses would read "
+        f"AND goes before OR, as in standard SQL: `{expression_in_words(condition)}`. Lenses would read "
         f"`{expression_in_words(other)}`; write brackets around what is meant."
     )
-    return Warned(message, asked.span)
+    return QueryWarning(message, condition.span)
 
 
 def _breaches(join: Join) -> Iterator[Expr]:
@@ -118,7 +118,7 @@ def _refusal(draft: Draft, join: Join, part: Expr, meant: Expr | None) -> Refusa
         condition=expression_in_words(part),
         **sides,
         cause=cause,
-        hint=f"write {_instead(part, meant)}, or `SET {DIALECT} = watersmeet`, which can run it.",
+        hint=f"write {_suggestion(part, meant)}, or `SET {DIALECT} = watersmeet`, which can run it.",
     )
 
 
@@ -136,11 +136,11 @@ def _cause(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Exp
     return part, "names both sides, and is no equality"
 
 
-def _instead(part: Expr, meant: Expr | None) -> str:
+def _suggestion(part: Expr, meant: Expr | None) -> str:
     """What to write for a part that Lenses refuses: what was probably meant, or the same equality in its form."""
     if meant is not None:
         return f"`{expression_in_words(meant)}`"
-    found = compare(part) if part.op == "=" else None
-    if found is None or found.casts or any(constant.value for constant in found.constants):
+    equality = compare(part) if part.op == "=" else None
+    if equality is None or equality.casts or any(constant.value for constant in equality.constants):
         return "an equality with one side on each side of `=`"
-    return f"`{expression_in_words(found.high)} = {expression_in_words(found.low)}`"
+    return f"`{expression_in_words(equality.high)} = {expression_in_words(equality.low)}`"

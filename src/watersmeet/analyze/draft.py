@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from watersmeet.analyze.result_key import result_key, stored_key
+from watersmeet.analyze.result_key import result_key, with_stored_key
 from watersmeet.analyze.scope import Scope
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Query, Relation, ResultKind, Scan, Script, Union
-from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output, Warned
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output, QueryWarning
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedRelation
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class Draft:
     where: tuple[Expr, ...] = ()
     group: AnalyzedGroup | None = None
     top: AnalyzedTop | None = None
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[QueryWarning, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
-    def refusing(self, refusals: Iterable[Refusal]) -> Draft:
+    def with_refusals(self, refusals: Iterable[Refusal]) -> Draft:
         """The draft with further refusals."""
         return replace(self, refusals=(*self.refusals, *refusals))
 
-    def warning(self, warnings: Iterable[Warned]) -> Draft:
+    def with_warnings(self, warnings: Iterable[QueryWarning]) -> Draft:
         """The draft with further warnings."""
         return replace(self, warnings=(*self.warnings, *warnings))
 
@@ -59,7 +59,7 @@ class Draft:
         """A refusal at a place of the script."""
         return Refusal(condition, {name: str(value) for name, value in parameters.items()}, self.script.place(span))
 
-    def unsupported(self, span: Span, what: str, hint: str) -> Refusal:
+    def refuse_unsupported(self, span: Span, what: str, hint: str) -> Refusal:
         """The refusal of what is written correctly and cannot be run."""
         return self.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
 
@@ -89,31 +89,34 @@ class Draft:
 
     def names_of(self, aliases: Iterable[str]) -> str:
         """The names of several sides as a list in a sentence."""
-        return listed([self.name_of(alias) for alias in aliases])
+        return format_list([self.name_of(alias) for alias in aliases])
 
     @property
     def is_bounded(self) -> bool:
         """False if a join has no bounds: it is refused for that, or the declaration of one of its sources is."""
         return self.relation is not None and _is_bounded(self.relation)
 
-    def finished(self) -> AnalyzedQuery:
+    def finish(self) -> AnalyzedQuery:
         """The query once every pass has gone over it without a refusal."""
         assert self.relation is not None, "build_relation builds the relation of every query"
         assert _is_bounded(self.relation), "a join that is not bounded is refused by its family"
         query = self.query
         into, late = (self._sink(name) for name in (query.into, query.late_into))
         # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
-        apart = tuple(replace(one, sink=self._sink(one.sink) or one.sink) for one in query.apart)
+        side_outputs = tuple(
+            replace(side_output, sink=self._sink(side_output.sink) or side_output.sink)
+            for side_output in query.side_outputs
+        )
         is_table = self.group is not None or self.top is not None
         result = "table" if is_table else query.result or self.relation.result
-        finished = AnalyzedQuery(
+        analyzed = AnalyzedQuery(
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
-            apart, result, self.group, top=self.top,
+            side_outputs, result, self.group, top=self.top,
         )  # fmt: skip
         sink = self.script.sink(query.into)
         in_records = result == "stream" and sink is not None and sink_format(sink).has_text_keys
-        keyed = replace(finished, key=result_key(finished, query.group_by))
-        return stored_key(keyed, query.store, in_records=in_records)
+        keyed = replace(analyzed, key=result_key(analyzed, query.group_by))
+        return with_stored_key(keyed, query.store, in_records=in_records)
 
     def setting(self, name: str, default: str) -> str:
         """What the script sets a setting to; the last SET counts."""
@@ -131,10 +134,10 @@ def _is_bounded(relation: AnalyzedRelation) -> bool:
     return is_bounded and all(_is_bounded(side) for side in relation.inputs)
 
 
-def listed(names: Iterable[str], word: str = "and") -> str:
+def format_list(names: Iterable[str], word: str = "and") -> str:
     """Names as a list in a sentence.
 
-    >>> listed(["a", "b", "c"])
+    >>> format_list(["a", "b", "c"])
     'a, b and c'
     """
     *most, last = names

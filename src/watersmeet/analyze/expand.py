@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.analyze.column_types import is_same, type_of
+from watersmeet.analyze.column_types import is_same_type, type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.scope import KEY, VALUE, Shown, show
+from watersmeet.analyze.scope import KEY, VALUE, ScopeColumn, show_column
 from watersmeet.catalog import NOWHERE, Field, Sink, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.expressions import Expr
@@ -36,15 +36,15 @@ def expand(draft: Draft) -> Draft:
     refusals, columns = list[Refusal](), list[_Column]()
     for item in draft.query.items:
         if isinstance(item, Item):
-            columns += [_named(draft, item)] if is_resolved(item.expr) else []
+            columns += [_name_item(draft, item)] if is_resolved(item.expr) else []
         elif item.alias is not None and draft.scope.alias(item.alias) is None:
             refusals.append(_unknown(draft, item.alias, item.span))
         else:
-            columns += [_Column(s.name, s.expr, item.span, s.alias) for s in _shown(draft, item)]
-    told_apart = _told_apart(columns)
-    selected = [(Output(column.name, column.expr), column.span) for column in told_apart]
-    outputs, wrong = assigned(draft, selected)
-    return replace(draft, outputs=outputs).refusing([*refusals, *_duplicates(draft, told_apart), *wrong])
+            columns += [_Column(s.name, s.expr, item.span, s.alias) for s in _expand_star(draft, item)]
+    unique_columns = _disambiguate_names(columns)
+    selected = [(Output(column.name, column.expr), column.span) for column in unique_columns]
+    outputs, wrong = assign_sink_columns(draft, selected)
+    return replace(draft, outputs=outputs).with_refusals([*refusals, *_duplicates(draft, unique_columns), *wrong])
 
 
 def _unknown(draft: Draft, alias: str, span: Span) -> Refusal:
@@ -57,16 +57,16 @@ def _unknown(draft: Draft, alias: str, span: Span) -> Refusal:
     return draft.refusal("UNKNOWN_COLUMN", span, column=f"{alias}.*", where=where, suggestion=hidden)
 
 
-def _shown(draft: Draft, star: Star) -> tuple[Shown, ...]:
+def _expand_star(draft: Draft, star: Star) -> tuple[ScopeColumn, ...]:
     if star.alias is None:
         return draft.scope.columns
     alias = draft.scope.alias(star.alias)
     assert alias is not None, "an unknown alias has been refused"
     source = draft.scope.sources[alias]
-    return tuple(s for f in source.fields if not f.hidden and (s := show(alias, source, f.name)))
+    return tuple(s for f in source.fields if not f.hidden and (s := show_column(alias, source, f.name)))
 
 
-def _named(draft: Draft, item: Item) -> _Column:
+def _name_item(draft: Draft, item: Item) -> _Column:
     expr = item.expr
     if item.name is not None:
         return _Column(item.name, expr, expr.span)
@@ -83,7 +83,7 @@ def _named(draft: Draft, item: Item) -> _Column:
     return _Column(name, expr, expr.span)
 
 
-def _told_apart(columns: list[_Column]) -> list[_Column]:
+def _disambiguate_names(columns: list[_Column]) -> list[_Column]:
     owners = {(column.name.lower(), column.alias) for column in columns}
     clashes = Counter(name for name, _ in owners)
     return [
@@ -109,11 +109,11 @@ def _duplicates(draft: Draft, columns: list[_Column]) -> list[Refusal]:
     return refusals
 
 
-Selected = tuple[Output, Span]
+SelectedColumn = tuple[Output, Span]
 """A column of SELECT and its place."""
 
 
-def assigned(draft: Draft, selected: Sequence[Selected]) -> tuple[tuple[Output, ...], list[Refusal]]:
+def assign_sink_columns(draft: Draft, selected: Sequence[SelectedColumn]) -> tuple[tuple[Output, ...], list[Refusal]]:
     """The columns of the sink in its order, each with what it is assigned; of a sink that declares none, SELECT's."""
     sink = draft.script.sink(draft.query.into)
     if sink is None or not sink.fields:
@@ -126,8 +126,12 @@ def assigned(draft: Draft, selected: Sequence[Selected]) -> tuple[tuple[Output, 
     ]
     outputs = list[Output]()
     for field in sink.fields:
-        found = next((pair for pair in selected if pair[0].name.lower() == field.name.lower()), None)
-        output = _forwarded(draft, sink, field) if found is None else _fitted(draft, sink, field, *found)
+        selected_column = next((pair for pair in selected if pair[0].name.lower() == field.name.lower()), None)
+        output = (
+            _forward_column(draft, sink, field)
+            if selected_column is None
+            else _fit_output(draft, sink, field, *selected_column)
+        )
         if isinstance(output, Output):
             outputs.append(output)
         elif output is not None:
@@ -135,10 +139,10 @@ def assigned(draft: Draft, selected: Sequence[Selected]) -> tuple[tuple[Output, 
     return tuple(outputs), refusals
 
 
-def _forwarded(draft: Draft, sink: Sink, field: Field) -> Output | Refusal | None:
+def _forward_column(draft: Draft, sink: Sink, field: Field) -> Output | Refusal | None:
     """The first column of that name and type, from left to right; None where an unknown source could have it."""
-    named = draft.scope.named(field.name)
-    same = next((shown for shown in named if is_same(shown.type, field.type)), None)
+    named = draft.scope.find_columns(field.name)
+    same = next((shown for shown in named if is_same_type(shown.type, field.type)), None)
     if same is not None:
         return Output(field.name, same.expr)
     if not draft.scope.is_whole:
@@ -154,13 +158,13 @@ def _forwarded(draft: Draft, sink: Sink, field: Field) -> Output | Refusal | Non
     return draft.refusal("UNASSIGNED_COLUMN", place, sink=sink.name, column=field.name, cause=cause, hint=hint)
 
 
-def _fitted(draft: Draft, sink: Sink, field: Field, output: Output, span: Span) -> Output | Refusal:
+def _fit_output(draft: Draft, sink: Sink, field: Field, output: Output, span: Span) -> Output | Refusal:
     """What SELECT gives for a column; an expression whose type only Spark knows is cast to that of the column."""
     type_ = type_of(output.expr, draft.scope.sources)
     if type_ is None:
         cast = Expr("cast", (output.expr,), value=field.type, span=output.expr.span)
         return replace(output, name=field.name, expr=cast)
-    if is_same(type_, field.type):
+    if is_same_type(type_, field.type):
         return replace(output, name=field.name)
     text = expression_in_words(output.expr)
     reason = f"it is {type_}, and {sink.name} declares {field.type}."

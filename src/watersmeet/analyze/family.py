@@ -8,19 +8,19 @@ from typing import ClassVar
 
 from watersmeet.analyze.conditions import check_residual
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.meaning import Named, named_condition
+from watersmeet.analyze.meaning import ResolvedRelation, resolve_condition
 from watersmeet.analyze.scope import Scope
-from watersmeet.analyze.settings import Known
+from watersmeet.analyze.settings import SettingSpec
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.plan.nodes import AskedJoin, Relation, ResultKind
-from watersmeet.plan.query import Warned
+from watersmeet.plan.nodes import ParsedJoin, Relation, ResultKind
+from watersmeet.plan.query import QueryWarning
 from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin
 
 Sources = Mapping[str, Source]
 """Sources by their aliases."""
 
-Built = tuple[AnalyzedRelation, list[Refusal]]
+BuildResult = tuple[AnalyzedRelation, list[Refusal]]
 """A relation and what is wrong with it; of a join, its condition still in one piece."""
 
 
@@ -30,7 +30,7 @@ class FamilyAnalysis(ABC):
     family: ClassVar[str]
     """Its name, which its analyzed joins have as well."""
 
-    settings: ClassVar[Mapping[str, Known]] = {}
+    settings: ClassVar[Mapping[str, SettingSpec]] = {}
     """Its settings by name."""
 
     columns: ClassVar[Mapping[str, str]] = {}
@@ -41,24 +41,24 @@ class FamilyAnalysis(ABC):
         """Whether a join is of this family, its sides being streams or tables as ``kinds`` says."""
 
     @abstractmethod
-    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
         """The join of these inputs, with what is wrong with it."""
 
     def excludes_tables(self, join: Relation) -> str | None:
         """The beginning of "... the table t", where none of its sides may be a table; None: one may."""
         return None
 
-    def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
+    def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
         """The join with its names resolved, given what can be named behind each of its sides."""
-        assert isinstance(join, AskedJoin), "a join of another form resolves its names itself"
+        assert isinstance(join, ParsedJoin), "a join of another form resolves its names itself"
         left, right = scopes
-        return named_condition(draft, join, left, right)
+        return resolve_condition(draft, join, left, right)
 
-    def assume(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+    def assume_watermarks(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
         """The sources with the watermarks that batches are taken to have, since the join compares these times."""
         return sources
 
-    def check_asked(self, draft: Draft) -> Iterator[Refusal]:
+    def check_clauses(self, draft: Draft) -> Iterator[Refusal]:
         """What is wrong with the family's clauses in a query, wherever they stand."""
         yield from ()
 
@@ -70,10 +70,10 @@ class FamilyAnalysis(ABC):
         """What is wrong with a join whose condition has been taken apart."""
         return check_residual(draft, join)
 
-    def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
+    def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         """How much each row is compared with where no key tells; None: it needs no key."""
         return None
 
-    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
+    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[QueryWarning]:
         """What the author of a query should know of it."""
         yield from ()

@@ -16,24 +16,24 @@ from dataclasses import replace
 from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import (
-    EventTime,
+    EventTimeColumn,
     event_times,
+    find_event_time,
     is_padded,
-    time_ended,
-    time_named,
-    window_ended,
-    window_started,
+    time_of_window_end,
+    window_of_end,
+    window_of_start,
 )
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.result_key import grouped
+from watersmeet.analyze.result_key import group_column
 from watersmeet.analyze.scope import splice
 from watersmeet.analyze.settled import window_length
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.joins.group.aggregates import function_of, is_aggregate
-from watersmeet.plan.expressions import Expr, Reference, aggregates_in, conjuncts, settled_as
-from watersmeet.plan.nodes import every
-from watersmeet.plan.query import AnalyzedGroup, Output, Settles
+from watersmeet.plan.expressions import Expr, Reference, aggregates_in, conjuncts, finality_column
+from watersmeet.plan.nodes import walk_relations
+from watersmeet.plan.query import AnalyzedGroup, FinalColumn, Output
 from watersmeet.plan.relation import AnalyzedRelation
 
 _WORDS = re.compile(r"\x00\d+\x00|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|\S")
@@ -52,29 +52,29 @@ def with_parts(expr: Expr, parts: Iterable[Expr], named: Mapping[str, Expr]) -> 
     """
     for part in parts:
         if part.op == "other" and part.refs and expr.op == "other":
-            expr = _replaced(expr, part, named[part.sql()])
+            expr = _replace_part(expr, part, named[part.sql()])
     return expr
 
 
-def _replaced(expr: Expr, part: Expr, other: Expr) -> Expr:
+def _replace_part(expr: Expr, part: Expr, other: Expr) -> Expr:
     columns = {(ref.column, ref.path): n for n, ref in enumerate((*part.refs, *expr.refs))}
-    coded = _coded(expr, columns)
-    sought = _coded(part, columns)
-    found = [(match.start(), match.end()) for match in _pattern(sought).finditer(coded.text)]
-    if not _is_call(sought.text):
+    encoded = _encode_columns(expr, columns)
+    pattern = _encode_columns(part, columns)
+    matches = [(match.start(), match.end()) for match in _pattern(pattern).finditer(encoded.text)]
+    if not _is_call(pattern.text):
         # What stands beside `a | b` may bind one of the two more tightly, as in `c & a | b`.
-        found = [(start, end) for start, end in found if _is_closed(coded.text, start, end)]
-    if not found:
+        matches = [(start, end) for start, end in matches if _is_closed(encoded.text, start, end)]
+    if not matches:
         return expr
-    if found == [(0, len(coded.text))]:
+    if matches == [(0, len(encoded.text))]:
         return replace(other, span=expr.span)
-    holes = [(Reference((), start, end), other) for start, end in found]
-    kept = [
+    holes = [(Reference((), start, end), other) for start, end in matches]
+    others = [
         (ref, _as_column(expr, before))
-        for ref, before in zip(coded.refs, expr.refs, strict=True)
-        if not any(start <= ref.start < end for start, end in found)
+        for ref, before in zip(encoded.refs, expr.refs, strict=True)
+        if not any(start <= ref.start < end for start, end in matches)
     ]
-    return splice(coded, [*holes, *kept])
+    return splice(encoded, [*holes, *others])
 
 
 def _is_call(text: str) -> bool:
@@ -94,7 +94,7 @@ def _is_closed(text: str, start: int, end: int) -> bool:
     return before[-1:] in ("", "(", ",") and after[:1] in ("", ")", ",")
 
 
-def _coded(expr: Expr, columns: Mapping[tuple[str, tuple[str, ...]], int]) -> Expr:
+def _encode_columns(expr: Expr, columns: Mapping[tuple[str, tuple[str, ...]], int]) -> Expr:
     """The text with a number for every column, which nothing else in a text looks like."""
     codes = [f"\x00{columns[ref.column, ref.path]}\x00" for ref in expr.refs]
     leaves = [replace(_as_column(expr, ref), text=code) for ref, code in zip(expr.refs, codes, strict=True)]
@@ -111,62 +111,66 @@ def _pattern(part: Expr) -> re.Pattern[str]:
 
 def group(draft: Draft) -> Draft:
     """The draft with its grouping, its outputs computed from that, or with the refusal of what cannot be grouped."""
-    refusals = [*_misplaced(draft), *_sessions(draft)]
+    refusals = [*_check_misplaced_aggregates(draft), *_check_sessions(draft)]
     having = conjuncts(draft.query.having)
-    found = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
-    refusals += _misused(draft, grouped=bool(found))
-    if draft.query.is_distinct and not draft.query.group_by and not found:
+    aggregate_calls = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
+    refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
+    if draft.query.is_distinct and not draft.query.group_by and not aggregate_calls:
         # Equal rows are one: a row per group of what is shown.
         draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
-    elif not found:
-        return draft.refusing(refusals)
+    elif not aggregate_calls:
+        return draft.with_refusals(refusals)
     if draft.relation is None:
-        return draft.refusing(refusals)
+        return draft.with_refusals(refusals)
     query = draft.query
-    refusals += [refusal for call in found if (refusal := _refused(draft, call)) is not None]
+    refusals += [refusal for call in aggregate_calls if (refusal := _check_aggregate(draft, call)) is not None]
     once = {expr.sql(): expr for expr in query.group_by}
     by = tuple(Output(f"k{n}", expr) for n, expr in enumerate(once.values()))
-    calls = {call.sql(): call for call in found if all(is_resolved(arg) for arg in call.args)}
+    calls = {call.sql(): call for call in aggregate_calls if all(is_resolved(arg) for arg in call.args)}
     aggregates = tuple(Output(f"a{n}", call) for n, call in enumerate(calls.values()))
-    made = {output.expr.sql(): grouped(output.name) for output in (*by, *aggregates)}
+    group_columns = {output.expr.sql(): group_column(output.name) for output in (*by, *aggregates)}
     parts = tuple(output.expr for output in by)
-    outputs = tuple(replace(output, expr=_computed(output.expr, parts, made)) for output in draft.outputs)
+    outputs = tuple(
+        replace(output, expr=_rewrite_over_groups(output.expr, parts, group_columns)) for output in draft.outputs
+    )
     if all(is_resolved(expr) for expr in query.group_by):
         # A name that means nothing has been refused, and may be the one that is missing.
         for before, after in zip(draft.outputs, outputs, strict=True):
-            refusals += _ungrouped(draft, before.expr, after.expr)
+            refusals += _check_grouped(draft, before.expr, after.expr)
         for part in having:
-            refusals += _ungrouped(draft, part, _computed(part, parts, made))
+            refusals += _check_grouped(draft, part, _rewrite_over_groups(part, parts, group_columns))
     window, time = _window(draft, by)
-    kept = tuple(_computed(part, parts, made) for part in having)
-    is_session = any(_starts(output.expr, "session_window(") for output in by if output.name == window)
+    conditions = tuple(_rewrite_over_groups(part, parts, group_columns) for part in having)
+    is_session = any(_is_call_of(output.expr, "session_window(") for output in by if output.name == window)
     column = time.column if time else None
-    settles = tuple(_settles(draft.relation, by, window, is_session=is_session))
-    given = AnalyzedGroup(by, aggregates, window, column, query.group_span, kept, is_session, settles)
-    return replace(draft, outputs=outputs, group=given).refusing(refusals)
+    settles = tuple(_final_columns(draft.relation, by, window, is_session=is_session))
+    grouping = AnalyzedGroup(by, aggregates, window, column, query.group_span, conditions, is_session, settles)
+    return replace(draft, outputs=outputs, group=grouping).with_refusals(refusals)
 
 
-def _computed(expr: Expr, parts: tuple[Expr, ...], made: Mapping[str, Expr]) -> Expr:
+def _rewrite_over_groups(expr: Expr, parts: tuple[Expr, ...], group_columns: Mapping[str, Expr]) -> Expr:
     """An expression of SELECT in terms of what the grouping gives; ``parts`` is what is grouped by."""
-    whole = made.get(expr.sql())
+    whole = group_columns.get(expr.sql())
     if whole is not None:
         return replace(whole, span=expr.span)
-    expr = with_parts(expr, parts, made)
+    expr = with_parts(expr, parts, group_columns)
     if expr.op == "column":
-        return replace(_part_of(expr, made) or expr, span=expr.span)
-    found = [(ref, part) for ref in expr.refs if (part := _part_of(_as_column(expr, ref), made)) is not None]
-    if found:
-        holes = {ref.start for ref, _ in found}
-        kept = [(ref, _as_column(expr, ref)) for ref in expr.refs if ref.start not in holes]
-        expr = splice(expr, [*found, *kept])
-    return replace(expr, args=tuple(_computed(arg, parts, made) for arg in expr.args))
+        return replace(_part_of(expr, group_columns) or expr, span=expr.span)
+    replacements = [
+        (ref, part) for ref in expr.refs if (part := _part_of(_as_column(expr, ref), group_columns)) is not None
+    ]
+    if replacements:
+        holes = {ref.start for ref, _ in replacements}
+        others = [(ref, _as_column(expr, ref)) for ref in expr.refs if ref.start not in holes]
+        expr = splice(expr, [*replacements, *others])
+    return replace(expr, args=tuple(_rewrite_over_groups(arg, parts, group_columns) for arg in expr.args))
 
 
-def _part_of(column: Expr, made: Mapping[str, Expr]) -> Expr | None:
+def _part_of(column: Expr, group_columns: Mapping[str, Expr]) -> Expr | None:
     """A column that is grouped by, or a field inside one, in terms of what the grouping gives; None for any other."""
     [ref] = column.refs
     for length in range(len(ref.path), -1, -1):
-        outer = made.get(replace(column, refs=(replace(ref, path=ref.path[:length]),)).sql())
+        outer = group_columns.get(replace(column, refs=(replace(ref, path=ref.path[:length]),)).sql())
         if outer is not None:
             path = (*outer.refs[0].path, *ref.path[length:])
             return replace(outer, refs=(replace(outer.refs[0], path=path),))
@@ -178,26 +182,28 @@ def _as_column(expr: Expr, ref: Reference) -> Expr:
     return Expr("column", text=text, refs=(replace(ref, start=0, end=len(text)),))
 
 
-def _misused(draft: Draft, *, grouped: bool) -> Iterator[Refusal]:
+def _check_having_and_distinct(draft: Draft, *, is_grouped: bool) -> Iterator[Refusal]:
     """HAVING without groups, and DISTINCT of groups, whose rows differ already or are to be made equal by a view."""
     query = draft.query
-    if query.having is not None and not grouped:
-        yield draft.unsupported(query.having.span, "HAVING without an aggregate", "write WHERE, before GROUP BY.")
-    if query.is_distinct and (grouped or query.group_by):
+    if query.having is not None and not is_grouped:
+        yield draft.refuse_unsupported(
+            query.having.span, "HAVING without an aggregate", "write WHERE, before GROUP BY."
+        )
+    if query.is_distinct and (is_grouped or query.group_by):
         hint = "leave DISTINCT out, or select DISTINCT from a view of the groups."
-        yield draft.unsupported(query.span, "SELECT DISTINCT with GROUP BY or an aggregate", hint)
+        yield draft.refuse_unsupported(query.span, "SELECT DISTINCT with GROUP BY or an aggregate", hint)
 
 
-def _ungrouped(draft: Draft, given: Expr, computed: Expr) -> Iterator[Refusal]:
+def _check_grouped(draft: Draft, written: Expr, computed: Expr) -> Iterator[Refusal]:
     for ref in computed.references:
         if ref.source in draft.scope.sources:
-            span = given.span if given.span != NOWHERE else draft.query.group_span
+            span = written.span if written.span != NOWHERE else draft.query.group_span
             column = f"{ref.source}.{ref.name}"
             hint = f"add `{column}` to GROUP BY, or take one value of the group: `any_value({column})`."
             yield draft.refusal("NOT_GROUPED", span, column=column, hint=hint)
 
 
-def _refused(draft: Draft, call: Expr) -> Refusal | None:
+def _check_aggregate(draft: Draft, call: Expr) -> Refusal | None:
     name = call.text
     inner = [nested for arg in call.args for nested in aggregates_in(arg)]
     if inner:
@@ -208,11 +214,11 @@ def _refused(draft: Draft, call: Expr) -> Refusal | None:
         what = f"{name}(DISTINCT ...)"
         hint = "write a GROUP BY over the values first, in a view, and aggregate that."
     else:
-        return _of_no_number(draft, call)
-    return draft.unsupported(call.span, what, hint)
+        return _check_numeric_argument(draft, call)
+    return draft.refuse_unsupported(call.span, what, hint)
 
 
-def _of_no_number(draft: Draft, call: Expr) -> Refusal | None:
+def _check_numeric_argument(draft: Draft, call: Expr) -> Refusal | None:
     """The refusal of an aggregate of numbers over something else; what only Spark can compute is left to it.
 
     Where Spark would cast a text first, its author must.
@@ -225,40 +231,40 @@ def _of_no_number(draft: Draft, call: Expr) -> Refusal | None:
     return draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)
 
 
-def _misplaced(draft: Draft) -> Iterator[Refusal]:
+def _check_misplaced_aggregates(draft: Draft) -> Iterator[Refusal]:
     """Aggregates where there are no groups yet."""
     query = draft.query
-    inside = (found for below in every(query.relation) for found in below.expressions)
+    inside = (expression for below in walk_relations(query.relation) for expression in below.expressions)
     where = () if query.where is None else (("WHERE", query.where),)
     for place, expr in (*where, *(("GROUP BY", expr) for expr in query.group_by), *inside):
         for call in aggregates_in(expr):
             hint = "aggregate in a view, and use that in a query over it."
-            yield draft.unsupported(call.span, f"The aggregate {call.text}() in {place}", hint)
+            yield draft.refuse_unsupported(call.span, f"The aggregate {call.text}() in {place}", hint)
 
 
-def _sessions(draft: Draft) -> Iterator[Refusal]:
+def _check_sessions(draft: Draft) -> Iterator[Refusal]:
     """Windows that grow with their rows, where nothing ends them or rows are taken back."""
-    found = [expr for expr in draft.query.group_by if _starts(expr, "session_window(")]
-    if draft.relation is None or not found:
+    sessions = [expr for expr in draft.query.group_by if _is_call_of(expr, "session_window(")]
+    if draft.relation is None or not sessions:
         return
     times = event_times(draft.relation)
-    for expr in found:
-        if len(found) > 1:
-            yield draft.unsupported(expr.span, "GROUP BY several session windows", "keep one of them.")
+    for expr in sessions:
+        if len(sessions) > 1:
+            yield draft.refuse_unsupported(expr.span, "GROUP BY several session windows", "keep one of them.")
         elif draft.relation.result == "table":
             hint = "group by `window(t, '5 minutes')`, whose bounds do not depend on the rows."
-            yield draft.unsupported(expr.span, "GROUP BY session_window over a table", hint)
-        elif not expr.refs or time_named(_as_column(expr, expr.refs[0]), times) is None:
+            yield draft.refuse_unsupported(expr.span, "GROUP BY session_window over a table", hint)
+        elif not expr.refs or find_event_time(_as_column(expr, expr.refs[0]), times) is None:
             what = "GROUP BY session_window of a column without a watermark"
             hint = "declare one, `WATERMARK FOR t AS t - INTERVAL 10 SECONDS`: it is what ends a session."
-            yield draft.unsupported(expr.span, what, hint)
+            yield draft.refuse_unsupported(expr.span, what, hint)
 
 
-def _starts(expr: Expr, *calls: str) -> bool:
+def _is_call_of(expr: Expr, *calls: str) -> bool:
     return expr.op == "other" and expr.text.lower().replace(" ", "").startswith(calls)
 
 
-def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime | None]:
+def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTimeColumn | None]:
     """The event-time window among what is grouped by, and its time.
 
     It is ``window(t, ...)`` of a watermarked column, a session, or the end of a window that a row came with.
@@ -268,40 +274,40 @@ def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime
     times = event_times(draft.relation)
     for output in by:
         expr = output.expr
-        if _starts(expr, "window(", "session_window(") and expr.refs:
-            time = time_named(_as_column(expr, expr.refs[0]), times)
+        if _is_call_of(expr, "window(", "session_window(") and expr.refs:
+            time = find_event_time(_as_column(expr, expr.refs[0]), times)
             if time is not None:
                 return output.name, time
-        ended = time_ended(expr, draft.relation)
+        ended = time_of_window_end(expr, draft.relation)
         if ended is not None and not is_padded(ended.column.alias, draft.relation):
             return output.name, ended
     return None, None
 
 
-def _settles(
+def _final_columns(
     relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool
-) -> Iterator[Settles]:
+) -> Iterator[FinalColumn]:
     """What tells of groups that they change no more: the bounds of their window, or what says so of a table's rows.
 
     Sessions are left out: one that is forgotten has a row that stands, but others of its key may begin before its end.
     """
     if window is None:
-        yield from (Settles(output.name) for output in by if settled_as(output.expr) in relation.settled)
+        yield from (FinalColumn(output.name) for output in by if finality_column(output.expr) in relation.final_columns)
     for output in (output for output in by if output.name == window and not is_session):
         if output.expr.op == "column":
-            yield Settles(output.name)
-            yield from _starting(relation, by, output.expr)
+            yield FinalColumn(output.name)
+            yield from _final_window_starts(relation, by, output.expr)
             continue
-        yield Settles(output.name, "end")
+        yield FinalColumn(output.name, "end")
         length = window_length(output.expr)
         if length is not None:
-            yield Settles(output.name, "start", length)
+            yield FinalColumn(output.name, "start", length)
 
 
-def _starting(relation: AnalyzedRelation, by: tuple[Output, ...], end: Expr) -> Iterator[Settles]:
+def _final_window_starts(relation: AnalyzedRelation, by: tuple[Output, ...], end: Expr) -> Iterator[FinalColumn]:
     """The starts of the windows that a column ends: behind the longest of them, all that start there have ended."""
-    ended = window_ended(end, relation)
+    ended = window_of_end(end, relation)
     for output in by:
-        start = window_started(output.expr, relation)
+        start = window_of_start(output.expr, relation)
         if start is not None and start[0] == ended:
-            yield Settles(output.name, behind=start[1])
+            yield FinalColumn(output.name, behind=start[1])

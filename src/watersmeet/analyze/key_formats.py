@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
-from watersmeet.analyze.draft import Draft, listed
+from watersmeet.analyze.draft import Draft, format_list
 from watersmeet.analyze.scope import KEY
 from watersmeet.catalog import Field, Source, Span
 from watersmeet.errors import Refusal
@@ -14,7 +14,7 @@ from watersmeet.formats import sink_format
 from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
 from watersmeet.formats.sink import Changes
 from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import AskedJoin, Lateral, Relation, Store
+from watersmeet.plan.nodes import Lateral, ParsedJoin, Relation, StorageFormats
 from watersmeet.plan.words import word
 
 _NUMBERS = ("int", "long", "double")
@@ -36,13 +36,13 @@ def with_record_key(source: Source) -> Source:
 
 def key_formats(draft: Draft) -> Draft:
     """The draft with the refusal of joins by keys whose formats differ, and of formats in which nothing is stored."""
-    return draft.refusing([*_check_joins(draft, draft.query.relation), *_check_store(draft, draft.query.store)])
+    return draft.with_refusals([*_check_joins(draft, draft.query.relation), *_check_store(draft, draft.query.store)])
 
 
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:
     if isinstance(relation, Lateral):
         yield from _check_joins(draft, relation.input)
-    if isinstance(relation, AskedJoin):
+    if isinstance(relation, ParsedJoin):
         yield from _check_joins(draft, relation.left)
         for part in conjuncts(relation.on):
             if part.op == "=" and all(_is_key(arg) for arg in part.args):
@@ -76,19 +76,19 @@ def _hint(formats: list[str], names: list[str], kinds: list[str]) -> str:
     return f"write `{view} STORE KEY AS {formats[0]}`, and join with that."
 
 
-def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
+def _check_store(draft: Draft, store: StorageFormats | None) -> Iterator[Refusal]:
     if store is None:
         return
     if store.value not in (None, JSON):
         what, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
-        yield draft.unsupported(store.span, what, hint)
+        yield draft.refuse_unsupported(store.span, what, hint)
     if store.key is None:
         return
     what, hint = f"STORE KEY AS {store.key}", None
     sink = draft.script.sink(draft.query.into)
     format_ = sink_format(sink) if sink is not None and sink_format(sink).has_text_keys else None
     if store.key not in KEY_TYPES:
-        hint = f"write {listed(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
+        hint = f"write {format_list(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
     elif store.key in _NUMBERS and format_ is not None:
         what = f"{what} into {format_.title}"
         hint = f"leave it out, and add `key.format '{store.key}'` to the OPTIONS of {format_.sink.name}."
@@ -96,7 +96,7 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
         what = f"{what} into {format_.title}, where rows have their own columns `key` and `value`,"
         hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or show the key AS `key`."
     elif not draft.refusals and draft.is_bounded:
-        finished = replace(draft, query=replace(draft.query, store=None)).finished()
+        finished = replace(draft, query=replace(draft.query, store=None)).finish()
         key = finished.key
         if not key:
             what, hint = f"{what} of a result without a key", "add `... AS _key` to the columns."
@@ -108,4 +108,4 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
                 "write `STORE KEY AS string`: its key is text there.",
             )
     if hint is not None:
-        yield draft.unsupported(store.span, what, hint)
+        yield draft.refuse_unsupported(store.span, what, hint)

@@ -7,27 +7,27 @@ from dataclasses import replace
 
 from watersmeet.analyze.column_types import is_list
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.scope import KEY, Miss, Scope, Shown, coalesced, splice
+from watersmeet.analyze.scope import KEY, Scope, ScopeColumn, UnresolvedName, coalesce, splice
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import CLOSED, LISTED, Expr, Reference
-from watersmeet.plan.nodes import LEFT_ONLY, AskedJoin, Relation, Script
+from watersmeet.plan.nodes import LEFT_ONLY, ParsedJoin, Relation, Script
 from watersmeet.plan.words import kind_in_words
 
 
-def resolved(expr: Expr, scope: Scope) -> Expr:
+def resolve_expression(expr: Expr, scope: Scope) -> Expr:
     """The expression with every reference filled in that has a meaning."""
     if not expr.refs and not expr.args:
         return expr
-    parts = tuple(resolved(part, scope) for part in expr.parts)
+    parts = tuple(resolve_expression(part, scope) for part in expr.parts)
     if not expr.refs:
-        return _put_together(expr, parts, scope)
-    found = [(ref, _meaning(expr, ref, scope)) for ref in expr.refs]
-    op = found[0][1].op if expr.op == "column" else expr.op
-    return replace(splice(expr, found), op=op)
+        return _rebuild(expr, parts, scope)
+    replacements = [(ref, _resolve_reference(expr, ref, scope)) for ref in expr.refs]
+    op = replacements[0][1].op if expr.op == "column" else expr.op
+    return replace(splice(expr, replacements), op=op)
 
 
-def _put_together(expr: Expr, parts: tuple[Expr, ...], scope: Scope) -> Expr:
+def _rebuild(expr: Expr, parts: tuple[Expr, ...], scope: Scope) -> Expr:
     """An expression of these parts, once they are resolved."""
     if expr.op != "or":
         return replace(expr, args=parts)
@@ -42,27 +42,27 @@ def is_resolved(expr: Expr | None) -> bool:
     return expr is not None and all(ref.source for ref in expr.references)
 
 
-def misses(script: Script, expr: Expr | None, scope: Scope) -> Iterator[Refusal]:
+def check_names(script: Script, expr: Expr | None, scope: Scope) -> Iterator[Refusal]:
     """The refusals of names that mean nothing, or too much."""
     if expr is None:
         return
     for ref in expr.refs:
-        found = scope.find(ref.parts)
-        if isinstance(found, Miss):
-            yield Refusal(found.condition, found.parameters, script.place(_span_of(script, expr, ref)))
+        meaning = scope.find(ref.parts)
+        if isinstance(meaning, UnresolvedName):
+            yield Refusal(meaning.condition, meaning.parameters, script.place(_span_of(script, expr, ref)))
     for part in expr.parts:
-        yield from misses(script, part, scope)
+        yield from check_names(script, part, scope)
 
 
-def _meaning(expr: Expr, ref: Reference, scope: Scope) -> Expr:
-    found = scope.find(ref.parts)
+def _resolve_reference(expr: Expr, ref: Reference, scope: Scope) -> Expr:
+    meaning = scope.find(ref.parts)
     written = expr.text[ref.start : ref.end]
     here = replace(ref, start=0, end=len(written))
-    if not isinstance(found, Expr):
+    if not isinstance(meaning, Expr):
         return Expr("column", text=written, refs=(here,))
-    if found.op != "column":
-        return found
-    meant = found.refs[0]
+    if meaning.op != "column":
+        return meaning
+    meant = meaning.refs[0]
     here = replace(here, source=meant.source, name=meant.name, path=meant.path)
     return Expr("column", text=written, refs=(here,))
 
@@ -74,67 +74,69 @@ def _span_of(script: Script, expr: Expr, ref: Reference) -> Span:
     return Span(span.start + ref.start, span.start + ref.end) if is_verbatim else span
 
 
-Named = tuple[Relation, Scope, list[Refusal]]
+ResolvedRelation = tuple[Relation, Scope, list[Refusal]]
 """A relation with its names resolved, what can be named behind it, and the names that mean nothing."""
 
 TRUE = Expr("literal", text="true", value=True)
 
 
-def named_condition(draft: Draft, join: AskedJoin, left: Scope, right: Scope, otherwise: Expr | None = None) -> Named:
+def resolve_condition(
+    draft: Draft, join: ParsedJoin, left: Scope, right: Scope, otherwise: Expr | None = None
+) -> ResolvedRelation:
     """The join with its condition resolved; ``otherwise`` is what a join without one means, the same key by default."""
-    scope = left.before(right, kind_in_words(join.kind)) if join.kind in LEFT_ONLY else left.beside(right)
+    scope = left.with_hidden(right, kind_in_words(join.kind)) if join.kind in LEFT_ONLY else left.combine(right)
     if join.using:
-        return _using(draft, join, left, right, scope)
+        return _resolve_using(draft, join, left, right, scope)
     on = join.on or otherwise
     if on is None:
-        on, missing = _by_key(draft, join, left, right)
+        on, missing = _resolve_by_key(draft, join, left, right)
         return replace(join, on=on), scope, missing
-    both = left.beside(right)
-    return replace(join, on=resolved(on, both)), scope, list(misses(draft.script, on, both))
+    both = left.combine(right)
+    return replace(join, on=resolve_expression(on, both)), scope, list(check_names(draft.script, on, both))
 
 
-def _using(draft: Draft, join: AskedJoin, left: Scope, right: Scope, scope: Scope) -> Named:
-    refusals, together, equalities = list[Refusal](), list[Shown](), list[Expr]()
+def _resolve_using(draft: Draft, join: ParsedJoin, left: Scope, right: Scope, scope: Scope) -> ResolvedRelation:
+    refusals, using_columns, equalities = list[Refusal](), list[ScopeColumn](), list[Expr]()
     for name in join.using:
-        pair = [side.named(name) for side in (left, right)]
-        for side, found in zip((left, right), pair, strict=True):
-            miss = side.find((name,))
-            if len(found) != 1 and isinstance(miss, Miss):
-                example = f"ON {' = '.join(f'{s.alias}.{s.name}' for s in (*found[:1], *pair[1][:1]))}"
-                parameters = {**miss.parameters, "example": example}
-                refusals.append(draft.refusal(miss.condition, join.span, **parameters))
-        if any(len(found) != 1 for found in pair):
+        pair = [side.find_columns(name) for side in (left, right)]
+        for side, columns in zip((left, right), pair, strict=True):
+            unresolved = side.find((name,))
+            if len(columns) != 1 and isinstance(unresolved, UnresolvedName):
+                example = f"ON {' = '.join(f'{s.alias}.{s.name}' for s in (*columns[:1], *pair[1][:1]))}"
+                parameters = {**unresolved.parameters, "example": example}
+                refusals.append(draft.refusal(unresolved.condition, join.span, **parameters))
+        if any(len(columns) != 1 for columns in pair):
             continue
         (mine,), (theirs,) = pair
         equalities.append(Expr("=", (mine.expr, theirs.expr), span=join.span))
-        kept = theirs if join.kind == "right" else mine
-        together.append(replace(kept, expr=coalesced(mine.expr, theirs.expr)) if join.kind == "full" else kept)
-    names = {shown.name.lower() for shown in together}
+        column = theirs if join.kind == "right" else mine
+        using_columns.append(replace(column, expr=coalesce(mine.expr, theirs.expr)) if join.kind == "full" else column)
+    names = {shown.name.lower() for shown in using_columns}
     rest = tuple(shown for shown in scope.columns if shown.name.lower() not in names)
-    scope = replace(scope, columns=(*together, *rest))
+    scope = replace(scope, columns=(*using_columns, *rest))
     whole = len(equalities) == len(join.using)
     on = equalities[0] if len(equalities) == 1 else Expr("and", tuple(equalities), span=join.span)
     return replace(join, on=on if whole else None), scope, refusals
 
 
-def _by_key(draft: Draft, join: AskedJoin, left: Scope, right: Scope) -> tuple[Expr | None, list[Refusal]]:
-    pair = [side.named(KEY) or side.unshown(KEY) for side in (left, right)]
-    if all(len(found) == 1 for found in pair):
-        left_key, right_key = (_asked_for_as_key(found[0].expr) for found in pair)
+def _resolve_by_key(draft: Draft, join: ParsedJoin, left: Scope, right: Scope) -> tuple[Expr | None, list[Refusal]]:
+    pair = [side.find_columns(KEY) or side.find_unlisted(KEY) for side in (left, right)]
+    if all(len(columns) == 1 for columns in pair):
+        left_key, right_key = (_as_key_reference(columns[0].expr) for columns in pair)
         return Expr("=", (left_key, right_key), span=join.span), []
     refusals = list[Refusal]()
-    for side, found in zip((left, right), pair, strict=True):
-        if not found and side.is_whole:
+    for side, columns in zip((left, right), pair, strict=True):
+        if not columns and side.is_whole:
             where = f"in {' or '.join(source.name for source in side.sources.values())}"
             hint = "a join without ON compares `_key`: add `ON` with a condition, or declare a column `_key`."
             refusals.append(draft.refusal("UNKNOWN_COLUMN", join.span, column=KEY, where=where, suggestion=hint))
-        elif len(found) > 1:
+        elif len(columns) > 1:
             miss = side.find((KEY,))
-            assert isinstance(miss, Miss), "two columns of one name are ambiguous"
+            assert isinstance(miss, UnresolvedName), "two columns of one name are ambiguous"
             refusals.append(draft.refusal(miss.condition, join.span, **miss.parameters))
     return None, refusals
 
 
-def _asked_for_as_key(expr: Expr) -> Expr:
+def _as_key_reference(expr: Expr) -> Expr:
     """A column as if its author had written ``_key``, whatever its own name is."""
     return expr.map_references(lambda ref: replace(ref, parts=(ref.source, KEY))) if expr.op == "column" else expr

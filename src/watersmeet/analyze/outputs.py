@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from watersmeet.analyze.column_types import is_same
+from watersmeet.analyze.column_types import is_same_type
 from watersmeet.analyze.draft import Draft
 from watersmeet.catalog import Field, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
@@ -40,7 +40,7 @@ def _targets(query: Query) -> Iterator[tuple[str, Span]]:
         yield query.into, query.into_span
     if query.late_into is not None and query.late_into.lower() != (query.into or "").lower():
         yield query.late_into, query.late_into_span
-    yield from ((apart.sink, apart.span) for apart in query.apart)
+    yield from ((side_output.sink, side_output.span) for side_output in query.side_outputs)
 
 
 def _refusal(script: Script, name: str, span: Span) -> Refusal:
@@ -70,7 +70,11 @@ def _sinks(query: Query) -> Iterator[tuple[str, Span]]:
         yield query.into, query.into_span
     if query.late_into is not None:
         yield query.late_into, query.late_into_span
-    yield from ((apart.sink, apart.span) for apart in query.apart if apart.is_instead or query.into is not None)
+    yield from (
+        (side_output.sink, side_output.span)
+        for side_output in query.side_outputs
+        if side_output.is_instead or query.into is not None
+    )
 
 
 def _check_late(draft: Draft) -> Iterator[Refusal]:
@@ -79,10 +83,10 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
         return
     if query.late_into.lower() == (query.into or "").lower():
         hint = "declare a sink of their own with CREATE SINK: late rows have other columns than the result."
-        yield draft.unsupported(query.late_into_span, "LATE INTO the sink of the result", hint)
+        yield draft.refuse_unsupported(query.late_into_span, "LATE INTO the sink of the result", hint)
     if len(leaves(query.relation)) == 1:
         hint = "leave LATE INTO out: rows are late for a join."
-        yield draft.unsupported(query.late_into_span, "LATE INTO without a join", hint)
+        yield draft.refuse_unsupported(query.late_into_span, "LATE INTO without a join", hint)
     sink = draft.script.sink(query.late_into)
     if sink is not None and sink.fields:
         yield wrong_output(
@@ -92,32 +96,34 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
 
 
 def _check_malformed(draft: Draft) -> Iterator[Refusal]:
-    for apart in draft.query.apart:
-        if apart.column != SHOWN:
+    for side_output in draft.query.side_outputs:
+        if side_output.column != SHOWN:
             continue
-        sink = draft.script.sink(apart.sink)
+        sink = draft.script.sink(side_output.sink)
         if sink is not None and sink.fields:
             reason = f"{sink.name} declares columns, and malformed rows have their own"
             hint = f"declare {sink.name} without columns."
-            yield wrong_output(draft, apart.span, "Malformed rows", reason, "declares columns", hint)
+            yield wrong_output(draft, side_output.span, "Malformed rows", reason, "declares columns", hint)
         if not any(map(may_be_malformed, draft.script.sources)):
             hint = "leave MALFORMED INTO out: it is for text and for records."
-            yield draft.unsupported(apart.span, "MALFORMED INTO where no source has rows that may be malformed", hint)
+            yield draft.refuse_unsupported(
+                side_output.span, "MALFORMED INTO where no source has rows that may be malformed", hint
+            )
 
 
 def check_columns(draft: Draft, name: str | None, span: Span, what: str, source: Source) -> Iterator[Refusal]:
     """A sink that declares columns takes whole rows of a source only if they are the columns of that source."""
     sink = draft.script.sink(name)
-    if sink is not None and sink.fields and source.fields and not _is_alike(sink.fields, source.fields):
+    if sink is not None and sink.fields and source.fields and not _has_same_columns(sink.fields, source.fields):
         reason = f"its columns are those of {source.name}, and {name} declares others"
         hint = f"declare {name} with the columns of {source.name}, or without any."
         yield wrong_output(draft, span, what, reason, f"not the columns of {source.name}", hint)
 
 
-def _is_alike(fields: tuple[Field, ...], others: tuple[Field, ...]) -> bool:
+def _has_same_columns(fields: tuple[Field, ...], others: tuple[Field, ...]) -> bool:
     pairs = zip(fields, others, strict=False)
     return len(fields) == len(others) and all(
-        a.name.lower() == b.name.lower() and is_same(a.type, b.type) for a, b in pairs
+        a.name.lower() == b.name.lower() and is_same_type(a.type, b.type) for a, b in pairs
     )
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from watersmeet.analyze.check_declarations import check_watermark
 from watersmeet.analyze.column_types import element_of, type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import marked
-from watersmeet.analyze.meaning import Named, misses, resolved
+from watersmeet.analyze.event_time import with_query_watermarks
+from watersmeet.analyze.meaning import ResolvedRelation, check_names, resolve_expression
 from watersmeet.analyze.outputs import check_outputs
-from watersmeet.analyze.scope import Miss, Scope, scope_of
-from watersmeet.analyze.unions import check_union, merged
+from watersmeet.analyze.scope import Scope, UnresolvedName, scope_of
+from watersmeet.analyze.unions import check_union, merge_parts
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal, did_you_mean, unique_refusals
 from watersmeet.plan.expressions import Expr
@@ -20,34 +20,38 @@ from watersmeet.plan.nodes import Item, Lateral, Query, Relation, Scan, Star, Un
 from watersmeet.plan.words import expression_in_words
 
 
-def named_relation(draft: Draft, relation: Relation) -> Named:
+def resolve_relation(draft: Draft, relation: Relation) -> ResolvedRelation:
     """The relation with its names resolved, what can be named behind it, and the names that mean nothing."""
     match relation:
         case Scan():
-            source = marked(draft.sources.get(relation.source.lower(), Source(relation.source, ())), relation)
+            source = with_query_watermarks(
+                draft.sources.get(relation.source.lower(), Source(relation.source, ())), relation
+            )
             return relation, _scope(draft, relation.alias, source), []
         case Union():
-            scope = _scope(draft, relation.alias, merged(draft, relation))
+            scope = _scope(draft, relation.alias, merge_parts(draft, relation))
             return relation, scope, list(check_union(draft, relation))
         case Lateral():
-            return _lateral(draft, relation)
+            return _resolve_lateral(draft, relation)
         case _:
-            sides = [named_relation(draft, side) for side in relation.inputs]
+            sides = [resolve_relation(draft, side) for side in relation.inputs]
             relation = relation.with_inputs([side for side, _, _ in sides])
-            joined, scope, own = draft.family(relation).name(draft, relation, tuple(scope for _, scope, _ in sides))
+            joined, scope, own = draft.family(relation).resolve_names(
+                draft, relation, tuple(scope for _, scope, _ in sides)
+            )
             return joined, scope, [*(refusal for *_, refusals in sides for refusal in refusals), *own]
 
 
 def _scope(draft: Draft, alias: str, source: Source) -> Scope:
-    elsewhere = {name: hint for family in draft.families for name, hint in family.columns.items()}
-    return replace(scope_of(alias, source), elsewhere=elsewhere)
+    hints = {name: hint for family in draft.families for name, hint in family.columns.items()}
+    return replace(scope_of(alias, source), unavailable_columns=hints)
 
 
-def _lateral(draft: Draft, lateral: Lateral) -> Named:
+def _resolve_lateral(draft: Draft, lateral: Lateral) -> ResolvedRelation:
     """A lateral join: its array sees what stands before it, and its element is a column for what comes after."""
-    below, scope, refusals = named_relation(draft, lateral.input)
-    array = resolved(lateral.array, scope)
-    refusals += misses(draft.script, lateral.array, scope)
+    below, scope, refusals = resolve_relation(draft, lateral.input)
+    array = resolve_expression(lateral.array, scope)
+    refusals += check_names(draft.script, lateral.array, scope)
     type_ = type_of(array, scope.sources) or ""
     element = element_of(type_)
     if element is None:
@@ -55,7 +59,7 @@ def _lateral(draft: Draft, lateral: Lateral) -> Named:
         text = f"`{expression_in_words(array)}`"
         refusals.append(draft.refusal("TYPE_MISMATCH", lateral.array.span, expression=text, reason=reason, hint=hint))
     source = Source(lateral.alias, (Field(lateral.alias, element or ""),), span=lateral.span)
-    return replace(lateral, input=below, array=array), scope.beside(scope_of(lateral.alias, source)), refusals
+    return replace(lateral, input=below, array=array), scope.combine(scope_of(lateral.alias, source)), refusals
 
 
 def resolve(draft: Draft) -> Draft:
@@ -66,23 +70,23 @@ def resolve(draft: Draft) -> Draft:
     """
     query = draft.query
     refusals = [*_check_aliases(draft), *_check_sources(draft)]
-    relation, scope, more = named_relation(draft, query.relation)
-    items = tuple(i if isinstance(i, Star) else replace(i, expr=resolved(i.expr, scope)) for i in query.items)
-    by = tuple(_grouped_by(query, expr, scope) for expr in query.group_by)
-    having = None if query.having is None else _with_items(query, query.having, scope)
+    relation, scope, more = resolve_relation(draft, query.relation)
+    items = tuple(i if isinstance(i, Star) else replace(i, expr=resolve_expression(i.expr, scope)) for i in query.items)
+    by = tuple(_resolve_group_by(query, expr, scope) for expr in query.group_by)
+    having = None if query.having is None else _resolve_having(query, query.having, scope)
     for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by, having):
-        more += misses(draft.script, expr, scope)
+        more += check_names(draft.script, expr, scope)
     more = unique_refusals(more)
     more += [*_check_places(draft, by)]
-    where = None if query.where is None else resolved(query.where, scope)
-    group_by = tuple(resolved(expr, scope) for expr in by)
-    having = None if having is None else resolved(having, scope)
+    where = None if query.where is None else resolve_expression(query.where, scope)
+    group_by = tuple(resolve_expression(expr, scope) for expr in by)
+    having = None if having is None else resolve_expression(having, scope)
     query = replace(query, relation=relation, items=items, where=where, group_by=group_by, having=having)
-    draft = replace(draft, query=query, scope=scope).refusing([*refusals, *more])
-    return draft.refusing(check_outputs(draft))
+    draft = replace(draft, query=query, scope=scope).with_refusals([*refusals, *more])
+    return draft.with_refusals(check_outputs(draft))
 
 
-def _grouped_by(query: Query, expr: Expr, scope: Scope) -> Expr:
+def _resolve_group_by(query: Query, expr: Expr, scope: Scope) -> Expr:
     """What GROUP BY means: a number the column of SELECT at that place, as in Spark, and a name that AS gave that one.
 
     A column goes before a name that AS gave.
@@ -91,17 +95,21 @@ def _grouped_by(query: Query, expr: Expr, scope: Scope) -> Expr:
     if isinstance(place, int) and not isinstance(place, bool) and 0 < place <= len(query.items):
         item = query.items[place - 1]
         return item.expr if isinstance(item, Item) else expr
-    if expr.op == "column" and len(expr.refs[0].parts) == 1 and isinstance(scope.find(expr.refs[0].parts), Miss):
+    if (
+        expr.op == "column"
+        and len(expr.refs[0].parts) == 1
+        and isinstance(scope.find(expr.refs[0].parts), UnresolvedName)
+    ):
         name = expr.refs[0].parts[0].lower()
         return next((i.expr for i in query.items if isinstance(i, Item) and (i.name or "").lower() == name), expr)
     return expr
 
 
-def _with_items(query: Query, expr: Expr, scope: Scope) -> Expr:
+def _resolve_having(query: Query, expr: Expr, scope: Scope) -> Expr:
     """What HAVING means: names that AS gave stand for the columns of SELECT."""
     if expr.op == "column":
-        return _grouped_by(query, expr, scope)
-    return replace(expr, args=tuple(_with_items(query, arg, scope) for arg in expr.args))
+        return _resolve_group_by(query, expr, scope)
+    return replace(expr, args=tuple(_resolve_having(query, arg, scope) for arg in expr.args))
 
 
 def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:
@@ -109,7 +117,7 @@ def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:
     for expr in by:
         if expr.op == "literal":
             hint = "name what the groups are made by; a number is the place of a column in SELECT."
-            yield draft.unsupported(expr.span, f"GROUP BY {expr.text}", hint)
+            yield draft.refuse_unsupported(expr.span, f"GROUP BY {expr.text}", hint)
 
 
 def _check_aliases(draft: Draft) -> Iterator[Refusal]:
@@ -120,11 +128,11 @@ def _check_aliases(draft: Draft) -> Iterator[Refusal]:
             written = leaf.source if isinstance(leaf, Scan) and not leaf.source.startswith("#") else ")"
             before_it = "" if isinstance(leaf, Lateral) else f"{written} "
             hint = f"give it another name, for example `{before_it}AS {leaf.alias}2`."
-            before = f"the alias of {_called(first)}"
+            before = f"the alias of {_describe_leaf(first)}"
             yield draft.refusal("DUPLICATE_NAME", leaf.span, name=leaf.alias, before=before, hint=hint)
 
 
-def _called(leaf: Scan | Union | Lateral) -> str:
+def _describe_leaf(leaf: Scan | Union | Lateral) -> str:
     if isinstance(leaf, Scan):
         return "a subquery" if leaf.source.startswith("#") else leaf.source
     return "a union" if isinstance(leaf, Union) else "an element"
@@ -140,9 +148,11 @@ def _check_sources(draft: Draft) -> Iterator[Refusal]:
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
         elif source.kind == "table" and place is not None:
             hint = "name a stream instead, or write JOIN: a stream looks a table up, and two tables are joined as one."
-            yield draft.unsupported(scan.span, f"{place} the table {scan.source}", hint)
+            yield draft.refuse_unsupported(scan.span, f"{place} the table {scan.source}", hint)
         if source is not None and source.fields:
-            yield from (wrong for mark in scan.watermarks for wrong in check_watermark(draft.script, source, mark))
+            yield from (
+                wrong for watermark in scan.watermarks for wrong in check_watermark(draft.script, source, watermark)
+            )
 
 
 def _source_names(draft: Draft) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.analyze.scope import KEY, show
+from watersmeet.analyze.scope import KEY, show_column
 from watersmeet.formats.records import JSON, KEY_TYPES
 from watersmeet.plan.expressions import GROUP, Expr, Reference
-from watersmeet.plan.nodes import Store
+from watersmeet.plan.nodes import StorageFormats
 from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation
 
@@ -21,11 +21,11 @@ def result_key(query: AnalyzedQuery, group_by: tuple[Expr, ...]) -> tuple[Expr, 
     if chosen is not None:
         return (chosen,)
     if query.group is not None:
-        return tuple(grouped(by.name) for by in query.group.by)
+        return tuple(group_column(by.name) for by in query.group.by)
     return group_by or key_of(query.relation)
 
 
-def grouped(name: str) -> Expr:
+def group_column(name: str) -> Expr:
     """A reference to what a grouping gives."""
     return Expr("column", text=name, refs=(Reference((name,), 0, len(name), GROUP, name),))
 
@@ -35,8 +35,8 @@ def key_of(relation: AnalyzedRelation) -> tuple[Expr, ...]:
     if isinstance(relation, AnalyzedLateral):
         return key_of(relation.input)
     if isinstance(relation, AnalyzedLeaf):
-        found = show(relation.alias, relation.source, KEY)
-        return () if found is None else (_plain(found.expr),)
+        key = show_column(relation.alias, relation.source, KEY)
+        return () if key is None else (_plain(key.expr),)
     return relation.result_key if isinstance(relation, AnalyzedJoin) else ()
 
 
@@ -45,7 +45,7 @@ def _plain(expr: Expr) -> Expr:
     return replace(expr, refs=tuple(replace(ref, parts=(ref.source, ref.name)) for ref in expr.refs))
 
 
-def stored_key(query: AnalyzedQuery, store: Store | None, *, in_records: bool = False) -> AnalyzedQuery:
+def with_stored_key(query: AnalyzedQuery, store: StorageFormats | None, *, in_records: bool = False) -> AnalyzedQuery:
     """The query with its key in the format that it is stored in, ``_key`` among its columns too.
 
     ``in_records``: its rows become records, whose key is ``_key``, so that there must be such a column.
@@ -54,7 +54,7 @@ def stored_key(query: AnalyzedQuery, store: Store | None, *, in_records: bool = 
     >>> from watersmeet.plan.relation import AnalyzedScan
     >>> from watersmeet.plan.expressions import column
     >>> query = AnalyzedQuery(AnalyzedScan("a", Source("a", ())), (), key=(column(("id",)),))
-    >>> stored_key(query, Store("long")).key[0].sql(lambda ref: ".".join(ref.parts))
+    >>> with_stored_key(query, StorageFormats("long")).key[0].sql(lambda ref: ".".join(ref.parts))
     'CAST(id AS BIGINT)'
     """
     format_ = None if store is None else store.key
@@ -65,17 +65,17 @@ def stored_key(query: AnalyzedQuery, store: Store | None, *, in_records: bool = 
         return query
     key = Expr("cast", (first,), value=KEY_TYPES[format_], span=first.span)
     if format_ == JSON:
-        key = Expr("call", (in_one(query.key),), text="to_json")
+        key = Expr("call", (key_struct(query.key),), text="to_json")
     outputs = tuple(replace(o, expr=key) if o.name.lower() == KEY else o for o in query.outputs)
     if in_records and all(output.name.lower() != KEY for output in outputs):
         outputs = (*outputs, Output(KEY, key))
     return replace(query, outputs=outputs, key=(key,))
 
 
-def in_one(key: tuple[Expr, ...]) -> Expr:
+def key_struct(key: tuple[Expr, ...]) -> Expr:
     """The columns of a key as one value, with names: their own, or k1, k2 and so on.
 
-    >>> in_one((Expr("literal", text="1"), Expr("literal", text="2"))).sql()
+    >>> key_struct((Expr("literal", text="1"), Expr("literal", text="2"))).sql()
     "named_struct('k1', 1, 'k2', 2)"
     """
     named = [(f"k{n}" if expr.op != "column" else expr.refs[0].name, expr) for n, expr in enumerate(key, 1)]

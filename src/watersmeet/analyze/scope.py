@@ -16,7 +16,7 @@ KEY, VALUE = "_key", "_value"
 
 
 @dataclass(frozen=True)
-class Shown:
+class ScopeColumn:
     """A column that ``*`` shows: its name, the alias it belongs to and the expression that gives it.
 
     The column of USING is shown once, whichever side has its value.
@@ -29,7 +29,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Miss:
+class UnresolvedName:
     """A name that means nothing, or too much: the condition that refuses it and its parameters."""
 
     condition: str
@@ -40,16 +40,16 @@ class Miss:
 class Scope:
     """Sources by alias, and the columns that need no alias. An unknown source has none, and any name could be its.
 
-    ``hidden`` are the aliases that cannot be named here, each with the words of the join that hides them; ``further``
-    are columns of the join itself, which ``*`` leaves out and which a column of a source goes before; ``elsewhere`` are
-    such columns of other joins, each with what to tell who asks for it here.
+    ``hidden`` are the aliases that cannot be named here, each with the words of the join that hides them;
+    ``extra_columns`` are columns of the join itself, which ``*`` leaves out and which a column of a source goes before;
+    ``unavailable_columns`` are such columns of other joins, each with what to tell whoever asks for it here.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
-    columns: tuple[Shown, ...] = ()
+    columns: tuple[ScopeColumn, ...] = ()
     hidden: Mapping[str, str] = field(default_factory=dict[str, str])
-    further: tuple[Shown, ...] = ()
-    elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
+    extra_columns: tuple[ScopeColumn, ...] = ()
+    unavailable_columns: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def visible(self) -> dict[str, Source]:
@@ -61,17 +61,22 @@ class Scope:
         """True if every source is known that can be named."""
         return all(source.fields for source in self.visible.values())
 
-    def beside(self, other: Scope) -> Scope:
+    def combine(self, other: Scope) -> Scope:
         """The names of both."""
         # An alias that is given again has been refused as such; it then means the later source.
         hidden = {alias: join for alias, join in self.hidden.items() if alias not in other.sources}
-        sources, elsewhere = {**self.sources, **other.sources}, {**self.elsewhere, **other.elsewhere}
-        return Scope(sources, self.columns + other.columns, {**hidden, **other.hidden}, elsewhere=elsewhere)
+        sources, unavailable = (
+            {**self.sources, **other.sources},
+            {**self.unavailable_columns, **other.unavailable_columns},
+        )
+        return Scope(sources, self.columns + other.columns, {**hidden, **other.hidden}, unavailable_columns=unavailable)
 
-    def before(self, other: Scope, join: str) -> Scope:
+    def with_hidden(self, other: Scope, join: str) -> Scope:
         """The names of this side, those of the other being hidden by a join of those words."""
         hidden = {**self.hidden, **other.hidden, **dict.fromkeys(other.sources, join)}
-        return Scope({**self.sources, **other.sources}, self.columns, hidden, elsewhere=self.elsewhere)
+        return Scope(
+            {**self.sources, **other.sources}, self.columns, hidden, unavailable_columns=self.unavailable_columns
+        )
 
     def alias(self, name: str) -> str | None:
         """The alias as its author spelled it; None if there is none or it is hidden."""
@@ -85,56 +90,56 @@ class Scope:
                 return f"a {join} JOIN shows the left side only: {only}"
         return None
 
-    def named(self, name: str) -> tuple[Shown, ...]:
+    def find_columns(self, name: str) -> tuple[ScopeColumn, ...]:
         """The columns of that name."""
         return self._by_name.get(name.lower(), ())
 
     @cached_property
-    def _by_name(self) -> dict[str, tuple[Shown, ...]]:
+    def _by_name(self) -> dict[str, tuple[ScopeColumn, ...]]:
         """The columns by their names in small letters."""
-        found = dict[str, list[Shown]]()
+        columns_by_name = dict[str, list[ScopeColumn]]()
         for shown in self.columns:
-            found.setdefault(shown.name.lower(), []).append(shown)
-        return {name: tuple(columns) for name, columns in found.items()}
+            columns_by_name.setdefault(shown.name.lower(), []).append(shown)
+        return {name: tuple(columns) for name, columns in columns_by_name.items()}
 
-    def unshown(self, name: str) -> tuple[Shown, ...]:
+    def find_unlisted(self, name: str) -> tuple[ScopeColumn, ...]:
         """The columns of that name that can be named though ``*`` leaves them out: facets, and those of a join."""
-        found = (show(alias, source, name) for alias, source in self.visible.items())
-        own = tuple(shown for shown in found if shown is not None)
-        return own or tuple(shown for shown in self.further if shown.name == name.lower())
+        facets = (show_column(alias, source, name) for alias, source in self.visible.items())
+        own = tuple(shown for shown in facets if shown is not None)
+        return own or tuple(shown for shown in self.extra_columns if shown.name == name.lower())
 
     @cached_property
-    def _found(self) -> dict[tuple[str, ...], Expr | Miss | None]:
+    def _name_cache(self) -> dict[tuple[str, ...], Expr | UnresolvedName | None]:
         return {}
 
-    def find(self, parts: tuple[str, ...]) -> Expr | Miss | None:
+    def find(self, parts: tuple[str, ...]) -> Expr | UnresolvedName | None:
         """What a name means. None: nothing is known, because a source is unknown and refused as such."""
-        if parts not in self._found:
-            self._found[parts] = self._find(parts)
-        return self._found[parts]
+        if parts not in self._name_cache:
+            self._name_cache[parts] = self._find(parts)
+        return self._name_cache[parts]
 
-    def _find(self, parts: tuple[str, ...]) -> Expr | Miss | None:
+    def _find(self, parts: tuple[str, ...]) -> Expr | UnresolvedName | None:
         """An alias goes before a column with fields, as in Spark."""
         first, *rest = parts
         alias = self.alias(first) if rest else None
         if alias is not None:
             rest = rest[1:] if _is_facet(self.sources[alias], rest) else rest
-            shown = show(alias, self.sources[alias], rest[0])
+            shown = show_column(alias, self.sources[alias], rest[0])
             if shown is not None:
-                return _inside(shown, rest[1:])
+                return _resolve_path(shown, rest[1:])
             if not self.sources[alias].fields:
                 return None
-        elif rest and first.lower() == VALUE and not self.named(first):
+        elif rest and first.lower() == VALUE and not self.find_columns(first):
             return self.find(tuple(rest))
-        candidates = self.named(first) or self.unshown(first)
+        candidates = self.find_columns(first) or self.find_unlisted(first)
         # Two columns of one alias are those of an alias that is given twice, which has been refused as such.
         if len({shown.alias for shown in candidates}) > 1:
             return _ambiguous(parts, candidates)
         if candidates:
-            return _inside(candidates[-1], rest)
-        return self._missing(first, rest, alias) if self.is_whole or alias else None
+            return _resolve_path(candidates[-1], rest)
+        return self._explain_missing(first, rest, alias) if self.is_whole or alias else None
 
-    def _missing(self, first: str, rest: list[str], alias: str | None) -> Miss:
+    def _explain_missing(self, first: str, rest: list[str], alias: str | None) -> UnresolvedName:
         dotted = ".".join([first, *rest])
         if alias is not None:
             source = self.sources[alias]
@@ -145,45 +150,49 @@ class Scope:
         hidden = self.hint(first)
         if hidden:
             return _unknown(dotted, where, hidden)
-        called = next((a for a, s in visible.items() if rest and s.name.lower() == first.lower()), None)
-        if called:
-            return _unknown(dotted, where, f"`{first}` is called `{called}` here: write `{called}.{'.'.join(rest)}`.")
-        if first.lower() in self.elsewhere and not self.further:
-            return _unknown(dotted, where, self.elsewhere[first.lower()])
-        known = visible if rest else [shown.name for shown in self.columns]
-        return _unknown(dotted, where, did_you_mean(first, known))
+        alias_in_scope = next((a for a, s in visible.items() if rest and s.name.lower() == first.lower()), None)
+        if alias_in_scope:
+            return _unknown(
+                dotted,
+                where,
+                f"`{first}` is called `{alias_in_scope}` here: write `{alias_in_scope}.{'.'.join(rest)}`.",
+            )
+        if first.lower() in self.unavailable_columns and not self.extra_columns:
+            return _unknown(dotted, where, self.unavailable_columns[first.lower()])
+        candidates = visible if rest else [shown.name for shown in self.columns]
+        return _unknown(dotted, where, did_you_mean(first, candidates))
 
 
 def scope_of(alias: str, source: Source) -> Scope:
     """The names of one source."""
-    shown = (show(alias, source, f.name) for f in source.fields if not f.hidden)
+    shown = (show_column(alias, source, f.name) for f in source.fields if not f.hidden)
     return Scope({alias: source}, tuple(s for s in shown if s))
 
 
-def show(alias: str, source: Source, name: str) -> Shown | None:
+def show_column(alias: str, source: Source, name: str) -> ScopeColumn | None:
     """A column of a source, spelled as it was declared; or a facet: its key, or all of it that is no key."""
-    found = source.field(name)
-    if found is None:
+    column_field = source.field(name)
+    if column_field is None:
         return _facet(alias, source, name.lower())
-    leaf = column((alias, found.name))
-    ref = replace(leaf.refs[0], source=alias, name=found.name)
-    return Shown(found.name, alias, found.type, replace(leaf, refs=(ref,)))
+    leaf = column((alias, column_field.name))
+    ref = replace(leaf.refs[0], source=alias, name=column_field.name)
+    return ScopeColumn(column_field.name, alias, column_field.type, replace(leaf, refs=(ref,)))
 
 
-def _facet(alias: str, source: Source, name: str) -> Shown | None:
+def _facet(alias: str, source: Source, name: str) -> ScopeColumn | None:
     """What ``_key`` or ``_value`` stands for; None for any other name, or if the source has no key."""
     if name == KEY:
-        parts = [show(alias, source, column) for column in source.key]
+        parts = [show_column(alias, source, column) for column in source.key]
     elif name == VALUE:
-        parts = [show(alias, source, f.name) for f in source.fields if not f.hidden and f.name not in source.key]
+        parts = [show_column(alias, source, f.name) for f in source.fields if not f.hidden and f.name not in source.key]
     else:
         return None
-    found = [part for part in parts if part is not None]
-    if not found:
+    shown_parts = [part for part in parts if part is not None]
+    if not shown_parts:
         return None
-    if name == KEY and len(found) == 1:
-        return replace(found[0], name=KEY)
-    return Shown(name, alias, "", struct_of([(part.name, part.expr) for part in found]))
+    if name == KEY and len(shown_parts) == 1:
+        return replace(shown_parts[0], name=KEY)
+    return ScopeColumn(name, alias, "", struct_of([(part.name, part.expr) for part in shown_parts]))
 
 
 def _is_facet(source: Source, rest: list[str]) -> bool:
@@ -206,12 +215,12 @@ def struct_of(parts: Iterable[tuple[str, Expr]]) -> Expr:
     return splice(Expr("other", text=f"{shell})"), holes)
 
 
-def shown_further(source: str, fields: tuple[Field, ...]) -> tuple[Shown, ...]:
+def make_extra_columns(source: str, fields: tuple[Field, ...]) -> tuple[ScopeColumn, ...]:
     """Columns of a join itself, under the name of a source that nobody can write."""
-    return tuple(shown for f in fields if (shown := show(source, Source(source, fields), f.name)))
+    return tuple(shown for f in fields if (shown := show_column(source, Source(source, fields), f.name)))
 
 
-def coalesced(left: Expr, right: Expr) -> Expr:
+def coalesce(left: Expr, right: Expr) -> Expr:
     """The first of two columns that is not null."""
     shell = Expr("other", text="coalesce(?, ?)")
     return splice(shell, [(Reference((), 9, 10), left), (Reference((), 12, 13), right)])
@@ -228,7 +237,7 @@ def splice(leaf: Expr, replacements: Iterable[tuple[Reference, Expr]]) -> Expr:
     return replace(leaf, text=text + leaf.text[position:], refs=tuple(refs))
 
 
-def _inside(shown: Shown, path: list[str]) -> Expr | Miss:
+def _resolve_path(shown: ScopeColumn, path: list[str]) -> Expr | UnresolvedName:
     within, spelled = shown.type, list[str]()
     for part in path:
         fields = fields_inside(within)
@@ -249,11 +258,11 @@ def _inside(shown: Shown, path: list[str]) -> Expr | Miss:
     return replace(shown.expr, text=shown.expr.text + "".join(f".{quote(part)}" for part in spelled))
 
 
-def _unknown(name: str, where: str, suggestion: str) -> Miss:
-    return Miss("UNKNOWN_COLUMN", {"column": name, "where": where, "suggestion": suggestion})
+def _unknown(name: str, where: str, suggestion: str) -> UnresolvedName:
+    return UnresolvedName("UNKNOWN_COLUMN", {"column": name, "where": where, "suggestion": suggestion})
 
 
-def _ambiguous(parts: tuple[str, ...], candidates: tuple[Shown, ...]) -> Miss:
+def _ambiguous(parts: tuple[str, ...], candidates: tuple[ScopeColumn, ...]) -> UnresolvedName:
     sources = " or ".join(f"`{shown.alias}`" for shown in candidates)
     example = ".".join((candidates[0].alias, *parts))
-    return Miss("AMBIGUOUS_COLUMN", {"column": ".".join(parts), "sources": sources, "example": example})
+    return UnresolvedName("AMBIGUOUS_COLUMN", {"column": ".".join(parts), "sources": sources, "example": example})

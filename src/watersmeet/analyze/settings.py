@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from watersmeet.analyze.dialect import DIALECT, DIALECTS
-from watersmeet.analyze.draft import listed
+from watersmeet.analyze.draft import format_list
 from watersmeet.duration import parse_duration
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.nodes import Script, Setting
 
 
 @dataclass(frozen=True)
-class Known:
+class SettingSpec:
     """A setting there is: which values it takes, and how to say so."""
 
     accepts: Callable[[str], bool]
@@ -21,20 +21,24 @@ class Known:
     hint: str
 
 
-def choice(name: str, choices: tuple[str, ...], example: str) -> Known:
+def choice(name: str, choices: tuple[str, ...], example: str) -> SettingSpec:
     """A setting that is one of several words, in any case."""
-    return Known(lambda value: value.lower() in choices, f"it is {listed(choices, 'or')}", _written(name, example))
+    return SettingSpec(
+        lambda value: value.lower() in choices, f"it is {format_list(choices, 'or')}", _set_hint(name, example)
+    )
 
 
-def number(name: str, example: int) -> Known:
+def number(name: str, example: int) -> SettingSpec:
     """A setting that counts something."""
-    return Known(is_positive, "it is a whole number above 0", _written(name, example))
+    return SettingSpec(is_positive, "it is a whole number above 0", _set_hint(name, example))
 
 
-def duration(name: str, example: str) -> Known:
+def duration(name: str, example: str) -> SettingSpec:
     """A setting that is a length of time."""
-    return Known(
-        lambda value: (duration_set(value) or 0) > 0, "it is a length of time above 0", _written(name, example)
+    return SettingSpec(
+        lambda value: (parse_setting_duration(value) or 0) > 0,
+        "it is a length of time above 0",
+        _set_hint(name, example),
     )
 
 
@@ -43,10 +47,10 @@ def is_positive(value: str) -> bool:
     return value.isascii() and value.isdigit() and int(value) > 0
 
 
-def duration_set(value: str) -> int | None:
+def parse_setting_duration(value: str) -> int | None:
     """The microseconds that the value of a setting stands for; None if it is no length of time above 0.
 
-    >>> duration_set("1 hour"), duration_set("soon")
+    >>> parse_setting_duration("1 hour"), parse_setting_duration("soon")
     (3600000000, None)
     """
     try:
@@ -55,42 +59,42 @@ def duration_set(value: str) -> int | None:
         return None
 
 
-def _written(name: str, example: object) -> str:
+def _set_hint(name: str, example: object) -> str:
     return f"write `SET {name} = {example}`."
 
 
 OVERFLOW = ("fail", "drop_oldest")
 """What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
 
-TOGETHER, SWITCH = "watersmeet.together", ("on", "off")
+OPERATOR_CHAINING, SWITCH = "watersmeet.together", ("on", "off")
 """Whether joins of one key that feed each other run in one operator; a checkpoint keeps to what it was begun with."""
 
-SETTINGS: Mapping[str, Known] = {
+SETTINGS: Mapping[str, SettingSpec] = {
     "watersmeet.shards": number("watersmeet.shards", 8),
     "watersmeet.state.max_rows": number("watersmeet.state.max_rows", 1000000),
-    "watersmeet.state.overflow": Known(
+    "watersmeet.state.overflow": SettingSpec(
         OVERFLOW.__contains__, f"it is {' or '.join(OVERFLOW)}", "write `SET watersmeet.state.overflow = drop_oldest`."
     ),
-    TOGETHER: choice(TOGETHER, SWITCH, "off"),
+    OPERATOR_CHAINING: choice(OPERATOR_CHAINING, SWITCH, "off"),
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),
 }
 """The settings of Watersmeet beside those of the families. Those of Spark pass through as they are."""
 
 
-def check_settings(script: Script, further: Iterable[Mapping[str, Known]]) -> tuple[Refusal, ...]:
+def check_settings(script: Script, further: Iterable[Mapping[str, SettingSpec]]) -> tuple[Refusal, ...]:
     """What is wrong with the settings of a script; ``further`` are those of the families."""
-    settings = {**SETTINGS, **{name: known for one in further for name, known in one.items()}}
+    settings = {**SETTINGS, **{name: spec for family_settings in further for name, spec in family_settings.items()}}
     return tuple(refusal for setting in script.settings for refusal in _check(script, setting, settings))
 
 
-def _check(script: Script, setting: Setting, settings: Mapping[str, Known]) -> Iterator[Refusal]:
+def _check(script: Script, setting: Setting, settings: Mapping[str, SettingSpec]) -> Iterator[Refusal]:
     name, place = setting.name.lower(), script.place(setting.span)
     if name.startswith("spark."):
         return
-    known = settings.get(name)
-    if known is None:
+    spec = settings.get(name)
+    if spec is None:
         parameters = {"setting": setting.name, "suggestion": did_you_mean(setting.name, settings)}
         yield Refusal("UNKNOWN_SETTING", parameters, place)
-    elif not known.accepts(setting.value.strip()):
-        parameters = {"argument": name, "value": setting.value, "reason": known.reason, "hint": known.hint}
+    elif not spec.accepts(setting.value.strip()):
+        parameters = {"argument": name, "value": setting.value, "reason": spec.reason, "hint": spec.hint}
         yield Refusal("WRONG_ARGUMENT", parameters, place)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from watersmeet.duration import parse_duration
-from watersmeet.plan.expressions import Expr, settled_as
+from watersmeet.plan.expressions import Expr, finality_column
 from watersmeet.plan.query import AnalyzedQuery
 
 _LENGTH = re.compile(r"\s*,\s*'([^']*)'\s*[,)].*", re.DOTALL)
@@ -24,22 +24,22 @@ def window_length(expr: Expr) -> int | None:
     >>> window_length(Expr("other", text="window(t, '10 minutes', '1 minute')", refs=(Reference(("t",), 7, 8),)))
     600000000
     """
-    found = _LENGTH.fullmatch(expr.text[expr.refs[0].end :]) if len(expr.refs) == 1 else None
+    match = _LENGTH.fullmatch(expr.text[expr.refs[0].end :]) if len(expr.refs) == 1 else None
     try:
-        return None if found is None else parse_duration(found[1])
+        return None if match is None else parse_duration(match[1])
     except ValueError:
         return None
 
 
-def settled_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
+def final_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
     """The columns of a query's result by which its rows are settled."""
     if query.result != "table":
         return ()
-    known = query.relation.settled
+    final_columns = query.relation.final_columns
     if query.group is not None:
-        known = frozenset(one.column for one in query.group.settles)
+        final_columns = frozenset(final.column for final in query.group.final_columns)
     elif query.top is not None:
         # A row is no longer among the first when others come, however old it is, unless its group is as old.
-        by = None if query.top.settled_by is None else settled_as(query.top.by[query.top.settled_by].expr)
-        known &= frozenset() if by is None else query.relation.alike(by)
-    return tuple(output.name for output in query.outputs if settled_as(output.expr) in known)
+        by = None if query.top.final_by is None else finality_column(query.top.by[query.top.final_by].expr)
+        final_columns &= frozenset() if by is None else query.relation.equal_columns(by)
+    return tuple(output.name for output in query.outputs if finality_column(output.expr) in final_columns)

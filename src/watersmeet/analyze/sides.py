@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watersmeet.analyze.column_types import takes
+from watersmeet.analyze.column_types import can_hold_constant
 from watersmeet.analyze.comparison import Comparison
-from watersmeet.analyze.draft import Draft, listed
-from watersmeet.analyze.event_time import EventTime, fits, wrong_unit
+from watersmeet.analyze.draft import Draft, format_list
+from watersmeet.analyze.event_time import EventTimeColumn, fits, wrong_unit
 from watersmeet.catalog import NOWHERE, Amount, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.nodes import Join, Values
@@ -17,7 +17,7 @@ from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_
 
 def check_table_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Iterator[Refusal]:
     """WITHIN of a join of which at least one side is a table."""
-    if join.within is None or not is_known(left, right):
+    if join.within is None or not has_known_sources(left, right):
         return
     tables = [draft.names_of(side.aliases) for side in (left, right) if side.result == "table"]
     yield draft.refusal(
@@ -25,12 +25,12 @@ def check_table_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: A
         join.within.span,
         **names_of(draft, join, left, right),
         reason="cannot be held within a time, since rows of a table stay until they are replaced or deleted",
-        cause=f"{listed(tables)} {'is a table' if len(tables) == 1 else 'are tables'}",
+        cause=f"{format_list(tables)} {'is a table' if len(tables) == 1 else 'are tables'}",
         hint="leave WITHIN out.",
     )
 
 
-def is_known(left: AnalyzedRelation, right: AnalyzedRelation) -> bool:
+def has_known_sources(left: AnalyzedRelation, right: AnalyzedRelation) -> bool:
     """Whether all sources are declared: one that nobody declared may be a stream or a table."""
     return all(leaf.source.fields for side in (left, right) for leaf in leaves(side))
 
@@ -41,7 +41,9 @@ def names_of(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRe
     return {"kind": kind_in_words(join.kind), **sides}
 
 
-def check_pair(draft: Draft, comparison: Comparison, high: EventTime, low: EventTime, span: Span) -> Refusal | None:
+def check_pair(
+    draft: Draft, comparison: Comparison, high: EventTimeColumn, low: EventTimeColumn, span: Span
+) -> Refusal | None:
     """Why two times and the constants between them cannot be compared; None if they can."""
     refusal = check_families(draft, high, low, span)
     misfit = comparison.misfit(high.family)
@@ -50,7 +52,9 @@ def check_pair(draft: Draft, comparison: Comparison, high: EventTime, low: Event
     return _wrong_unit(draft, misfit, high, span)
 
 
-def check_within(draft: Draft, amount: Amount, left: EventTime, right: EventTime, span: Span) -> Refusal | None:
+def check_within(
+    draft: Draft, amount: Amount, left: EventTimeColumn, right: EventTimeColumn, span: Span
+) -> Refusal | None:
     """Why two times cannot lie within that amount of each other; None if they can."""
     refusal = check_families(draft, right, left, span)
     if refusal is not None or fits(amount, left.family):
@@ -58,7 +62,7 @@ def check_within(draft: Draft, amount: Amount, left: EventTime, right: EventTime
     return _wrong_unit(draft, amount, left, span)
 
 
-def check_families(draft: Draft, time: EventTime, other: EventTime, span: Span) -> Refusal | None:
+def check_families(draft: Draft, time: EventTimeColumn, other: EventTimeColumn, span: Span) -> Refusal | None:
     """Why two times cannot be compared; None if they can."""
     if time.family == other.family:
         return None
@@ -74,7 +78,7 @@ def check_families(draft: Draft, time: EventTime, other: EventTime, span: Span) 
     )
 
 
-def _wrong_unit(draft: Draft, amount: Amount, time: EventTime, span: Span) -> Refusal:
+def _wrong_unit(draft: Draft, amount: Amount, time: EventTimeColumn, span: Span) -> Refusal:
     # The sign of a constant says on which side of the comparison it stands, which is not what is wrong with it.
     size = abs(amount.value)
     hint = "write a plain number." if amount.is_interval else f"give it a unit, for example `INTERVAL {size} SECONDS`."
@@ -103,12 +107,12 @@ def check_values(draft: Draft, values: Values, source: Source, span: Span) -> It
         if any(True for _ in value.references):
             reason, hint = "there is no row to take a column from", "write a constant."
             yield draft.refusal("WRONG_VALUE", place, **parameters, reason=reason, cause="not a constant", hint=hint)
-        elif not takes(field.type, value):
+        elif not can_hold_constant(field.type, value):
             reason = "the types differ"
             hint = f"write a constant of type {field.type}, or `CAST(... AS {field.type})`."
             yield draft.refusal("WRONG_VALUE", place, **parameters, reason=reason, cause=f"not {field.type}", hint=hint)
 
 
-def declared_values(values: Values, source: Source) -> Values:
+def with_declared_names(values: Values, source: Source) -> Values:
     """The values with the columns spelled as they were declared."""
     return tuple((field.name, value) for name, value in values if (field := source.field(name)) is not None)

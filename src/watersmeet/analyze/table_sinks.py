@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast, get_args
 
-from watersmeet.analyze.draft import Draft, listed
+from watersmeet.analyze.draft import Draft, format_list
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
 from watersmeet.formats import SINK_FORMATS, sink_format
@@ -32,14 +32,14 @@ def check_table_sinks(draft: Draft) -> Draft:
     wrong = [*_check_option(draft, sink)]
     # Of a query with mistakes nobody knows what its result is.
     if wrong or draft.refusals or draft.relation is None:
-        return draft.refusing(wrong)
-    return draft.refusing(_check(draft, sink))
+        return draft.with_refusals(wrong)
+    return draft.with_refusals(_check(draft, sink))
 
 
 def _check_option(draft: Draft, sink: Sink) -> Iterator[Refusal]:
-    said = sink_format(sink).changes
-    if said is not None and said not in get_args(Changes):
-        reason = f"changes are written as {listed(get_args(Changes), 'or')}"
+    changes = sink_format(sink).changes
+    if changes is not None and changes not in get_args(Changes):
+        reason = f"changes are written as {format_list(get_args(Changes), 'or')}"
         yield _wrong(draft, sink, reason, "write `changes 'log'`, for example.")
 
 
@@ -52,47 +52,50 @@ def _check(draft: Draft, sink: Sink) -> Iterator[Refusal]:
     format_, span = sink_format(sink), draft.query.into_span
     changes = cast("Changes | None", format_.changes)
     if _is_stream(draft):
-        if CHANGES in sink.said:
+        if CHANGES in sink.lowercase_options:
             reason, hint = "rows of a stream are never taken back", f"leave `changes` out of {sink.name}."
             yield draft.refusal(
                 "WRONG_OUTPUT", span, what="A changelog of a stream", reason=reason, cause="a stream", hint=hint
             )
-    elif format_.is_showing:
+    elif format_.is_display:
         return
     elif changes is None:
-        yield draft.refusal("APPEND_ONLY_SINK", span, sink=sink.name, hint=format_.way_out)
+        yield draft.refusal("APPEND_ONLY_SINK", span, sink=sink.name, hint=format_.changes_hint)
     elif not format_.can_take(changes):
-        yield _wrong(draft, sink, _needs(format_, changes), format_.way_out)
+        yield _wrong(draft, sink, _why_unsupported(format_, changes), format_.changes_hint)
     else:
         yield from _check_key(draft, sink)
 
 
-def _needs(format_: SinkFormat, changes: Changes) -> str:
+def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
     """Why changes cannot go to a sink so."""
-    able = [one for one in SINK_FORMATS if changes in one.takes]
+    able = [candidate for candidate in SINK_FORMATS if changes in candidate.takes]
     if changes == "snapshot":
-        names = listed([name for one in able for name in one.names], "or")
+        names = format_list([name for candidate in able for name in candidate.names], "or")
         return f"only {names} files under a `path` can hold a table as it is"
     if changes == "upsert":
-        return f"only {listed([one.title for one in able])} replace and delete rows by key"
+        return f"only {format_list([candidate.title for candidate in able])} replace and delete rows by key"
     return f"{format_.title} takes the changes of a table by key"
 
 
 def _is_stream(draft: Draft) -> bool:
-    given = "stream" if draft.relation is None else draft.relation.result
-    return draft.group is None and draft.top is None and (draft.query.result or given) == "stream"
+    kind = "stream" if draft.relation is None else draft.relation.result
+    return draft.group is None and draft.top is None and (draft.query.result or kind) == "stream"
 
 
 def _check_key(draft: Draft, sink: Sink) -> Iterator[Refusal]:
-    asked = sink_format(sink)
+    format_ = sink_format(sink)
     outputs = [output.name.lower() for output in draft.outputs]
-    unknown = [name for name in asked.key if name.lower() not in outputs]
+    unknown = [name for name in format_.key if name.lower() not in outputs]
     if unknown:
-        where, known = "in the result, by which rows are to be replaced", listed([f"`{name}`" for name in outputs])
-        yield draft.refusal(
-            "UNKNOWN_COLUMN", sink.span, column=unknown[0], where=where, suggestion=f"known are {known}."
+        where, output_names = (
+            "in the result, by which rows are to be replaced",
+            format_list([f"`{name}`" for name in outputs]),
         )
-    elif asked.changes == "upsert" and not asked.key and result_columns(draft.finished()) is None:
+        yield draft.refusal(
+            "UNKNOWN_COLUMN", sink.span, column=unknown[0], where=where, suggestion=f"known are {output_names}."
+        )
+    elif format_.changes == "upsert" and not format_.key and result_columns(draft.finish()) is None:
         yield draft.refusal("SINK_WITHOUT_KEY", draft.query.into_span, sink=sink.name)
 
 
@@ -103,12 +106,12 @@ def result_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
     the key of the other is enough.
     """
     if query.group is not None:
-        return _named(query, [(GROUP, by.name) for by in query.group.by])
+        return _output_names(query, [(GROUP, by.name) for by in query.group.by])
     if query.relation.result == "stream":
         # Of a stream several of the first rows may have one key.
         return key_columns(query) if query.top is None else None
     key = row_key(query.relation)
-    return None if key is None else _named(query, key)
+    return None if key is None else _output_names(query, key)
 
 
 def row_key(relation: AnalyzedRelation) -> tuple[Column, ...] | None:
@@ -121,18 +124,18 @@ def row_key(relation: AnalyzedRelation) -> tuple[Column, ...] | None:
             inside = result_columns(relation.query)
             return None if inside is None else tuple((relation.alias, name) for name in inside)
         case ConditionalJoin(result="table"):
-            return _of_join(relation)
+            return _join_row_key(relation)
         case _:
             return None
 
 
-def _of_join(join: ConditionalJoin) -> tuple[Column, ...] | None:
+def _join_row_key(join: ConditionalJoin) -> tuple[Column, ...] | None:
     left, right = row_key(join.left), row_key(join.right)
     if join.kind in LEFT_ONLY:
         return left
     if left is None or right is None:
         return None
-    named = [{found for pair in join.keys if (found := _column(pair[side])) is not None} for side in (0, 1)]
+    named = [{column for pair in join.keys if (column := _column(pair[side])) is not None} for side in (0, 1)]
     if join.kind in ("inner", "left") and named[1].issuperset(right):
         return left
     if join.kind in ("inner", "right") and named[0].issuperset(left):
@@ -143,14 +146,14 @@ def _of_join(join: ConditionalJoin) -> tuple[Column, ...] | None:
 def key_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
     """The columns of the result that are its key (see `AnalyzedQuery`); None if it has none or does not show it."""
     shown = {output.expr.sql(): output.name for output in query.outputs}
-    found = [shown.get(expr.sql()) for expr in query.key]
-    return None if not found or None in found else tuple(cast("list[str]", found))
+    names = [shown.get(expr.sql()) for expr in query.key]
+    return None if not names or None in names else tuple(cast("list[str]", names))
 
 
-def _named(query: AnalyzedQuery, columns: list[Column] | tuple[Column, ...]) -> tuple[str, ...] | None:
+def _output_names(query: AnalyzedQuery, columns: list[Column] | tuple[Column, ...]) -> tuple[str, ...] | None:
     shown = {_column(output.expr): output.name for output in reversed(query.outputs)}
-    found = [shown.get(column) for column in columns]
-    return None if None in found else tuple(cast("list[str]", found))
+    names = [shown.get(column) for column in columns]
+    return None if None in names else tuple(cast("list[str]", names))
 
 
 def _column(expr: Expr) -> Column | None:

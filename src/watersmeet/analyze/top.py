@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft
-from watersmeet.plan.expressions import Expr, Reference, settled_as
-from watersmeet.plan.query import AnalyzedTop, OrderedBy
+from watersmeet.plan.expressions import Expr, Reference, finality_column
+from watersmeet.plan.query import AnalyzedSortKey, AnalyzedTop
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedView
 
 
@@ -16,22 +16,27 @@ def top(draft: Draft) -> Draft:
     if query.limit is None or not isinstance(relation, AnalyzedLeaf):
         return draft
     order = tuple(
-        OrderedBy(_column(relation.alias, by.column), by.expr, by.descending, by.nulls_last) for by in query.order
+        AnalyzedSortKey(_column(relation.alias, by.column), by.expr, by.descending, by.nulls_last) for by in query.order
     )
     hidden = {*(by.column for by in query.order), *query.by}
     outputs = tuple(output for output in draft.outputs if output.name not in hidden)
-    by = tuple(OrderedBy(_column(relation.alias, name), _written(relation, name), False, False) for name in query.by)
-    settled = next((place for place, one in enumerate(by) if settled_as(one.expr) in relation.settled), None)
-    found = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, settled))
+    by = tuple(
+        AnalyzedSortKey(_column(relation.alias, name), _partition_expression(relation, name), False, False)
+        for name in query.by
+    )
+    final_place = next(
+        (place for place, partition in enumerate(by) if finality_column(partition.expr) in relation.final_columns), None
+    )
+    ranked = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, final_place))
     # Of a view with mistakes nobody knows whether it is a table.
     if query.ties and relation.result == "stream" and draft.scope.is_whole:
         hint = "write `ROW_NUMBER()`: of equal rows the first to come are shown; or rank a table."
         what = "RANK() of a stream, which would keep all rows that are equal,"
-        return found.refusing([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
-    return found
+        return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
+    return ranked
 
 
-def _written(relation: AnalyzedLeaf, name: str) -> Expr:
+def _partition_expression(relation: AnalyzedLeaf, name: str) -> Expr:
     """What the rows of a group share, as the query wrote it."""
     outputs = relation.query.outputs if isinstance(relation, AnalyzedView) else ()
     return next((output.expr for output in outputs if output.name == name), _column(relation.alias, name))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from watersmeet.analyze.column_types import is_same
-from watersmeet.analyze.draft import Draft, listed
-from watersmeet.analyze.event_time import given_watermarks, is_sound, marked
+from watersmeet.analyze.column_types import is_same_type
+from watersmeet.analyze.draft import Draft, format_list
+from watersmeet.analyze.event_time import is_sound, query_watermarks, with_query_watermarks
 from watersmeet.analyze.scope import KEY
-from watersmeet.analyze.views import placed
+from watersmeet.analyze.views import place_view
 from watersmeet.analyze.watermarks import heartbeat_of
 from watersmeet.catalog import Field, Source, Watermark
 from watersmeet.errors import Refusal
@@ -21,22 +21,26 @@ from watersmeet.plan.relation import AnalyzedLateral, AnalyzedScan, AnalyzedUnio
 
 def parts_of(draft: Draft, union: Union) -> tuple[Source, ...]:
     """The sources of a union in order; one that is not declared has no columns."""
-    return tuple(marked(draft.sources.get(s.source.lower(), Source(s.source, ())), s) for s in union.scans)
+    return tuple(
+        with_query_watermarks(draft.sources.get(s.source.lower(), Source(s.source, ())), s) for s in union.scans
+    )
 
 
-def merged(draft: Draft, union: Union) -> Source:
+def merge_parts(draft: Draft, union: Union) -> Source:
     """A union as one source: the columns of its first part, and the watermarks that all parts have.
 
     A union that has been refused has no columns, so that nothing is said of what follows from that.
     """
     first, *others = parts = parts_of(draft, union)
-    is_known = all(is_sound(part) for part in parts) and _kept_apart(draft, union) is None
+    is_known = all(is_sound(part) for part in parts) and _check_compatible(draft, union) is None
     if not is_known or any(_difference(first, other) for other in others):
         return Source(union.alias, (), span=union.span)
     positions = range(min(len(_columns(part)) for part in parts))
     fields = tuple(replace(first.fields[i], nullable=any(p.fields[i].nullable for p in parts)) for i in positions)
-    marks = tuple(mark for i in positions if (mark := _mark(i, parts)) is not None)
-    return Source(union.alias, fields, marks, first.kind, span=union.span, order=_order(parts), order_span=union.span)
+    watermarks = tuple(watermark for i in positions if (watermark := _common_watermark(i, parts)) is not None)
+    return Source(
+        union.alias, fields, watermarks, first.kind, span=union.span, order=_order(parts), order_span=union.span
+    )
 
 
 def _columns(part: Source) -> list[Field]:
@@ -56,7 +60,7 @@ def _order(parts: tuple[Source, ...]) -> str | None:
 def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
     """Parts that do not fit together."""
     first, *others = parts_of(draft, union)
-    refusal = _kept_apart(draft, union)
+    refusal = _check_compatible(draft, union)
     if refusal is not None:
         yield refusal
     for scan, other in zip(union.scans[1:], others, strict=True):
@@ -67,30 +71,30 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
                 hint = "select as many columns of the same types, in the same order; a CAST makes a column fit."
             what = f"The union {union.alias}"
             yield draft.refusal("TYPE_MISMATCH", scan.span, expression=what, reason=difference, hint=hint)
-    if merged(draft, union).fields and len({beat and beat.sql() for beat in _heartbeats(draft, union)}) > 1:
-        names = listed(dict.fromkeys(scan.source for scan in union.scans))
+    if merge_parts(draft, union).fields and len({beat and beat.sql() for beat in _heartbeats(draft, union)}) > 1:
+        names = format_list(dict.fromkeys(scan.source for scan in union.scans))
         hint = "declare the same HEARTBEAT WHEN for all of them, or for none."
-        yield draft.unsupported(union.span, f"A union of {names}, whose heartbeats differ,", hint)
+        yield draft.refuse_unsupported(union.span, f"A union of {names}, whose heartbeats differ,", hint)
 
 
-def _kept_apart(draft: Draft, union: Union) -> Refusal | None:
+def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
     """What cannot be in one union: streams and tables, tables by key, joins and groups."""
     parts = parts_of(draft, union)
     hint = "write the result to a sink, and read that as a source of the union."
     for scan, part in zip(union.scans, parts, strict=True):
         query = draft.views.get(scan.source.lower())
         if part.kind != parts[0].kind and part.fields and parts[0].fields:
-            first = f"{parts[0].kind} {_called(union.scans[0].source)}"
-            what = f"A union of the {first} with the {part.kind} {_called(scan.source)}"
+            first = f"{parts[0].kind} {_display_name(union.scans[0].source)}"
+            what = f"A union of the {first} with the {part.kind} {_display_name(scan.source)}"
             hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
         elif query is None and part.primary_key:
             what = f"A union with the table {scan.source}, whose rows replace each other by key,"
             hint = "declare it without PRIMARY KEY, as a bag of rows that come and go."
         elif query is not None and not _is_plain(query):
-            what = f"A union with {_called(scan.source)}, which joins, groups or is a union itself,"
+            what = f"A union with {_display_name(scan.source)}, which joins, groups or is a union itself,"
         else:
             continue
-        return draft.unsupported(scan.span, what, hint)
+        return draft.refuse_unsupported(scan.span, what, hint)
     return None
 
 
@@ -109,7 +113,7 @@ def _is_plain(query: AnalyzedQuery) -> bool:
 def is_plain_union(draft: Draft, union: Union) -> bool:
     """Whether all parts are streams as they are declared."""
     named = (scan.source.lower() for scan in union.scans)
-    return merged(draft, union).kind == "stream" and not any(name in draft.views for name in named)
+    return merge_parts(draft, union).kind == "stream" and not any(name in draft.views for name in named)
 
 
 def union_of(draft: Draft, union: Union) -> AnalyzedUnion:
@@ -117,8 +121,8 @@ def union_of(draft: Draft, union: Union) -> AnalyzedUnion:
     sides: list[AnalyzedScan | AnalyzedView] = []
     for number, (scan, part) in enumerate(zip(union.scans, parts_of(draft, union), strict=True)):
         alias, query = f"{union.alias}/{number + 1}", draft.views.get(scan.source.lower())
-        given = given_watermarks(part, scan)
-        leaf = AnalyzedScan(alias, part) if query is None else placed(alias, part, query, given)
+        watermarks = query_watermarks(part, scan)
+        leaf = AnalyzedScan(alias, part) if query is None else place_view(alias, part, query, watermarks)
         assert isinstance(leaf, AnalyzedScan | AnalyzedView)
         sides.append(leaf)
     return AnalyzedUnion(
@@ -132,43 +136,45 @@ def union_heartbeat(draft: Draft, union: Union) -> Expr | None:
 
 
 def _heartbeats(draft: Draft, union: Union) -> Iterator[Expr | None]:
-    fields = merged(draft, union).fields
+    fields = merge_parts(draft, union).fields
     for scan, part in zip(union.scans, parts_of(draft, union), strict=True):
-        found = heartbeat_of(draft, Scan(scan.source, union.alias, scan.span))
-        yield _by_position(found, part, fields) if found is not None and fields else None
+        heartbeat = heartbeat_of(draft, Scan(scan.source, union.alias, scan.span))
+        yield _by_position(heartbeat, part, fields) if heartbeat is not None and fields else None
 
 
 def _by_position(condition: Expr, part: Source, fields: tuple[Field, ...]) -> Expr:
     names = dict(zip((field.name for field in part.fields), (field.name for field in fields), strict=False))
 
-    def renamed(ref: Reference) -> Reference:
+    def rename(ref: Reference) -> Reference:
         return replace(ref, name=names.get(ref.name, ref.name))
 
-    return condition.map_references(renamed)
+    return condition.map_references(rename)
 
 
-def _mark(position: int, parts: tuple[Source, ...]) -> Watermark | None:
+def _common_watermark(position: int, parts: tuple[Source, ...]) -> Watermark | None:
     """The watermark of a column, if all parts have one: it is idle when all of them are."""
-    marks = [part.watermark(part.fields[position].name) for part in parts]
-    if marks[0] is None or None in marks:
+    watermarks = [part.watermark(part.fields[position].name) for part in parts]
+    if watermarks[0] is None or None in watermarks:
         return None
-    idle = [mark.idle for mark in marks if mark is not None and mark.idle is not None]
-    return replace(marks[0], idle=max(idle) if len(idle) == len(marks) else None)
+    idle = [watermark.idle for watermark in watermarks if watermark is not None and watermark.idle is not None]
+    return replace(watermarks[0], idle=max(idle) if len(idle) == len(watermarks) else None)
 
 
 def _difference(first: Source, other: Source) -> str | None:
     """What keeps two parts of a union apart; None if their columns have the same types."""
     shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
     if len(shown[0]) != len(shown[1]):
-        return f"{_called(first.name)} has {len(shown[0])} columns, {_called(other.name)} has {len(shown[1])}."
+        return (
+            f"{_display_name(first.name)} has {len(shown[0])} columns, {_display_name(other.name)} has {len(shown[1])}."
+        )
     for i, (mine, theirs) in enumerate(zip(_columns(first), _columns(other), strict=False), start=1):
         # Of what only Spark can compute, only Spark knows the type.
-        if mine.type and theirs.type and not is_same(mine.type, theirs.type):
-            columns = (f"`{f.name}` {f.type} in {_called(s.name)}" for f, s in ((mine, first), (theirs, other)))
+        if mine.type and theirs.type and not is_same_type(mine.type, theirs.type):
+            columns = (f"`{f.name}` {f.type} in {_display_name(s.name)}" for f, s in ((mine, first), (theirs, other)))
             return f"column {i} is {' and '.join(columns)}."
     return None
 
 
-def _called(source: str) -> str:
+def _display_name(source: str) -> str:
     # A subquery has a name that nobody wrote.
     return "a subquery" if source.startswith("#") else source

@@ -9,16 +9,22 @@ from typing import Any, TypeVar, cast
 
 from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import event_times, time_ended, time_named, window_ended, window_started
-from watersmeet.analyze.result_key import in_one, key_of
-from watersmeet.analyze.scope import KEY, show
-from watersmeet.analyze.settled import settled_outputs
+from watersmeet.analyze.event_time import (
+    event_times,
+    find_event_time,
+    time_of_window_end,
+    window_of_end,
+    window_of_start,
+)
+from watersmeet.analyze.result_key import key_of, key_struct
+from watersmeet.analyze.scope import KEY, show_column
+from watersmeet.analyze.settled import final_outputs
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.formats.records import KEY_FORMAT, format_of_key
 from watersmeet.plan.expressions import GROUP, Reference
-from watersmeet.plan.nodes import Store, View
-from watersmeet.plan.query import AnalyzedQuery, Output, Warned
+from watersmeet.plan.nodes import StorageFormats, View
+from watersmeet.plan.query import AnalyzedQuery, Output, QueryWarning
 from watersmeet.plan.relation import (
     AnalyzedLateral,
     AnalyzedLeaf,
@@ -38,38 +44,39 @@ ORDER = "#order"
 _T = TypeVar("_T")
 
 
-def seen(name: str, query: AnalyzedQuery, span: Span, store: Store | None = None) -> Source:
+def as_source(name: str, query: AnalyzedQuery, span: Span, store: StorageFormats | None = None) -> Source:
     """A query as a source: its columns, the watermarks that pass through it, and its key, which ``*`` leaves out."""
     sources = _sources(query)
     shown = tuple(Field(o.name, type_of(o.expr, sources) or "") for o in query.outputs)
-    fields_ = (*shown, *(Field(o.name, type_of(o.expr, sources) or "", hidden=True) for o in _hidden(query)))
+    fields_ = (*shown, *(Field(o.name, type_of(o.expr, sources) or "", hidden=True) for o in _extra_outputs(query)))
     times = () if query.result == "table" else event_times(query.relation)
-    marks = tuple(
-        _mark(output.name, time.column, sources)
+    watermarks = tuple(
+        _view_watermark(output.name, time.column, sources)
         for output in query.outputs
-        if (time := time_named(output.expr, times)) is not None
+        if (time := find_event_time(output.expr, times)) is not None
     )
-    shown_as = {time.column: o.name for o in query.outputs if (time := time_named(o.expr, times)) is not None}
-    ended = ((o.name, time_ended(o.expr, query.relation)) for o in query.outputs if shown_as)
+    shown_as = {time.column: o.name for o in query.outputs if (time := find_event_time(o.expr, times)) is not None}
+    ended = ((o.name, time_of_window_end(o.expr, query.relation)) for o in query.outputs if shown_as)
     ends = tuple((name, shown_as[time.column]) for name, time in ended if time is not None and time.column in shown_as)
     starts = _starts(query, [name for name, _ in ends])
     format_ = _key_format(query, store, sources)
     options = {} if format_ is None else {KEY_FORMAT: format_}
-    inner, order = _with_its_key(query), _order(query)
+    inner, order = _source_with_key(query), _order(query)
     if inner is not None and not inner.primary_key:
         options |= {"key": ", ".join(inner.key)}
     return Source(
-        name, fields_, marks, query.result, options=options, span=span, order=None if order is None else order.name,
+        name, fields_, watermarks, query.result, options=options, span=span,
+        order=None if order is None else order.name,
         primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends, starts=starts,
-        settled=settled_outputs(query),
+        final_columns=final_outputs(query),
     )  # fmt: skip
 
 
 def _starts(query: AnalyzedQuery, ends: list[str]) -> tuple[tuple[str, str, int], ...]:
     """The columns of a result that start a window, each with one of ``ends`` that ends the same, and its length."""
     shown = {output.name: output.expr for output in query.outputs}
-    ended = {window_ended(shown[name], query.relation): name for name in ends}
-    starts = ((output.name, window_started(output.expr, query.relation)) for output in query.outputs if ends)
+    ended = {window_of_end(shown[name], query.relation): name for name in ends}
+    starts = ((output.name, window_of_start(output.expr, query.relation)) for output in query.outputs if ends)
     return tuple((name, ended[start[0]], start[1]) for name, start in starts if start is not None and start[0] in ended)
 
 
@@ -80,16 +87,18 @@ def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Itera
         before = "a stream, table or view"
         yield draft.refusal("DUPLICATE_NAME", view.span, name=view.name, before=before, hint=hint)
     query = view.query
-    for span in (query.into_span, query.late_into_span, *(apart.span for apart in query.apart)):
+    for span in (query.into_span, query.late_into_span, *(side_output.span for side_output in query.side_outputs)):
         if span != NOWHERE:
             hint = "leave INTO out, or write the query as a statement of its own."
-            yield draft.unsupported(span, "A view with a sink", hint)
+            yield draft.refuse_unsupported(span, "A view with a sink", hint)
 
 
-def placed(alias: str, source: Source, query: AnalyzedQuery, given: tuple[Watermark, ...] = ()) -> AnalyzedLeaf:
+def place_view(
+    alias: str, source: Source, query: AnalyzedQuery, watermarks: tuple[Watermark, ...] = ()
+) -> AnalyzedLeaf:
     """A query in the place of its name: a scan if all it does is to leave out rows and columns of one source.
 
-    ``given`` are the watermarks that the query around it gives its columns.
+    ``watermarks`` are the watermarks that the query around it gives its columns.
     """
     inner = query.relation
     is_plain = (
@@ -104,41 +113,43 @@ def placed(alias: str, source: Source, query: AnalyzedQuery, given: tuple[Waterm
         and all(_is_itself(output) for output in (*query.outputs, *_key(query)))
     )
     if not is_plain:
-        named = {mark.column for mark in given}
+        named = {watermark.column for watermark in watermarks}
         # A column is settled by its own mark, or has a watermark of arrivals that the query gives it.
-        source = replace(source, settled=tuple(name for name in source.settled if name not in named))
-        return AnalyzedView(alias, source, replace(query, outputs=(*query.outputs, *_hidden(query))), given=given)
+        source = replace(source, final_columns=tuple(name for name in source.final_columns if name not in named))
+        return AnalyzedView(
+            alias, source, replace(query, outputs=(*query.outputs, *_extra_outputs(query))), outer_watermarks=watermarks
+        )
     assert isinstance(inner, AnalyzedScan)
-    scan = replace(renamed(inner, {inner.alias: alias}), alias=alias)
-    return replace(scan, source=replace(inner.source, fields=_in_order(query, inner), watermarks=source.watermarks))
+    scan = replace(rename_aliases(inner, {inner.alias: alias}), alias=alias)
+    return replace(scan, source=replace(inner.source, fields=_order_fields(query, inner), watermarks=source.watermarks))
 
 
-def _in_order(query: AnalyzedQuery, scan: AnalyzedScan) -> tuple[Field, ...]:
+def _order_fields(query: AnalyzedQuery, scan: AnalyzedScan) -> tuple[Field, ...]:
     """The columns of a source in the order in which a query shows them, then those that it leaves out."""
     places = {output.name: place for place, output in enumerate(query.outputs)}
     hidden = (replace(field, hidden=field.hidden or field.name not in places) for field in scan.source.fields)
     return tuple(sorted(hidden, key=lambda field: places.get(field.name, len(places) + (field.name != KEY))))
 
 
-def told_apart(query: AnalyzedQuery) -> AnalyzedQuery:
+def make_aliases_unique(query: AnalyzedQuery) -> AnalyzedQuery:
     """The query with aliases inside views that no other part of it has, so that every scan has a name of its own."""
     # Columns are told apart without case, as Spark does.
-    relation = _apart(query.relation, Counter(alias.lower() for alias in _aliases(query.relation)))
+    relation = _rename_inner_aliases(query.relation, Counter(alias.lower() for alias in _aliases(query.relation)))
     return replace(query, relation=relation, warnings=all_warnings(query))
 
 
-def _apart(relation: AnalyzedRelation, used: Counter[str]) -> AnalyzedRelation:
+def _rename_inner_aliases(relation: AnalyzedRelation, used: Counter[str]) -> AnalyzedRelation:
     """The relation with the insides of its views renamed wherever an alias occurs twice in the whole query."""
     if isinstance(relation, AnalyzedView):
-        own = _own(relation.query.relation)
+        own = _own_aliases(relation.query.relation)
         names = {alias: f"{relation.alias}/{alias}" for alias in own if used[alias.lower()] > 1}
         elements = frozenset(lateral.alias for lateral in laterals(relation.query.relation))
-        inner = renamed(relation.query, names, elements)
-        return replace(relation, query=replace(inner, relation=_apart(inner.relation, used)))
-    return relation.with_inputs([_apart(side, used) for side in relation.inputs])
+        inner = rename_aliases(relation.query, names, elements)
+        return replace(relation, query=replace(inner, relation=_rename_inner_aliases(inner.relation, used)))
+    return relation.with_inputs([_rename_inner_aliases(side, used) for side in relation.inputs])
 
 
-def _own(relation: AnalyzedRelation) -> Iterator[str]:
+def _own_aliases(relation: AnalyzedRelation) -> Iterator[str]:
     """The aliases of a relation itself, without those inside its views."""
     for leaf in leaves(relation):
         yield leaf.alias
@@ -154,26 +165,26 @@ def _aliases(relation: AnalyzedRelation) -> Iterator[str]:
         yield from _aliases(side)
 
 
-def renamed(node: _T, names: Mapping[str, str], elements: frozenset[str] = frozenset()) -> _T:
+def rename_aliases(node: _T, names: Mapping[str, str], elements: frozenset[str] = frozenset()) -> _T:
     """Whatever is part of a plan with other aliases; what is inside a view has names of its own and stays.
 
     ``elements`` are the aliases of laterals, whose column is called like the alias.
 
-    >>> renamed((TimeColumn("a", "t"), 5), {"a": "b"})
+    >>> rename_aliases((TimeColumn("a", "t"), 5), {"a": "b"})
     (TimeColumn(alias='b', name='t'), 5)
     """
-    return cast("_T", _renamed(node, names, elements)) if names else node
+    return cast("_T", _rename_node(node, names, elements)) if names else node
 
 
-def _renamed(node: Any, names: Mapping[str, str], elements: frozenset[str]) -> Any:
+def _rename_node(node: Any, names: Mapping[str, str], elements: frozenset[str]) -> Any:
     if isinstance(node, tuple):
-        return tuple(_renamed(part, names, elements) for part in cast("tuple[Any, ...]", node))
+        return tuple(_rename_node(part, names, elements) for part in cast("tuple[Any, ...]", node))
     if isinstance(node, Reference):
         source = names.get(node.source, node.source)
         return replace(node, source=source, name=source if node.source in elements else node.name)
     if isinstance(node, Source | Span) or not is_dataclass(node) or isinstance(node, type):
         return node
-    changed = {f.name: _renamed(getattr(node, f.name), names, elements) for f in fields(node)}
+    changed = {f.name: _rename_node(getattr(node, f.name), names, elements) for f in fields(node)}
     if isinstance(node, AnalyzedLeaf | AnalyzedLateral | TimeColumn):
         changed["alias"] = names.get(node.alias, node.alias)
     if isinstance(node, AnalyzedView):
@@ -186,20 +197,20 @@ def _renamed(node: Any, names: Mapping[str, str], elements: frozenset[str]) -> A
 
 def _sources(query: AnalyzedQuery) -> dict[str, Source]:
     """What the outputs of a query refer to, by alias."""
-    found: dict[str, Source] = {leaf.alias: leaf.source for leaf in leaves(query.relation)}
-    found |= {lateral.alias: lateral.source for lateral in laterals(query.relation)}
+    sources: dict[str, Source] = {leaf.alias: leaf.source for leaf in leaves(query.relation)}
+    sources |= {lateral.alias: lateral.source for lateral in laterals(query.relation)}
     if query.group is not None:
-        found[GROUP] = Source(GROUP, tuple(Field(by.name, type_of(by.expr, found) or "") for by in query.group.by))
-    return found
+        sources[GROUP] = Source(GROUP, tuple(Field(by.name, type_of(by.expr, sources) or "") for by in query.group.by))
+    return sources
 
 
-def all_warnings(query: AnalyzedQuery) -> tuple[Warned, ...]:
+def all_warnings(query: AnalyzedQuery) -> tuple[QueryWarning, ...]:
     """What its author should know of a query and of the views in it, each once."""
     inside = (all_warnings(view.query) for view in views(query.relation))
-    return tuple(dict.fromkeys((*query.warnings, *(warned for found in inside for warned in found))))
+    return tuple(dict.fromkeys((*query.warnings, *(warned for view_warnings in inside for warned in view_warnings))))
 
 
-def _hidden(query: AnalyzedQuery) -> tuple[Output, ...]:
+def _extra_outputs(query: AnalyzedQuery) -> tuple[Output, ...]:
     """The columns of a result that ``*`` leaves out: its key, and the order of arrival, where they are not shown."""
     order = _order(query)
     return _key(query) if order is None or order in query.outputs else (*_key(query), order)
@@ -212,7 +223,7 @@ def _order(query: AnalyzedQuery) -> Output | None:
         relation = relation.input
     if not isinstance(relation, AnalyzedLeaf) or relation.source.order is None or query.result == "table":
         return None
-    column = show(relation.alias, relation.source, relation.source.order)
+    column = show_column(relation.alias, relation.source, relation.source.order)
     if column is None:
         return None
     named = (o for o in query.outputs if o.expr.op == "column" and not o.expr.refs[0].path)
@@ -222,26 +233,26 @@ def _order(query: AnalyzedQuery) -> Output | None:
 
 def _key(query: AnalyzedQuery) -> tuple[Output, ...]:
     """The key of a result as a further column; none if it has no key, or shows it."""
-    is_shown = any(output.name.lower() == KEY for output in query.outputs) or _with_its_key(query) is not None
+    is_shown = any(output.name.lower() == KEY for output in query.outputs) or _source_with_key(query) is not None
     if not query.key or is_shown:
         return ()
-    return (Output(KEY, query.key[0] if len(query.key) == 1 else in_one(query.key)),)
+    return (Output(KEY, query.key[0] if len(query.key) == 1 else key_struct(query.key)),)
 
 
-def _keeps(query: AnalyzedQuery) -> bool:
+def _has_group_or_top(query: AnalyzedQuery) -> bool:
     return query.group is not None or query.top is not None
 
 
-def _with_its_key(query: AnalyzedQuery) -> Source | None:
+def _source_with_key(query: AnalyzedQuery) -> Source | None:
     """The only source of a query that shows the columns of its key as they are; they are the key of the result too."""
     source = query.relation.source if isinstance(query.relation, AnalyzedScan | AnalyzedView) else None
-    if source is None or source.kind != query.result or _keeps(query) or query.key != key_of(query.relation):
+    if source is None or source.kind != query.result or _has_group_or_top(query) or query.key != key_of(query.relation):
         return None
     shown = {output.name.lower() for output in query.outputs if _is_itself(output)}
     return source if source.key and {name.lower() for name in source.key} <= shown else None
 
 
-def _key_format(query: AnalyzedQuery, store: Store | None, sources: Mapping[str, Source]) -> str | None:
+def _key_format(query: AnalyzedQuery, store: StorageFormats | None, sources: Mapping[str, Source]) -> str | None:
     """The format of the key of a result: what it is stored as, or that of the record whose key it is."""
     if store is not None and store.key is not None:
         return store.key
@@ -259,9 +270,9 @@ def _primary_key(query: AnalyzedQuery) -> tuple[str, ...]:
     return tuple(name for name in names if name is not None) if None not in names else ()
 
 
-def _mark(name: str, time: TimeColumn, sources: Mapping[str, Source]) -> Watermark:
-    found = sources[time.alias].watermark(time.name) if time.alias in sources else None
-    return Watermark(name, Amount(0, is_interval=True)) if found is None else replace(found, column=name)
+def _view_watermark(name: str, time: TimeColumn, sources: Mapping[str, Source]) -> Watermark:
+    watermark = sources[time.alias].watermark(time.name) if time.alias in sources else None
+    return Watermark(name, Amount(0, is_interval=True)) if watermark is None else replace(watermark, column=name)
 
 
 def _is_itself(output: Output) -> bool:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from watersmeet.answers.answer import Answer, Made
+from watersmeet.answers.answer import Answer, Provenance
 from watersmeet.answers.question import Question, texts_of
 from watersmeet.answers.summary import Summary, summary_of
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.families import OPERATORS
-from watersmeet.fates.telling import Batch, Detail, told_of, traced
+from watersmeet.fates.telling import Batch, Detail, lineage_of, run_trace
 from watersmeet.fates.words import row_in_words, value_in_words
 from watersmeet.joins.core.python_values import python_rows
 from watersmeet.local.rows import FAILURES, NeedsSparkError
@@ -28,16 +28,16 @@ from watersmeet.plan.query import AnalyzedQuery
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from watersmeet.fates import Told
+    from watersmeet.fates import Lineage
     from watersmeet.fates.trace import Trace
-    from watersmeet.spark.past.reading import Past
+    from watersmeet.spark.past.reading import InputHistory
 
-ROWS_APART = 48
+ROWS_PER_BUCKET = 48
 """At least about so many rows are looked at together, where only equal keys can meet."""
 
 
 @dataclass(frozen=True)
-class Ran:
+class RecordedQuery:
     """A query that has run: its plan, and where its checkpoint is."""
 
     name: str
@@ -51,26 +51,28 @@ class Ran:
         """What it reads."""
         return read_sources(self.plan.relation)
 
-    def wanted(self, given: Sequence[str]) -> dict[str, str]:
+    def parse_values(self, assignments: Sequence[str]) -> dict[str, str]:
         """What is asked of its result, by column; refused if it has no such column."""
-        return texts_of([output.name for output in self.plan.outputs], f"in the result of {self.name}", given)
+        return texts_of([output.name for output in self.plan.outputs], f"in the result of {self.name}", assignments)
 
 
-def ran(script: Script, queries: Sequence[AnalyzedQuery], storage: Path, command: str, name: str | None) -> list[Ran]:
+def find_queries(
+    script: Script, queries: Sequence[AnalyzedQuery], storage: Path, command: str, name: str | None
+) -> list[RecordedQuery]:
     """The queries of a script, or the one of that name; refused if there is none, or it never ran."""
-    found: list[Ran] = []
-    for number, (asked, query) in enumerate(zip(script.queries, queries, strict=True), 1):
-        called = asked.into or f"query{number}"
+    recorded: list[RecordedQuery] = []
+    for number, (parsed, query) in enumerate(zip(script.queries, queries, strict=True), 1):
+        called = parsed.into or f"query{number}"
         if name is None or called.lower() == name.lower():
             plan = plan_query(query, OPERATORS, late="kept", limits=_limits(script))
-            found.append(Ran(called, plan, script, storage / "checkpoints" / called, storage))
-    if not found:
-        known = [asked.into for asked in script.queries if asked.into is not None]
-        raise refuse("UNKNOWN_QUERY", query=name, suggestion=did_you_mean(name or "", known))
-    for one in found:
-        if not any((one.checkpoint / "commits").glob("[0-9]*")):
-            raise refuse("NEVER_RAN", query=one.name, checkpoint=one.checkpoint, command=command)
-    return found
+            recorded.append(RecordedQuery(called, plan, script, storage / "checkpoints" / called, storage))
+    if not recorded:
+        names = [parsed.into for parsed in script.queries if parsed.into is not None]
+        raise refuse("UNKNOWN_QUERY", query=name, suggestion=did_you_mean(name or "", names))
+    for query_run in recorded:
+        if not any((query_run.checkpoint / "commits").glob("[0-9]*")):
+            raise refuse("NEVER_RAN", query=query_run.name, checkpoint=query_run.checkpoint, command=command)
+    return recorded
 
 
 def _limits(script: Script) -> Limits | None:
@@ -79,51 +81,51 @@ def _limits(script: Script) -> Limits | None:
     return limits if limits is not None and limits.overflow == "drop_oldest" else None
 
 
-def readers(queries: Sequence[Ran], question: Question) -> list[Ran]:
+def queries_reading(queries: Sequence[RecordedQuery], question: Question) -> list[RecordedQuery]:
     """The queries that read the source of a question."""
-    found = [one for one in queries if any(source.name == question.source.name for source in one.sources)]
-    if not found:
-        read = sorted({source.name for one in queries for source in one.sources})
+    matches = [query for query in queries if any(source.name == question.source.name for source in query.sources)]
+    if not matches:
+        read = sorted({source.name for query in queries for source in query.sources})
         raise refuse("UNKNOWN_SOURCE", source=question.source.name, suggestion=f"the queries read {', '.join(read)}.")
-    return found
+    return matches
 
 
-def showing(queries: Sequence[Ran], given: Sequence[str]) -> list[Ran]:
+def queries_with_columns(queries: Sequence[RecordedQuery], assignments: Sequence[str]) -> list[RecordedQuery]:
     """The queries whose results have the columns that are named."""
-    found: list[Ran] = []
+    matches: list[RecordedQuery] = []
     for query in queries:
         with suppress(WatersmeetError):
-            query.wanted(given)
-            found.append(query)
-    if not found:
-        queries[0].wanted(given)
-    return found
+            query.parse_values(assignments)
+            matches.append(query)
+    if not matches:
+        queries[0].parse_values(assignments)
+    return matches
 
 
 @dataclass(frozen=True)
-class Read:
+class ReplayedQuery:
     """A query with all that it has read."""
 
-    query: Ran
-    past: Past
+    query: RecordedQuery
+    replay: InputHistory
     spark: SparkSession
 
     @property
     def rows(self) -> int:
         """How many rows it has read."""
-        return sum(table.num_rows for batch in self.past.batches for table in batch.rows.values())
+        return sum(table.num_rows for batch in self.replay.batches for table in batch.rows.values())
 
-    def told(self, question: Question | None = None) -> Told:
+    def build_lineage(self, question: Question | None = None) -> Lineage:
         """What became of its rows; with a question, of those that share keys with what is meant."""
-        return told_of(self.traced(question), self.query.name)
+        return lineage_of(self.run_trace(question), self.query.name)
 
-    def traced(self, question: Question | None = None, detail: Detail = "sentences") -> Trace:
+    def run_trace(self, question: Question | None = None, detail: Detail = "sentences") -> Trace:
         """Its rows, followed; with a question, those that share keys with what is meant."""
-        from watersmeet.spark.past.evaluating import evaluating
+        from watersmeet.spark.past.evaluating import evaluate_on_spark
 
         try:
-            with evaluating(self.spark), _kept():
-                return traced_past(self.query.plan, self.past.batches, question, detail)
+            with evaluate_on_spark(self.spark), _pause_gc():
+                return trace_batches(self.query.plan, self.replay.batches, question, detail)
         except NeedsSparkError as needed:
             raise refuse("NOT_TOLD", query=self.query.name, reason=needed) from None
         except FAILURES as error:
@@ -131,79 +133,86 @@ class Read:
 
 
 @contextmanager
-def _kept() -> Generator[None]:
+def _pause_gc() -> Generator[None]:
     """Without looking for garbage while this is entered: millions of values are made, and nearly all of them stay."""
-    was_looking = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_looking:
+        if was_enabled:
             gc.enable()
 
 
-def read(spark: SparkSession, query: Ran) -> Read:
+def read(spark: SparkSession, query: RecordedQuery) -> ReplayedQuery:
     """A query with all that it has read, by the log of its checkpoint."""
     from watersmeet.spark.past.log import read_log
-    from watersmeet.spark.past.reading import read_past
+    from watersmeet.spark.past.reading import read_input_history
     from watersmeet.spark.run.owner import rebuilt_batch
 
     log, rebuilt = read_log(query.checkpoint), rebuilt_batch(query.checkpoint)
-    return Read(query, read_past(spark, query.script, query.plan, log, query.storage, rebuilt), spark)
+    return ReplayedQuery(query, read_input_history(spark, query.script, query.plan, log, query.storage, rebuilt), spark)
 
 
-def answer(read: Read, question: Question) -> Answer:
+def answer(read: ReplayedQuery, question: Question) -> Answer:
     """What became of the rows that are meant, in a query."""
-    query, past = read.query, read.past
-    found = read.told(question)
+    query, replay = read.query, read.replay
+    lineage = read.build_lineage(question)
     rows = [
-        one.number
-        for one in found.arrivals
-        if one.source == question.source.name and all(_is(one.values.get(n), v) for n, v in question.values.items())
+        arrival.number
+        for arrival in lineage.arrivals
+        if arrival.source == question.source.name
+        and all(_is(arrival.values.get(n), v) for n, v in question.values.items())
     ]
-    asked = f"{question.source.name} {'has' if len(rows) == 1 else 'have'} {question}"
-    notes = tuple(_notes(past, question, rows))
-    return Answer(query.name, asked, found, tuple(rows), notes, _unknown(query, past), past.uncertain_until)
+    question_text = f"{question.source.name} {'has' if len(rows) == 1 else 'have'} {question}"
+    notes = tuple(_notes(replay, question, rows))
+    return Answer(
+        query.name, question_text, lineage, tuple(rows), notes, _unknown(query, replay), replay.uncertain_until
+    )
 
 
-def summary(read: Read) -> Summary:
+def summary(read: ReplayedQuery) -> Summary:
     """What became of all rows of a query."""
-    query, past = read.query, read.past
+    query, replay = read.query, read.replay
     malformed: dict[str, int] = {}
-    for one in past.malformed:
-        malformed[one.source] = malformed.get(one.source, 0) + 1
-    trace = read.traced(detail="counts")
-    with _kept():
-        return summary_of(query.name, trace, malformed, _unknown(query, past), past.uncertain_until)
+    for row in replay.malformed:
+        malformed[row.source] = malformed.get(row.source, 0) + 1
+    trace = read.run_trace(detail="counts")
+    with _pause_gc():
+        return summary_of(query.name, trace, malformed, _unknown(query, replay), replay.uncertain_until)
 
 
-def made(read: Read, given: Sequence[str]) -> Made:
+def find_provenance(read: ReplayedQuery, assignments: Sequence[str]) -> Provenance:
     """What the rows of a result were made of that have these values."""
-    query, past = read.query, read.past
-    found = read.told()
-    wanted = query.wanted(given)
+    query, replay = read.query, read.replay
+    lineage = read.build_lineage()
+    wanted = query.parse_values(assignments)
     places = [
         place
-        for place, row in enumerate(found.results)
+        for place, row in enumerate(lineage.results)
         if all(text in _texts(row.values[name]) for name, text in wanted.items())
     ]
-    asked = " and ".join(f"{name} {text}" for name, text in wanted.items())
-    return Made(query.name, asked, found, tuple(places), _unknown(query, past), past.uncertain_until)
+    question_text = " and ".join(f"{name} {text}" for name, text in wanted.items())
+    return Provenance(
+        query.name, question_text, lineage, tuple(places), _unknown(query, replay), replay.uncertain_until
+    )
 
 
-def traced_past(
+def trace_batches(
     plan: QueryPlan, batches: Sequence[Batch], question: Question | None = None, detail: Detail = "sentences"
 ) -> Trace:
     """The rows that came in these batches, followed; with a question, those that share keys with what is meant."""
     size = sum(table.num_rows for batch in batches for table in batch.rows.values())
     trace_keys = None
     if question is not None:
-        only = [Batch({n: _meant(question, n, t) for n, t in b.rows.items()}, {}, False, b.number) for b in batches]
+        only = [
+            Batch({n: _select_rows(question, n, t) for n, t in b.rows.items()}, {}, False, b.number) for b in batches
+        ]
         trace_keys = _keys(plan, only)
     # Each part takes every batch, so that many batches make small parts dear.
-    apart = max(ROWS_APART, 2 * len(batches))
-    buckets = 1 + size // apart if trace_keys is None else 1
-    return traced(plan, batches, OPERATORS, buckets, trace_keys, detail)
+    rows_per_bucket = max(ROWS_PER_BUCKET, 2 * len(batches))
+    buckets = 1 + size // rows_per_bucket if trace_keys is None else 1
+    return run_trace(plan, batches, OPERATORS, buckets, trace_keys, detail)
 
 
 def _keys(plan: QueryPlan, batches: Sequence[Batch]) -> frozenset[object] | None:
@@ -211,32 +220,32 @@ def _keys(plan: QueryPlan, batches: Sequence[Batch]) -> frozenset[object] | None
     joins = join_plans(plan.relation)
     if len(joins) != 1 or len(joins[0].ports) != 2:
         return None
-    [stage] = traced(plan, batches, OPERATORS).stages.values()
+    [stage] = run_trace(plan, batches, OPERATORS).stages.values()
     if not stage.family.by_key or not all(side.keys for side in stage.sides):
         return None
     return frozenset(stage.key(p, row) for p, rows in enumerate(stage.entered) for row, _ in rows.values())
 
 
-def _meant(question: Question, name: str, table: pa.Table) -> pa.Table:
-    return table.filter(question.holds(table)) if name == question.source.name else table.slice(0, 0)
+def _select_rows(question: Question, name: str, table: pa.Table) -> pa.Table:
+    return table.filter(question.row_mask(table)) if name == question.source.name else table.slice(0, 0)
 
 
-def _notes(past: Past, question: Question, rows: Sequence[int]) -> Iterator[str]:
+def _notes(replay: InputHistory, question: Question, rows: Sequence[int]) -> Iterator[str]:
     """What is to be said of rows that did not arrive."""
     name = question.source.name
-    tables = [batch.rows[name] for batch in past.batches if name in batch.rows]
-    waiting = past.waiting.get(name)
+    tables = [batch.rows[name] for batch in replay.batches if name in batch.rows]
+    waiting = replay.waiting.get(name)
     if waiting is not None:
-        for row in python_rows(waiting.filter(question.holds(waiting))):
+        for row in python_rows(waiting.filter(question.row_mask(waiting))):
             values = {f.name: row[f.name] for f in question.source.fields if f.name in row}
             yield f"{row_in_words(values)} is in {name}, but no batch has read it so far ({row['#where']})."
-    for bad in past.malformed:
+    for bad in replay.malformed:
         if bad.source == name and all(_text_of(value) in bad.text for value in question.values.values()):
             batch = "" if bad.batch is None else f" in batch {bad.batch}"
-            told = f"A row that could not be read may be meant{batch}, {bad.where}: {bad.reason}"
-            yield f"{told}. Its text: {bad.text[:200]}"
+            sentence = f"A row that could not be read may be meant{batch}, {bad.where}: {bad.reason}"
+            yield f"{sentence}. Its text: {bad.text[:200]}"
     if not rows:
-        near = question.near(tables)
+        near = question.describe_near_keys(tables)
         yield f"No row of {name} that was read has {question}.{f' {near}' if near else ''}"
 
 
@@ -244,14 +253,16 @@ def _text_of(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _unknown(query: Ran, past: Past) -> tuple[str, ...]:
-    found = list(past.unknown)
+def _unknown(query: RecordedQuery, replay: InputHistory) -> tuple[str, ...]:
+    sentences = list(replay.unknown)
     operators = [join.operator for join in join_plans(query.plan.relation)]
     if any(operator.needs_clock for operator in operators):
-        found.append("The clock is that of the beginning of each batch: what it evicted may have left a batch later.")
+        sentences.append(
+            "The clock is that of the beginning of each batch: what it evicted may have left a batch later."
+        )
     if any(operator.max_rows is not None and operator.overflow == "drop_oldest" for operator in operators):
-        found.append("Rows are dropped shard by shard: which ones the limit met may differ from what is told here.")
-    return tuple(found)
+        sentences.append("Rows are dropped shard by shard: which ones the limit met may differ from what is told here.")
+    return tuple(sentences)
 
 
 def _texts(value: object) -> set[str]:

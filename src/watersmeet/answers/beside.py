@@ -38,7 +38,7 @@ _CUT = 200
 
 
 @dataclass
-class Beside:
+class LiveDiagnosis:
     """Answers about the queries of a project that runs in this process; ``project`` is what was typed to run it."""
 
     spark: SparkSession
@@ -53,20 +53,22 @@ class Beside:
         if not self._busy.acquire(blocking=False):
             return BUSY
         try:
-            [ran] = asking.ran(self.script, self.queries, self.storage, f"watersmeet run {self.project}", query)
+            [ran] = asking.find_queries(
+                self.script, self.queries, self.storage, f"watersmeet run {self.project}", query
+            )
             questions = questions_of(ran.plan, row)
             if not questions:
                 return "What is shown of this row does not say which row of a source it was."
             if rows_read > MOST_ROWS:
                 read = f"{query} has read {rows_read:,} rows, and here no more than {MOST_ROWS:,} are followed."
                 return f"{read} In a terminal: {_command(self.project, questions[0])}"
-            return self._answered(ran, questions)
+            return self._answer(ran, questions)
         except WatersmeetError as error:
             return "\n".join(f"{refusal.message} {refusal.hint}".strip() for refusal in error.refusals)
         finally:
             self._busy.release()
 
-    def _answered(self, ran: asking.Ran, questions: Sequence[Question]) -> str:
+    def _answer(self, ran: asking.RecordedQuery, questions: Sequence[Question]) -> str:
         from pyspark.errors import PySparkException
 
         late = Timer(MOST_SECONDS, lambda: self.spark.interruptTag(TAG))
@@ -94,24 +96,26 @@ def questions_of(plan: QueryPlan, row: Mapping[str, str | None]) -> list[Questio
     """
     for scan in scan_plans(plan.relation):
         mine = {name.partition(".")[2]: text for name, text in row.items() if name.partition(".")[0] == scan.alias}
-        found = [
-            Question(source, values) for source in scan.parts or (scan.source,) if (values := _known(source, mine))
+        questions = [
+            Question(source, values)
+            for source in scan.parts or (scan.source,)
+            if (values := _readable_values(source, mine))
         ]
-        if found:
-            return found
+        if questions:
+            return questions
     return []
 
 
-def _known(source: Source, shown: Mapping[str, str | None]) -> dict[str, Any]:
+def _readable_values(source: Source, shown: Mapping[str, str | None]) -> dict[str, Any]:
     """The values of a row as far as their texts tell them; none if all that is known is NULL."""
-    found: dict[str, Any] = {}
-    for one in source.fields:
-        text = shown.get(one.name, "")
-        is_whole = one.name in shown and (text is None or len(text) < _CUT)
-        if is_whole and not one.type.upper().startswith(_UNTOLD):
+    values: dict[str, Any] = {}
+    for column in source.fields:
+        text = shown.get(column.name, "")
+        is_whole = column.name in shown and (text is None or len(text) < _CUT)
+        if is_whole and not column.type.upper().startswith(_UNTOLD):
             with suppress(WatersmeetError):
-                found |= values_of([one], source.name, [f"{one.name}={'NULL' if text is None else text}"])
-    return found if any(value is not None for value in found.values()) else {}
+                values |= values_of([column], source.name, [f"{column.name}={'NULL' if text is None else text}"])
+    return values if any(value is not None for value in values.values()) else {}
 
 
 def _command(project: str, question: Question) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.fates.near import Near
+from watersmeet.fates.near import NearKeys
 from watersmeet.fates.words import value_in_words
 from watersmeet.joins.core.python_values import python_values
 from watersmeet.joins.core.rowwise import freeze
@@ -31,80 +31,89 @@ class Question:
     def __str__(self) -> str:
         return " and ".join(f"{name} {value_in_words(value)}" for name, value in self.values.items())
 
-    def holds(self, rows: pa.Table) -> pa.Array:
+    def row_mask(self, rows: pa.Table) -> pa.Array:
         """Which rows are meant."""
-        found = pa.array([True] * rows.num_rows, pa.bool_())
+        mask = pa.array([True] * rows.num_rows, pa.bool_())
         for name, value in self.values.items():
             column = rows.column(name)
             same = column.is_null() if value is None else _equal(column, value)
-            found = pc.and_(found, pc.fill_null(same, False))
-        return found
+            mask = pc.and_(mask, pc.fill_null(same, False))
+        return mask
 
-    def near(self, tables: Sequence[pa.Table]) -> str | None:
+    def describe_near_keys(self, tables: Sequence[pa.Table]) -> str | None:
         """What the values of the question are nearly equal to, among the rows of its source."""
-        known: dict[Any, tuple[Any, ...]] = {}
+        rows_by_key: dict[Any, tuple[Any, ...]] = {}
         for table in tables:
             columns = [python_values(table.column(name)) for name in self.values]
-            known |= {freeze(row): row for row in zip(*columns, strict=True) if None not in row}
-        return Near(known, known).to(freeze(tuple(self.values.values()))) if None not in self.values.values() else None
+            rows_by_key |= {freeze(row): row for row in zip(*columns, strict=True) if None not in row}
+        return (
+            NearKeys(rows_by_key, rows_by_key).describe_nearest(freeze(tuple(self.values.values())))
+            if None not in self.values.values()
+            else None
+        )
 
 
-def question_of(sources: Sequence[Source], name: str, given: Sequence[str]) -> Question:
+def question_of(sources: Sequence[Source], name: str, assignments: Sequence[str]) -> Question:
     """The question that was typed: a source, and ``column=value`` for each value; refused if there is no such thing.
 
     >>> orders = Source("orders", (Field("id", "BIGINT"), Field("item", "STRING")))
     >>> question_of([orders], "Orders", ["id=17"]).values
     {'id': 17}
     """
-    source = source_named(sources, name)
-    return Question(source, values_of(source.fields, f"in {source.name}", given))
+    source = find_source(sources, name)
+    return Question(source, values_of(source.fields, f"in {source.name}", assignments))
 
 
-def source_named(sources: Sequence[Source], name: str) -> Source:
+def find_source(sources: Sequence[Source], name: str) -> Source:
     """The source of that name; refused if there is none."""
-    source = next((one for one in sources if one.name.lower() == name.lower()), None)
+    source = next((candidate for candidate in sources if candidate.name.lower() == name.lower()), None)
     if source is None:
-        raise refuse("UNKNOWN_SOURCE", source=name, suggestion=did_you_mean(name, [one.name for one in sources]))
+        raise refuse(
+            "UNKNOWN_SOURCE", source=name, suggestion=did_you_mean(name, [candidate.name for candidate in sources])
+        )
     return source
 
 
-def known_values(source: Source, given: Mapping[str, Any]) -> dict[str, Any]:
+def convert_values(source: Source, row: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row as a program has them, in the types of their columns."""
-    known = {field.name.lower(): field for field in source.fields}
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        field = known.get(name.lower())
+    fields = {field.name.lower(): field for field in source.fields}
+    values: dict[str, Any] = {}
+    for name, value in row.items():
+        field = fields.get(name.lower())
         if field is None:
-            suggestion = did_you_mean(name, [one.name for one in source.fields])
+            suggestion = did_you_mean(name, [column.name for column in source.fields])
             raise refuse("UNKNOWN_COLUMN", column=name, where=f"in {source.name}", suggestion=suggestion)
         try:
-            found[field.name] = cell(value, arrow_type(field.type))
+            values[field.name] = cell(value, arrow_type(field.type))
         except ValueError:
             reason, hint = f"it is not a value of `{field.name}`", f"{field.name} is {field.type.upper()}."
             raise refuse("WRONG_QUESTION", given=f"{name}={value}", reason=reason, hint=hint) from None
-    return found
+    return values
 
 
-def values_of(fields: Sequence[Field], where: str, given: Sequence[str]) -> dict[str, Any]:
+def values_of(fields: Sequence[Field], where: str, assignments: Sequence[str]) -> dict[str, Any]:
     """The values that were typed, in the types of their columns."""
-    known = {field.name: field for field in fields}
-    return {name: _value(known[name], text) for name, text in texts_of(list(known), where, given).items()}
+    fields_by_name = {field.name: field for field in fields}
+    return {
+        name: _value(fields_by_name[name], text)
+        for name, text in texts_of(list(fields_by_name), where, assignments).items()
+    }
 
 
-def texts_of(names: Sequence[str], where: str, given: Sequence[str]) -> dict[str, str]:
+def texts_of(names: Sequence[str], where: str, assignments: Sequence[str]) -> dict[str, str]:
     """What was typed, by column; refused if there is no such column, or no value is named."""
-    known = {name.lower(): name for name in names}
-    found: dict[str, str] = {}
-    for text in given:
+    columns = {name.lower(): name for name in names}
+    texts: dict[str, str] = {}
+    for text in assignments:
         name, is_given, value = text.partition("=")
         if not is_given:
             first = names[0] if names else "column"
             raise refuse("WRONG_QUESTION", given=text, reason="it names no value", hint=f"write `{first}=...`.")
-        if name.strip().lower() not in known:
+        if name.strip().lower() not in columns:
             suggestion = did_you_mean(name.strip(), names)
             raise refuse("UNKNOWN_COLUMN", column=name.strip(), where=where, suggestion=suggestion)
-        found[known[name.strip().lower()]] = value
-    return found
+        texts[columns[name.strip().lower()]] = value
+    return texts
 
 
 def _value(field: Field, text: str) -> Any:
@@ -124,7 +133,7 @@ def _value(field: Field, text: str) -> Any:
 def _equal(column: pa.ChunkedArray, value: Any) -> Any:
     """Which values equal one; those of structs, lists and maps Arrow does not compare."""
     if pa.types.is_nested(column.type):
-        return pa.array([one == value for one in python_values(column)], pa.bool_())
+        return pa.array([cell_value == value for cell_value in python_values(column)], pa.bool_())
     return pc.equal(column, pa.scalar(value, column.type))
 
 

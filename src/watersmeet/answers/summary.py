@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from watersmeet.answers.answer import arrival_data
-from watersmeet.fates.misses import misses_of
-from watersmeet.fates.model import Arrival, Miss, What
-from watersmeet.fates.telling import arrivals_of, ends_of
+from watersmeet.fates.misses import find_unmatched_reasons
+from watersmeet.fates.model import OutcomeKind, RowArrival, UnmatchedReason
+from watersmeet.fates.telling import arrivals_of, outcome_kinds
 from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import row_in_words
 
@@ -17,14 +17,14 @@ _EXAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Group:
+class OutcomeGroup:
     """Rows of a side with one end and one reason: how many, and some of them."""
 
     side: str
     end: str
     reason: str
     rows: int
-    examples: tuple[Arrival, ...]
+    examples: tuple[RowArrival, ...]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Summary:
     """
 
     query: str
-    groups: tuple[Group, ...]
+    groups: tuple[OutcomeGroup, ...]
     counts: Mapping[str, int]
     unknown: tuple[str, ...] = ()
     uncertain_until: int = -1
@@ -77,22 +77,22 @@ class Summary:
                 for place, (text, width) in enumerate(zip(row[:4], widths, strict=True))
             ]
             yield "  ".join([*cells, row[4]]).rstrip()
-        yield from (f"Unknown: {one}" for one in self.unknown)
+        yield from (f"Unknown: {sentence}" for sentence in self.unknown)
 
 
 def summary_of(
     query: str, trace: Trace, malformed: Mapping[str, int], unknown: tuple[str, ...] = (), uncertain_until: int = -1
 ) -> Summary:
     """The rows of a query by side, end and reason, most rows first."""
-    ends, misses = ends_of(trace), misses_of(trace)
-    found: dict[tuple[str, str, str], list[int]] = {}
+    ends, reasons = outcome_kinds(trace), find_unmatched_reasons(trace)
+    numbers_by_group: dict[tuple[str, str, str], list[int]] = {}
     for number, whats in sorted(ends.items()):
-        name = (trace.notes.flights.side(number), whats[-1], _reason(whats, misses.get(number)))
-        found.setdefault(name, []).append(number)
-    shown = arrivals_of(trace, [number for numbers in found.values() for number in numbers[:_EXAMPLES]])
+        name = (trace.recorder.traced_rows.side(number), whats[-1], _reason(whats, reasons.get(number)))
+        numbers_by_group.setdefault(name, []).append(number)
+    shown = arrivals_of(trace, [number for numbers in numbers_by_group.values() for number in numbers[:_EXAMPLES]])
     groups = [
-        Group(*name, len(numbers), tuple(shown[number] for number in numbers[:_EXAMPLES]))
-        for name, numbers in found.items()
+        OutcomeGroup(*name, len(numbers), tuple(shown[number] for number in numbers[:_EXAMPLES]))
+        for name, numbers in numbers_by_group.items()
     ]
     counts = {"rows in": len(ends)}
     for what in ("matched", "padded", "late", "filtered", "dropped", "alive"):
@@ -102,7 +102,7 @@ def summary_of(
     return Summary(query, tuple(groups), counts, unknown, uncertain_until)
 
 
-def _reason(whats: Sequence[What], miss: Miss | None) -> str:
+def _reason(whats: Sequence[OutcomeKind], miss: UnmatchedReason | None) -> str:
     """Why a row met nothing, in a few words; of one that met some, that."""
     if "matched" in whats:
         return "matched"

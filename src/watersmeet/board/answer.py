@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.board.cells import text_of
-from watersmeet.board.model import Board, WrongBoardError, case_of, chosen
-from watersmeet.board.written import written
-from watersmeet.drawing import draw_lives
-from watersmeet.drawing.lanes import Lane, groups_of
-from watersmeet.drawing.words import fate_words
+from watersmeet.board.cells import cell_text
+from watersmeet.board.model import Board, WrongBoardError, case_from_board, select_query
+from watersmeet.board.written import dump_case
+from watersmeet.drawing import draw_timeline
+from watersmeet.drawing.lanes import RowLane, groups_of
+from watersmeet.drawing.words import outcome_words
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.fates.model import Told
+from watersmeet.fates.model import Lineage
 from watersmeet.joins.core.operator import StepError
 from watersmeet.joins.core.python_values import python_values
 from watersmeet.local.rows import FAILURES, NeedsSparkError
@@ -28,7 +28,7 @@ from watersmeet.queries import analyze, read_readable
 from watersmeet.testing.case import Case
 from watersmeet.testing.execute import outcomes_of
 from watersmeet.testing.outcome import Outcome
-from watersmeet.testing.telling import told as told_of
+from watersmeet.testing.telling import trace_case as trace_rows
 
 Json = dict[str, Any]
 
@@ -37,49 +37,52 @@ MOST_COMPUTED = 400
 
 
 @dataclass(frozen=True)
-class View:
+class BoardView:
     """How much is shown: the picture after so many batches (0: all of them), and how wide it is."""
 
     step: int = 0
     width: float = 1000.0
 
 
-def answer(board: Board, view: View) -> Json:
+def evaluate_board(board: Board, view: BoardView) -> Json:
     """All that a page shows of a board. What cannot be computed is absent, with the reason."""
     script, refusals = _read(board)
-    one = chosen(script, board.query)
-    said: Json = {
+    selected = select_query(script, board.query)
+    payload: Json = {
         "sources": _sources(script),
         "queries": [query.into or "" for query in script.queries],
-        "query": one.queries[0].into or "" if one.queries else "",
-        "refusals": [_refused(refusal) for refusal in refusals],
+        "query": selected.queries[0].into or "" if selected.queries else "",
+        "refusals": [_refusal_json(refusal) for refusal in refusals],
         "wrong": [],
     }
     if refusals:
-        return said
-    if not one.queries:
-        return {**said, "note": "There is no query yet. Write one: SELECT STREAM ... FROM a stream that is declared."}
-    return said | _played(board, one, view)
+        return payload
+    if not selected.queries:
+        return {
+            **payload,
+            "note": "There is no query yet. Write one: SELECT STREAM ... FROM a stream that is declared.",
+        }
+    return payload | _run_board(board, selected, view)
 
 
-def _played(board: Board, script: Script, view: View) -> Json:
+def _run_board(board: Board, script: Script, view: BoardView) -> Json:
     """What comes of a query that may run, or why nothing does."""
     try:
-        case, wrong = case_of(board, script)
+        case, wrong = case_from_board(board, script)
         if wrong:
             return {"wrong": [asdict(cell) for cell in wrong]}
         rows = sum(len(rows) for batch in case.batches for rows in batch.rows.values())
         if rows > MOST_COMPUTED:
             return {"note": _too_many(rows)}
         outcomes = outcomes_of(case, "kernel")
-        whole = told_of(case)
-        shown = _stopped(case, view.step)
-        told = whole if shown == case else told_of(shown)
+        whole = trace_rows(case)
+        shown = _truncate_case(case, view.step)
+        trace = whole if shown == case else trace_rows(shown)
     except WatersmeetError as error:
-        return {"refusals": [_refused(refusal) for refusal in error.refusals]}
+        return {"refusals": [_refusal_json(refusal) for refusal in error.refusals]}
     except StepError as error:
         join = script.queries[0].into or "this query"
-        return {"refusals": [_refused(Refusal(error.condition, {"join": join, **error.parameters}))]}
+        return {"refusals": [_refusal_json(Refusal(error.condition, {"join": join, **error.parameters}))]}
     except NeedsSparkError as needed:
         note = f"Only Spark can evaluate {needed}: there is none on this board. watersmeet test runs it on Spark."
         return {"note": note}
@@ -87,8 +90,8 @@ def _played(board: Board, script: Script, view: View) -> Json:
         return {"note": f"The query stops: {error}."}
     return {
         "results": _results(outcomes[: len(shown.batches) + (shown.end is not None)], case),
-        "rows": _rows(told),
-        "picture": draw_lives(told, width=view.width, whole=whole, style="apart"),
+        "rows": _rows(trace),
+        "picture": draw_timeline(trace, width=view.width, whole=whole, style="apart"),
         "axis": whole.axis,
         "unit": whole.unit,
     }
@@ -100,15 +103,15 @@ def _too_many(rows: int) -> str:
     return f"{most}. Take some away, or write them into a case: watersmeet test runs it with all of them."
 
 
-def saved(board: Board) -> str:
+def export_case(board: Board) -> str:
     """The board as the text of a case; refused as long as it cannot run."""
     script, refusals = _read(board)
     if refusals:
         raise WatersmeetError(refusals)
-    case, wrong = case_of(board, chosen(script, board.query))
+    case, wrong = case_from_board(board, select_query(script, board.query))
     if wrong:
         raise WrongBoardError(wrong[0].message)
-    return written(case, outcomes_of(case, "kernel"))
+    return dump_case(case, outcomes_of(case, "kernel"))
 
 
 def _read(board: Board) -> tuple[Script, list[Refusal]]:
@@ -117,11 +120,11 @@ def _read(board: Board) -> tuple[Script, list[Refusal]]:
     try:
         analyze(script)
     except WatersmeetError as error:
-        return script, [*unread.refusals, *(one for one in error.refusals if not unread.explains(one))]
+        return script, [*unread.refusals, *(refusal for refusal in error.refusals if not unread.explains(refusal))]
     return script, list(unread.refusals)
 
 
-def _refused(refusal: Refusal) -> Json:
+def _refusal_json(refusal: Refusal) -> Json:
     place = refusal.place
     return refusal.as_json() | {"span": place and [place.start, place.end]}
 
@@ -139,7 +142,7 @@ def _sources(script: Script) -> list[Json]:
     ]
 
 
-def _stopped(case: Case, step: int) -> Case:
+def _truncate_case(case: Case, step: int) -> Case:
     """The case after so many of its batches; its end counts as one more."""
     if not 0 < step <= len(case.batches):
         return case
@@ -156,7 +159,7 @@ def _results(outcomes: Sequence[Outcome], case: Case) -> Json:
                 "rows": _texts(outcome.out),
                 "late": sum(table.num_rows for table in outcome.late or ()),
                 "state": dict(outcome.state or {}),
-                "watermarks": {name: text_of(mark) for name, mark in (outcome.watermarks or {}).items()},
+                "watermarks": {name: cell_text(watermark) for name, watermark in (outcome.watermarks or {}).items()},
             }
             for number, outcome in enumerate(outcomes)
         ],
@@ -165,38 +168,40 @@ def _results(outcomes: Sequence[Outcome], case: Case) -> Json:
 
 def _texts(tables: Iterable[pa.Table]) -> list[list[str]]:
     return [
-        ["NULL" if value is None else text_of(value) for value in row]
+        ["NULL" if value is None else cell_text(value) for value in row]
         for table in tables
         for row in zip(*map(python_values, table.columns), strict=True)
     ]
 
 
-def _rows(told: Told) -> list[Json]:
+def _rows(trace: Lineage) -> list[Json]:
     """What became of each row of the board, by its place: batch, source and position; a row may be on several sides."""
-    lanes = {lane.arrival.number: lane for group in groups_of(told) for lane in group.lanes}
-    places = _places(told)
-    found: list[Json] = []
+    lanes = {lane.arrival.number: lane for group in groups_of(trace) for lane in group.lanes}
+    places = _places(trace)
+    rows: list[Json] = []
     for number, (batch, source, row) in places.items():
         if number in lanes:
-            found.append({"arrival": number, "batch": batch, "source": source, "row": row, **_became(lanes[number])})
-    return found
+            rows.append(
+                {"arrival": number, "batch": batch, "source": source, "row": row, **_outcome_json(lanes[number])}
+            )
+    return rows
 
 
-def _places(told: Told) -> Mapping[int, tuple[int, str, int]]:
+def _places(trace: Lineage) -> Mapping[int, tuple[int, str, int]]:
     """Where each arrival lies on the board: the arrivals of a side in a batch are the rows of its source in order."""
-    seen: Counter[tuple[int, str, str]] = Counter()
+    positions: Counter[tuple[int, str, str]] = Counter()
     places: dict[int, tuple[int, str, int]] = {}
-    for arrival in sorted(told.arrivals, key=lambda one: one.number):
-        of = (arrival.batch, arrival.side, arrival.source)
-        places[arrival.number] = (arrival.batch, arrival.source, seen[of])
-        seen[of] += 1
+    for arrival in sorted(trace.arrivals, key=lambda item: item.number):
+        place = (arrival.batch, arrival.side, arrival.source)
+        places[arrival.number] = (arrival.batch, arrival.source, positions[place])
+        positions[place] += 1
     return places
 
 
-def _became(lane: Lane) -> Json:
+def _outcome_json(lane: RowLane) -> Json:
     return {
         "side": lane.arrival.side,
-        "what": fate_words(lane),
+        "what": outcome_words(lane),
         "shape": lane.shape,
         "reasons": list(lane.reasons),
         "time": None if lane.start is None else str(lane.start),

@@ -15,10 +15,10 @@ import pyarrow as pa
 import yaml
 
 
-def text_of(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value of a case as its cell shows it.
 
-    >>> [text_of(value) for value in (None, 1, "a", "", "null", True, [1, None])]
+    >>> [cell_text(value) for value in (None, 1, "a", "", "null", True, [1, None])]
     ['', '1', 'a', '""', '"null"', 'true', '[1, null]']
     """
     match value:
@@ -27,7 +27,7 @@ def text_of(value: Any) -> str:
         case str():
             return f'"{value}"' if value.strip().lower() in ("", "null") or value.startswith('"') else value
         case bytes():
-            return _of_bytes(value)
+            return _bytes_text(value)
         case datetime():
             return value.replace(tzinfo=None).isoformat(" ")
         case timedelta():
@@ -35,14 +35,16 @@ def text_of(value: Any) -> str:
         case date() | Decimal():
             return str(value)
         case _:
-            return _flow(plain(value))
+            return _flow_yaml(plain_value(value))
 
 
-def value_of(text: str, kind: pa.DataType | None) -> Any:
+def parse_cell(text: str, kind: pa.DataType | None) -> Any:
     """What a cell of a column of that type holds, as a case would have it; None as a type: it is not known.
 
-    >>> value_of("5", pa.int64()), value_of("5", pa.string()), value_of(" ", pa.string()), value_of('""', pa.string())
-    (5, '5', None, '')
+    >>> parse_cell("5", pa.int64())
+    5
+    >>> [parse_cell(text, pa.string()) for text in ("5", " ", '""')]
+    ['5', None, '']
     """
     stripped = text.strip()
     if stripped.lower() in ("", "null"):
@@ -55,37 +57,37 @@ def value_of(text: str, kind: pa.DataType | None) -> Any:
     return text if kind is not None and pa.types.is_string(kind) else stripped
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value as YAML and JSON have it, in the form that a case is read from.
 
-    >>> plain(Decimal("1.50")), plain(datetime(2026, 3, 2, 8)), plain([("a", 1)])
+    >>> plain_value(Decimal("1.50")), plain_value(datetime(2026, 3, 2, 8)), plain_value([("a", 1)])
     ('1.50', '2026-03-02 08:00:00', [['a', 1]])
     """
     match value:
         case None | bool() | int() | float() | str() | bytes():
             return value
         case datetime() | date() | Decimal() | timedelta():
-            return text_of(value) if not isinstance(value, timedelta) else value.total_seconds()
+            return cell_text(value) if not isinstance(value, timedelta) else value.total_seconds()
         case Mapping():
-            return {str(name): plain(part) for name, part in cast("Mapping[Any, Any]", value).items()}
+            return {str(name): plain_value(part) for name, part in cast("Mapping[Any, Any]", value).items()}
         case _:
-            return [plain(part) for part in value]
+            return [plain_value(part) for part in value]
 
 
 def _is_text(kind: pa.DataType) -> bool:
     """Whether what is typed is the value, and not YAML for it."""
-    asked = (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date, pa.types.is_decimal, pa.types.is_binary)
-    return any(is_one(kind) for is_one in asked)
+    type_checks = (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date, pa.types.is_decimal, pa.types.is_binary)
+    return any(is_type(kind) for is_type in type_checks)
 
 
-def _of_bytes(value: bytes) -> str:
+def _bytes_text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return _flow(value)
+        return _flow_yaml(value)
 
 
-def _flow(value: Any) -> str:
+def _flow_yaml(value: Any) -> str:
     """YAML on one line."""
     dumped = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False)
     return " ".join(dumped.removesuffix("\n").removesuffix("...").split("\n")).strip()

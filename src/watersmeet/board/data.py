@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from watersmeet.board.cells import text_of
+from watersmeet.board.cells import cell_text
 from watersmeet.catalog import Source
 from watersmeet.project import Project, absolute_path
 from watersmeet.queries import read_readable
@@ -19,17 +19,19 @@ MOST = 12
 def rows_of_files(project: Project) -> dict[str, tuple[tuple[str, ...], ...]]:
     """The first rows of each source that reads JSON files of this machine, as cells; nothing of any other."""
     script = read_readable(project.text, project.script_name)[0]
-    found = {source.name: tuple(_rows(source, project.root)) for source in script.sources if source.format == "json"}
-    return {name: rows for name, rows in found.items() if rows}
+    rows_by_source = {
+        source.name: tuple(_rows(source, project.root)) for source in script.sources if source.format == "json"
+    }
+    return {name: rows for name, rows in rows_by_source.items() if rows}
 
 
 def _rows(source: Source, root: Path) -> Iterator[tuple[str, ...]]:
-    path = Path(absolute_path(source.said.get("path", ""), root))
+    path = Path(absolute_path(source.lowercase_options.get("path", ""), root))
     sign = ("+",) if source.kind == "table" else ()
     rows = (row for file in (sorted(path.glob("*.json")) if path.is_dir() else ()) for row in _objects(file))
     for _, row in zip(range(MOST), rows, strict=False):
-        named = {name.lower(): value for name, value in row.items()}
-        yield (*sign, *(text_of(named.get(field.name.lower())) for field in source.fields))
+        values = {name.lower(): value for name, value in row.items()}
+        yield (*sign, *(cell_text(values.get(field.name.lower())) for field in source.fields))
 
 
 def _objects(file: Path) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import pyarrow as pa
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from watersmeet.board.cells import text_of, value_of
+from watersmeet.board.cells import cell_text, parse_cell
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.cells import cell
@@ -74,10 +74,10 @@ class WrongBoardError(Exception):
     """What was sent is no board."""
 
 
-def board_from(data: object) -> Board:
+def parse_board(data: object) -> Board:
     """The board that a page sends; whatever is no board is refused.
 
-    >>> board_from({"sql": "SELECT 1", "batches": [{"rows": {"a": [["1"]]}}]}).batches[0].rows
+    >>> parse_board({"sql": "SELECT 1", "batches": [{"rows": {"a": [["1"]]}}]}).batches[0].rows
     {'a': (('1',),)}
     """
     try:
@@ -89,7 +89,7 @@ def board_from(data: object) -> Board:
     return board
 
 
-def board_of(case: Case) -> Board:
+def board_from_case(case: Case) -> Board:
     """A case on the board. One that names a query of a project brings the whole script of it."""
     sql, query = case.sql, ""
     tables: frozenset[str] = frozenset()
@@ -101,38 +101,40 @@ def board_of(case: Case) -> Board:
     if case.query is not None:
         sql, query = script.text, script.queries[0].into or "" if script.queries else ""
     tables = frozenset(source.name for source in script.sources if source.kind == "table")
-    batches = tuple(_laid(batch, tables) for batch in case.batches) or (BoardBatch(),)
+    batches = tuple(_board_batch(batch, tables) for batch in case.batches) or (BoardBatch(),)
     return Board(case.name, sql, query, batches, case.end is not None, case.ordered)
 
 
-def _laid(batch: CaseBatch, tables: frozenset[str]) -> BoardBatch:
+def _board_batch(batch: CaseBatch, tables: frozenset[str]) -> BoardBatch:
     rows = {
-        name: tuple(tuple(map(text_of, _with_sign(row) if name in tables else row)) for row in rows)
+        name: tuple(tuple(map(cell_text, _with_sign(row) if name in tables else row)) for row in rows)
         for name, rows in batch.rows.items()
     }
-    return BoardBatch(rows, {name: text_of(mark) for name, mark in batch.marks.items()}, batch.now or "", batch.restart)
+    return BoardBatch(
+        rows, {name: cell_text(watermark) for name, watermark in batch.marks.items()}, batch.now or "", batch.restart
+    )
 
 
 def _with_sign(row: Sequence[Any]) -> Sequence[Any]:
     return row if row and row[0] in ("+", "-") else ("+", *row)
 
 
-def chosen(script: Script, name: str) -> Script:
+def select_query(script: Script, name: str) -> Script:
     """The script with one of its queries: the one that inserts into that name, or the first."""
-    named = [query for query in script.queries if (query.into or "").lower() == name.lower()]
-    return replace(script, queries=(named or list(script.queries))[:1])
+    matches = [query for query in script.queries if (query.into or "").lower() == name.lower()]
+    return replace(script, queries=(matches or list(script.queries))[:1])
 
 
-def only(script: Script) -> str:
+def blank_other_queries(script: Script) -> str:
     """The text of a script without the queries that it does not have any more; all else stays in its place.
 
     >>> script = read_readable("CREATE STREAM a (t INT); SELECT t FROM a; SELECT STREAM t FROM a")[0]
-    >>> only(replace(script, queries=script.queries[1:]))
+    >>> blank_other_queries(replace(script, queries=script.queries[1:]))
     'CREATE STREAM a (t INT);                  SELECT STREAM t FROM a'
     """
-    text, kept = script.text, {query.span for query in script.queries}
+    text, retained_spans = script.text, {query.span for query in script.queries}
     for query in read_readable(script.text, script.name)[0].queries:
-        if query.span not in kept:
+        if query.span not in retained_spans:
             text = _blank(text, query.span)
     return text
 
@@ -142,32 +144,37 @@ def _blank(text: str, span: Span) -> str:
     return text[: span.start] + "".join("\n" if c == "\n" else " " for c in text[span.start : end]) + text[end:]
 
 
-def case_of(board: Board, script: Script) -> tuple[Case, list[WrongCell]]:
+def case_from_board(board: Board, script: Script) -> tuple[Case, list[WrongCell]]:
     """The board as a case of that script, and the cells that are no values; rows with such cells are left out."""
     wrong: list[WrongCell] = []
-    known = {source.name: source for source in script.sources}
+    sources = {source.name: source for source in script.sources}
     batches: list[CaseBatch] = []
     for number, batch in enumerate(board.batches):
         rows = {
-            name: _rows_of(known[name], given, number, wrong)
-            for name, given in batch.rows.items()
-            if given and name in known
+            name: _rows_of(sources[name], typed_rows, number, wrong)
+            for name, typed_rows in batch.rows.items()
+            if typed_rows and name in sources
         }
-        marks = {name: value_of(mark, pa.int64()) for name, mark in batch.marks.items() if mark.strip()}
+        marks = {
+            name: parse_cell(watermark, pa.int64()) for name, watermark in batch.marks.items() if watermark.strip()
+        }
         batches.append(CaseBatch(rows, marks, batch.now.strip() or None, batch.restart))
-    case = Case("board", board.name or "a board", only(script), None, tuple(batches), board.ordered)
+    case = Case("board", board.name or "a board", blank_other_queries(script), None, tuple(batches), board.ordered)
     return replace(case, end=() if board.ends else None), wrong
 
 
 def _rows_of(
     source: Source, rows: Sequence[Sequence[str]], batch: int, wrong: list[WrongCell]
 ) -> tuple[tuple[Any, ...], ...]:
-    found: list[tuple[Any, ...]] = []
+    parsed_rows: list[tuple[Any, ...]] = []
     signs = 1 if source.kind == "table" else 0
     for number, row in enumerate(rows):
         # A column that was added to the declaration has no cells yet, and one that was taken away has some left.
         typed = [*row[signs:], *[""] * len(source.fields)][: len(source.fields)]
-        values = [value_of(text, arrow_type(one.type)) for text, one in zip(typed, source.fields, strict=True)]
+        values = [
+            parse_cell(text, arrow_type(declared_field.type))
+            for text, declared_field in zip(typed, source.fields, strict=True)
+        ]
         bad = [
             WrongCell(batch, source.name, number, column, f"{typed[column]} is no {one.type}.")
             for column, (value, one) in enumerate(zip(values, source.fields, strict=True))
@@ -175,8 +182,8 @@ def _rows_of(
         ]
         wrong += bad
         sign = ("-" if row[:1] == ("-",) or row[:1] == ["-"] else "+",) if signs else ()
-        found += [] if bad else [(*sign, *values)]
-    return tuple(found)
+        parsed_rows += [] if bad else [(*sign, *values)]
+    return tuple(parsed_rows)
 
 
 def _fits(value: Any, kind: str) -> bool:

@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from watersmeet.board.cells import text_of
+from watersmeet.board.cells import cell_text
 from watersmeet.board.model import Board, WrongBoardError
 from watersmeet.drawing.scale import as_datetime
 from watersmeet.queries import read_readable
 from watersmeet.schema import arrow_type
 
 
-def moved(board: Board, batch: int, source: str, row: int, to: int) -> Board:
+def move_row(board: Board, batch: int, source: str, row: int, to: int) -> Board:
     """The board with that moment in the first watermarked column of that row; refused where there is none.
 
     >>> from watersmeet.board.model import BoardBatch
     >>> batch = BoardBatch({"a": (("1", "5"),)})
     >>> board = Board(sql="CREATE STREAM a (id INT, t INT, WATERMARK FOR t AS t - 0)", batches=(batch,))
-    >>> moved(board, 0, "a", 0, 9).batches[0].rows
+    >>> move_row(board, 0, "a", 0, 9).batches[0].rows
     {'a': (('1', '9'),)}
     """
-    declared = next((one for one in read_readable(board.sql)[0].sources if one.name == source), None)
+    declared = next((candidate for candidate in read_readable(board.sql)[0].sources if candidate.name == source), None)
     if declared is None or not declared.watermarks or not 0 <= batch < len(board.batches):
         raise WrongBoardError(f"{source} has no event time")
     rows = board.batches[batch].rows.get(source, ())
@@ -42,4 +42,4 @@ def moved(board: Board, batch: int, source: str, row: int, to: int) -> Board:
 def _moment(to: int, kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
         return as_datetime(to).date().isoformat()
-    return text_of(as_datetime(to)).removesuffix(":00") if pa.types.is_timestamp(kind) else str(to)
+    return cell_text(as_datetime(to)).removesuffix(":00") if pa.types.is_timestamp(kind) else str(to)

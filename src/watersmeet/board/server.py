@@ -25,10 +25,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from watersmeet.board.answer import View, answer, saved
-from watersmeet.board.model import Board, WrongBoardError, board_from
-from watersmeet.board.moved import moved
-from watersmeet.board.shelf import Entry, opened
+from watersmeet.board.answer import BoardView, evaluate_board, export_case
+from watersmeet.board.model import Board, WrongBoardError, parse_board
+from watersmeet.board.moved import move_row
+from watersmeet.board.shelf import BoardEntry, open_board
 from watersmeet.drawing import STYLE
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.rows import FAILURES, NeedsSparkError
@@ -52,7 +52,7 @@ COOKIE = "watersmeet-board"
 
 
 @dataclass(frozen=True)
-class Table:
+class BoardSession:
     """What the board stands on: what lies on it first, what can be opened, and where it is saved to.
 
     ``token``: whoever does not have it is turned away; empty: nobody is asked for one, and only who calls this machine
@@ -60,73 +60,73 @@ class Table:
     """
 
     first: Board
-    shelf: list[Entry]
+    catalog: list[BoardEntry]
     save: Path | None = None
     token: str = field(default="", repr=False)
 
 
-def application(table: Table) -> Starlette:
+def application(session: BoardSession) -> Starlette:
     """The server, to be run by uvicorn or any other."""
     turn = asyncio.Lock()
     routes = [
         Route("/", _file("index.html")),
         Route("/static/lives.css", _style),
         Route("/static/{name}", _static),
-        Route("/first", _first(table)),
-        Route("/shelf", _listed(table)),
-        Route("/open/{number:int}", _open(table)),
-        Route("/answer", _post_handler(_answered, turn), methods=["POST"]),
-        Route("/move", _post_handler(_moved, turn), methods=["POST"]),
-        Route("/save", _post_handler(_saved(table), turn), methods=["POST"]),
+        Route("/first", _first_board(session)),
+        Route("/shelf", _list_entries(session)),
+        Route("/open/{number:int}", _open_entry(session)),
+        Route("/answer", _post_handler(_evaluate, turn), methods=["POST"]),
+        Route("/move", _post_handler(_move, turn), methods=["POST"]),
+        Route("/save", _post_handler(_save_handler(session), turn), methods=["POST"]),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(table))])
+    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(session))])
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def _guard(table: Table) -> Callable[[Request, Handler], Awaitable[Response]]:
-    async def guarded(request: Request, call: Handler) -> Response:
-        response = _turned_away(table, request) or await call(request)
+def _guard(session: BoardSession) -> Callable[[Request, Handler], Awaitable[Response]]:
+    async def dispatch(request: Request, call: Handler) -> Response:
+        response = _reject_request(session, request) or await call(request)
         response.headers.update(HEADERS)
         return response
 
-    return guarded
+    return dispatch
 
 
-def _turned_away(table: Table, request: Request) -> Response | None:
+def _reject_request(session: BoardSession, request: Request) -> Response | None:
     """The answer to whoever may not come in; None: he may."""
-    named = request.headers.get("host", "")
-    host = host_of(named)
+    host_header = request.headers.get("host", "")
+    host = host_of(host_header)
     if host is None:
         return PlainTextResponse("The header Host is malformed.", 400)
-    if not table.token and not is_loopback(host):
+    if not session.token and not is_loopback(host):
         return PlainTextResponse("This server does not go by that name.", 421)
     origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != named:
+    if origin is not None and origin.partition("://")[2] != host_header:
         return PlainTextResponse("Another page may not ask.", 403)
-    if not table.token:
+    if not session.token:
         return None
-    if _is_token(table, request.query_params.get("token", "")):
+    if _is_token(session, request.query_params.get("token", "")):
         # From here on the address need not have it any more.
         response = RedirectResponse("/", 303)
-        response.set_cookie(COOKIE, table.token, httponly=True, samesite="strict")
+        response.set_cookie(COOKIE, session.token, httponly=True, samesite="strict")
         return response
-    if _is_token(table, request.cookies.get(COOKIE, "")):
+    if _is_token(session, request.cookies.get(COOKIE, "")):
         return None
     return PlainTextResponse("Open the address that the command printed: it has a token.", 401)
 
 
-def _is_token(table: Table, given: str) -> bool:
-    return hmac.compare_digest(given.encode(), table.token.encode())
+def _is_token(session: BoardSession, token: str) -> bool:
+    return hmac.compare_digest(token.encode(), session.token.encode())
 
 
 def _file(name: str) -> Handler:
-    async def sent(_: Request) -> Response:
+    async def send_file(_: Request) -> Response:
         file = files("watersmeet.board") / "static" / name
         return Response(file.read_bytes(), media_type=TYPES[Path(name).suffix])
 
-    return sent
+    return send_file
 
 
 STATIC = frozenset(
@@ -143,41 +143,43 @@ async def _style(_: Request) -> Response:
     return Response(STYLE, media_type="text/css")
 
 
-def _first(table: Table) -> Handler:
-    async def first(_: Request) -> Response:
-        return JSONResponse({"board": as_json(table.first), "saves": None if table.save is None else str(table.save)})
+def _first_board(session: BoardSession) -> Handler:
+    async def first_board(_: Request) -> Response:
+        return JSONResponse(
+            {"board": board_json(session.first), "saves": None if session.save is None else str(session.save)}
+        )
 
-    return first
-
-
-def _listed(table: Table) -> Handler:
-    async def listed(_: Request) -> Response:
-        return JSONResponse([{"group": entry.group, "title": entry.title} for entry in table.shelf])
-
-    return listed
+    return first_board
 
 
-def _open(table: Table) -> Handler:
-    async def opening(request: Request) -> Response:
+def _list_entries(session: BoardSession) -> Handler:
+    async def list_entries(_: Request) -> Response:
+        return JSONResponse([{"group": entry.group, "title": entry.title} for entry in session.catalog])
+
+    return list_entries
+
+
+def _open_entry(session: BoardSession) -> Handler:
+    async def open_entry(request: Request) -> Response:
         number = int(request.path_params["number"])
-        if number >= len(table.shelf):
+        if number >= len(session.catalog):
             return PlainTextResponse("There is nothing of that number.", 404)
         try:
-            board = await run_in_threadpool(opened, table.shelf[number].path)
+            board = await run_in_threadpool(open_board, session.catalog[number].path)
         except WatersmeetError as error:
             return JSONResponse({"message": str(error)}, 422)
-        return JSONResponse({"board": as_json(board)})
+        return JSONResponse({"board": board_json(board)})
 
-    return opening
+    return open_entry
 
 
-def _post_handler(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
+def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
     """A handler of what a page sends: a board, and what is asked of it.
 
     One board is computed at a time. A page that has gone meanwhile, closed or loaded again, gets its turn no more.
     """
 
-    async def handled(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return PlainTextResponse("Send JSON.", 415)
         body = await _body(request)
@@ -185,14 +187,14 @@ def _post_handler(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio
             return PlainTextResponse("That is too much for a board.", 413)
         try:
             data = json.loads(body)
-            board = board_from(data["board"])
+            board = parse_board(data["board"])
         except (WrongBoardError, ValueError, KeyError, TypeError, RecursionError) as error:
             return JSONResponse({"message": f"That is no board: {error}"}, 400)
         try:
             async with turn:
                 if await _is_gone(request):
                     return PlainTextResponse("The page is gone.", 499)
-                return JSONResponse(await run_in_threadpool(made, board, data))
+                return JSONResponse(await run_in_threadpool(compute, board, data))
         except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
             return JSONResponse({"message": str(error)}, 422)
         except RecursionError:
@@ -201,7 +203,7 @@ def _post_handler(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio
             # Whatever it is: the page stays, says so, and goes on with the next change.
             return JSONResponse({"message": f"This is not expected: {type(error).__name__}: {error}"}, 500)
 
-    return handled
+    return handle
 
 
 async def _is_gone(request: Request) -> bool:
@@ -215,8 +217,8 @@ async def _is_gone(request: Request) -> bool:
 
 async def _body(request: Request) -> bytes | None:
     """What was sent; None: it is more than a page may send, of which no more is read than that."""
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and (len(said) > len(str(MOST_BYTES)) or int(said) > MOST_BYTES):
+    content_length = request.headers.get("content-length", "")
+    if content_length.isdecimal() and (len(content_length) > len(str(MOST_BYTES)) or int(content_length) > MOST_BYTES):
         return None
     body = bytearray()
     async for piece in request.stream():
@@ -226,33 +228,33 @@ async def _body(request: Request) -> bytes | None:
     return bytes(body)
 
 
-def _answered(board: Board, asked: Mapping[str, Any]) -> Any:
-    return answer(board, _view(asked))
+def _evaluate(board: Board, params: Mapping[str, Any]) -> Any:
+    return evaluate_board(board, _view(params))
 
 
-def _moved(board: Board, asked: Mapping[str, Any]) -> Any:
+def _move(board: Board, params: Mapping[str, Any]) -> Any:
     """The board with a row at another time, and the answer to it."""
-    after = moved(board, int(asked["batch"]), str(asked["source"]), int(asked["row"]), int(asked["to"]))
-    return {"board": as_json(after), "answer": answer(after, _view(asked))}
+    moved_board = move_row(board, int(params["batch"]), str(params["source"]), int(params["row"]), int(params["to"]))
+    return {"board": board_json(moved_board), "answer": evaluate_board(moved_board, _view(params))}
 
 
-def _view(asked: Mapping[str, Any]) -> View:
-    return View(int(asked.get("step", 0)), min(4000.0, float(asked.get("width", 1000))))
+def _view(params: Mapping[str, Any]) -> BoardView:
+    return BoardView(int(params.get("step", 0)), min(4000.0, float(params.get("width", 1000))))
 
 
-def _saved(table: Table) -> Callable[[Board, Mapping[str, Any]], Any]:
+def _save_handler(session: BoardSession) -> Callable[[Board, Mapping[str, Any]], Any]:
     """The board as a case: written to the file that was named when the server was started, or handed out."""
 
-    def saving(board: Board, _: Mapping[str, Any]) -> Any:
-        text = saved(board)
-        if table.save is not None:
-            table.save.write_text(text, "utf-8")
-        return {"text": text, "path": None if table.save is None else str(table.save)}
+    def save(board: Board, _: Mapping[str, Any]) -> Any:
+        text = export_case(board)
+        if session.save is not None:
+            session.save.write_text(text, "utf-8")
+        return {"text": text, "path": None if session.save is None else str(session.save)}
 
-    return saving
+    return save
 
 
-def as_json(board: Board) -> dict[str, Any]:
+def board_json(board: Board) -> dict[str, Any]:
     """The board as a page has it."""
     batches = [
         {

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from watersmeet.board.data import rows_of_files
-from watersmeet.board.model import Board, BoardBatch, board_of
+from watersmeet.board.model import Board, BoardBatch, board_from_case
 from watersmeet.project import SPEC_NAME, open_project
 from watersmeet.testing.case import read_case
 
@@ -26,7 +26,7 @@ MOST_FILES = 3_000
 
 
 @dataclass(frozen=True)
-class Entry:
+class BoardEntry:
     """Something to open: where it stands on the shelf, what it is called, and its file."""
 
     group: str
@@ -34,49 +34,52 @@ class Entry:
     path: Path
 
 
-def shelf_of(root: Path) -> list[Entry]:
+def build_catalog(root: Path) -> list[BoardEntry]:
     """The stories, then what is found under a folder."""
     stories = Path(str(files("watersmeet.board") / "stories"))
     # The one that explains the most comes first.
     paths = sorted(stories.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
-    found = [Entry("stories", _title(path.read_text("utf-8"), path), path) for path in paths]
-    return [*found, *(entry for entry in _found(root) if entry.path.resolve() not in {p.resolve() for p in paths})]
+    entries = [BoardEntry("stories", _title(path.read_text("utf-8"), path), path) for path in paths]
+    return [
+        *entries,
+        *(entry for entry in _scan_folder(root) if entry.path.resolve() not in {p.resolve() for p in paths}),
+    ]
 
 
-def opened(path: Path) -> Board:
+def open_board(path: Path) -> Board:
     """The board for a case, a script or the folder of a project; refused if it cannot be read.
 
     A script begins with the rows of its JSON files, as far as there are some.
     """
     if path.suffix in (".yaml", ".yml") and path.name != SPEC_NAME:
-        return board_of(read_case(path))
+        return board_from_case(read_case(path))
     project = open_project(path)
     rows = rows_of_files(project)
     return Board(f"rows of {project.name}", project.text, batches=(BoardBatch(rows),), ends=bool(rows))
 
 
-def _found(root: Path) -> Iterator[Entry]:
-    looked = 0
+def _scan_folder(root: Path) -> Iterator[BoardEntry]:
+    files_seen = 0
     projects: list[Path] = []
     for folder, below, names in os.walk(root):
         here = Path(folder)
         below[:] = sorted(name for name in below if not name.startswith(".") and name not in _SKIPPED)
         if SPEC_NAME in names:
             projects.append(here)
-            yield Entry(_group(here, root), f"{here.name}, the project", here)
+            yield BoardEntry(_group(here, root), f"{here.name}, the project", here)
         for name in sorted(names):
-            looked += 1
-            if looked > MOST_FILES:
+            files_seen += 1
+            if files_seen > MOST_FILES:
                 return
-            entry = _entry(here / name, root, is_in_project=any(here.is_relative_to(one) for one in projects))
+            entry = _entry(here / name, root, is_in_project=any(here.is_relative_to(project) for project in projects))
             if entry is not None:
                 yield entry
 
 
-def _entry(path: Path, root: Path, *, is_in_project: bool) -> Entry | None:
+def _entry(path: Path, root: Path, *, is_in_project: bool) -> BoardEntry | None:
     """A case or a script that belongs to no project; None for whatever else it is."""
     if path.suffix == ".sql" and not is_in_project:
-        return Entry(_group(path.parent, root), path.name, path)
+        return BoardEntry(_group(path.parent, root), path.name, path)
     if path.suffix not in (".yaml", ".yml") or path.name == SPEC_NAME:
         return None
     try:
@@ -84,7 +87,7 @@ def _entry(path: Path, root: Path, *, is_in_project: bool) -> Entry | None:
     except (OSError, UnicodeDecodeError):
         return None
     is_case = _NAME.search(text) is not None and _SCRIPT.search(text) is not None
-    return Entry(_group(path.parent, root), _title(text, path), path) if is_case else None
+    return BoardEntry(_group(path.parent, root), _title(text, path), path) if is_case else None
 
 
 def _group(folder: Path, root: Path) -> str:
@@ -92,6 +95,6 @@ def _group(folder: Path, root: Path) -> str:
 
 
 def _title(text: str, path: Path) -> str:
-    found = _NAME.search(text)
-    said = found[1].strip("\"'") if found is not None else ""
-    return f"{path.stem}: {said}"
+    match = _NAME.search(text)
+    name = match[1].strip("\"'") if match is not None else ""
+    return f"{path.stem}: {name}"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pyarrow as pa
 import yaml
 
-from watersmeet.board.cells import plain
+from watersmeet.board.cells import plain_value
 from watersmeet.joins.core.python_values import python_values
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.outcome import Outcome
@@ -37,11 +37,11 @@ _Dumper.add_representer(_FlowMap, lambda d, v: d.represent_mapping("tag:yaml.org
 _Dumper.add_representer(_Block, lambda d, v: cast("Any", d).represent_scalar("tag:yaml.org,2002:str", v, style="|"))
 
 
-def written(case: Case, outcomes: Sequence[Outcome]) -> str:
+def dump_case(case: Case, outcomes: Sequence[Outcome]) -> str:
     """The text of a case that expects what came of it: rows out, and rows that were late where there were some.
 
     >>> case = Case("", "a pair", "SELECT 1;", batches=(CaseBatch({"l": ((1, "a"),)}),))
-    >>> print(written(case, [Outcome((pa.table({"id": [1]}),))]))
+    >>> print(dump_case(case, [Outcome((pa.table({"id": [1]}),))]))
     name: a pair
     sql: |
       SELECT 1;
@@ -63,9 +63,9 @@ def written(case: Case, outcomes: Sequence[Outcome]) -> str:
 def _batch(batch: CaseBatch, outcome: Outcome) -> dict[str, Any]:
     content: dict[str, Any] = {"restart": True} if batch.restart else {}
     if batch.rows:
-        content["in"] = _FlowMap({name: [plain(row) for row in rows] for name, rows in batch.rows.items()})
+        content["in"] = _FlowMap({name: [plain_value(row) for row in rows] for name, rows in batch.rows.items()})
     if batch.marks:
-        content["marks"] = _FlowMap({name: plain(mark) for name, mark in batch.marks.items()})
+        content["marks"] = _FlowMap({name: plain_value(watermark) for name, watermark in batch.marks.items()})
     if batch.now is not None:
         content["now"] = batch.now
     content["out"] = _rows(outcome.out)
@@ -75,4 +75,4 @@ def _batch(batch: CaseBatch, outcome: Outcome) -> dict[str, Any]:
 
 def _rows(tables: Sequence[pa.Table]) -> _Flow:
     """The rows of tables by position, as a case lists them."""
-    return _Flow(plain(row) for table in tables for row in zip(*map(python_values, table.columns), strict=True))
+    return _Flow(plain_value(row) for table in tables for row in zip(*map(python_values, table.columns), strict=True))

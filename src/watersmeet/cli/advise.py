@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from watersmeet.advice.pair import Asked, PairAdvice, advise_pair
+from watersmeet.advice.pair import AdviceRequest, PairAdvice, advise_pair
 from watersmeet.cli.failure import Format
 from watersmeet.cli.output import print_text
 from watersmeet.cli.run import Cluster, storage_folder
 from watersmeet.cli.script import read_project
-from watersmeet.cli.waiting import waiting
-from watersmeet.counts import counted
+from watersmeet.cli.waiting import show_wait
+from watersmeet.counts import format_count
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.physical import join_plans, plan_query, scan_plans
@@ -26,51 +26,51 @@ from watersmeet.project import Project, fill_columns, resolve_paths, root_refere
 from watersmeet.queries import analyze
 
 if TYPE_CHECKING:
-    from watersmeet.advice.arrivals import Arrivals
-    from watersmeet.advice.asked import AskedPair
+    from watersmeet.advice.arrivals import SampledRows
+    from watersmeet.advice.asked import JoinPair
     from watersmeet.advice.report import Advice
     from watersmeet.plan.nodes import Script
 
-KEPT = "advice.json"
+ADVICE_FILE = "advice.json"
 """Where in the storage of a project the findings are kept, for forecasts."""
-_OF_NAMES = frozenset({"UNKNOWN_SOURCE", "UNKNOWN_COLUMN", "AMBIGUOUS_COLUMN", "UNKNOWN_ALIAS", "UNKNOWN_TYPE"})
+_NAME_CONDITIONS = frozenset({"UNKNOWN_SOURCE", "UNKNOWN_COLUMN", "AMBIGUOUS_COLUMN", "UNKNOWN_ALIAS", "UNKNOWN_TYPE"})
 """What is refused here too; all else that is wrong with a query does not hinder looking at rows."""
 
 
 @dataclass(frozen=True)
-class Looking:
+class SampleOptions:
     """How much is looked at, and which share of pairs and rows proposals are to keep."""
 
     sample: int
     keep: float
 
 
-def advise_project(path: Path, looking: Looking, cluster: Cluster, format: Format, svg: Path | None) -> None:
+def advise_project(path: Path, options: SampleOptions, cluster: Cluster, format: Format, svg: Path | None) -> None:
     """Print what the rows of a project's sources say about its joins, or draw it."""
-    project, script, queries = _opened(path)
+    project, script, queries = _read_queries(path)
     storage = storage_folder(project)
     with tempfile.TemporaryDirectory(prefix="watersmeet-advise-") as folder:
         typer.echo("Spark reads the rows ...", err=True)
         try:
-            with waiting("Working on it"):
-                advice = _advice(project, script, queries, looking, cluster, Path(folder))
+            with show_wait("Working on it"):
+                advice = _advice(project, script, queries, options, cluster, Path(folder))
         except WatersmeetError as error:
             raise project.relocate(error) from error
     storage.mkdir(parents=True, exist_ok=True)
-    (storage / KEPT).write_text(json.dumps(advice.data, indent=2) + "\n", "utf-8")
+    (storage / ADVICE_FILE).write_text(json.dumps(advice.data, indent=2) + "\n", "utf-8")
     if svg is not None:
         try:
             svg.write_text(advice.svg, "utf-8")
         except OSError as error:
             raise typer.BadParameter(f"{svg} cannot be written: {error.strerror}") from None
-        typer.echo(f"{svg}: {counted(len(advice.pairs), 'pair')} drawn.")
+        typer.echo(f"{svg}: {format_count(len(advice.pairs), 'pair')} drawn.")
     elif format is Format.json:
         typer.echo(json.dumps(advice.data, indent=2))
     else:
         print_text(str(advice))
 
 
-def _opened(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:
+def _read_queries(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:
     """A project and its script, which need not be fit to run: the bounds may be what is missing."""
     project, script = read_project(path)
     script, refusals = fill_columns(script, project.root, storage_folder(project))
@@ -80,7 +80,7 @@ def _opened(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:
     try:
         queries = analyze(script)
     except WatersmeetError as error:
-        refusals = [refusal for refusal in error.refusals if refusal.condition in _OF_NAMES]
+        refusals = [refusal for refusal in error.refusals if refusal.condition in _NAME_CONDITIONS]
     if refusals:
         raise project.relocate(WatersmeetError(refusals))
     return project, script, queries
@@ -90,53 +90,57 @@ def _advice(
     project: Project,
     script: Script,
     queries: tuple[AnalyzedQuery, ...],
-    looking: Looking,
+    options: SampleOptions,
     cluster: Cluster,
     folder: Path,
 ) -> Advice:
-    from watersmeet.advice.asked import asked_pairs, unseen
+    from watersmeet.advice.asked import join_pairs, skip_notes
     from watersmeet.advice.report import Advice
     from watersmeet.advice.tables import advise_table
 
-    pairs = asked_pairs(script)
-    notes = [*unseen(script)]
+    pairs = join_pairs(script)
+    notes = [*skip_notes(script)]
     if not pairs:
         reason = " ".join(notes) or "It joins nothing and declares no two streams."
         raise refuse("NOTHING_TO_ADVISE", script=project.script_name, reason=reason)
-    arrivals = _sampled(project, script, pairs, looking.sample, cluster, folder)
+    arrivals = _sample_arrivals(project, script, pairs, options.sample, cluster, folder)
     notes += [f"{part} is no equality of two columns: it is not looked at." for pair in pairs for part in pair.unread]
     if any(query.where is not None for query in script.queries):
         notes.append("All rows of the sources are looked at, those too that WHERE drops.")
-    bounds = dict(bound for query in queries for bound in bounds_now(query))
-    found: list[PairAdvice] = []
+    bounds = dict(bound for query in queries for bound in current_bounds(query))
+    advices: list[PairAdvice] = []
     for pair in (pair for pair in pairs if pair.is_of_streams):
-        advised = advise_pair(_asked(pair, arrivals, bounds.get(pair.aliases)), looking.keep)
+        advised = advise_pair(_advice_request(pair, arrivals, bounds.get(pair.aliases)), options.keep)
         if advised is None:
-            notes.append(_nothing(pair, arrivals))
+            notes.append(_no_advice_reason(pair, arrivals))
         elif pair.keys or advised.chosen is not None or len(pairs) == 1:
-            found.append(advised)
-    tables = [advise_table(one) for one in arrivals.values()]
-    return Advice.of(found, [table for table in tables if table is not None], notes)
+            advices.append(advised)
+    tables = [advise_table(table_arrivals) for table_arrivals in arrivals.values()]
+    return Advice.of(advices, [table for table in tables if table is not None], notes)
 
 
-def bounds_now(query: AnalyzedQuery) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
+def current_bounds(query: AnalyzedQuery) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
     """How long before and after a row of one alias those of another may be, as the query has it."""
     for plan in join_plans(plan_query(query, OPERATORS).relation):
         family = getattr(plan.analyzed, "family", plan.operator.name)
-        found = {life.port: life.bound for life in OPERATORS[family].forecast(plan)}
-        later, earlier = found.get(0), found.get(1)
+        bounds = {life.port: life.bound for life in OPERATORS[family].forecast(plan)}
+        later, earlier = bounds.get(0), bounds.get(1)
         if later is not None and earlier is not None:
             left, right = ([scan.alias for scan in scan_plans(port.input)] for port in plan.ports)
             yield from (((mine, other), (earlier, later)) for mine in left for other in right)
 
 
-def _asked(pair: AskedPair, arrivals: Mapping[str, Arrivals], bounds: tuple[int, int] | None) -> Asked:
-    return Asked(arrivals[pair.left.name], arrivals[pair.right.name], pair.keys, pair.kind, pair.aliases, bounds)
+def _advice_request(
+    pair: JoinPair, arrivals: Mapping[str, SampledRows], bounds: tuple[int, int] | None
+) -> AdviceRequest:
+    return AdviceRequest(
+        arrivals[pair.left.name], arrivals[pair.right.name], pair.keys, pair.kind, pair.aliases, bounds
+    )
 
 
-def _sampled(
-    project: Project, script: Script, pairs: Sequence[AskedPair], rows: int, cluster: Cluster, folder: Path
-) -> dict[str, Arrivals]:
+def _sample_arrivals(
+    project: Project, script: Script, pairs: Sequence[JoinPair], rows: int, cluster: Cluster, folder: Path
+) -> dict[str, SampledRows]:
     """The first rows of every source; what is said of it stays as it was written."""
     from watersmeet.spark.sources.reading import resolve_options
     from watersmeet.spark.sources.sampling import sample_source
@@ -145,13 +149,13 @@ def _sampled(
     placed = resolve_paths(placed, project.root) if cluster.remote is None else placed
     spark = cluster.session(project, folder, script)
     placed = resolve_options(placed)
-    known = {source.name: source for source in placed.sources}
+    sources = {source.name: source for source in placed.sources}
     used = {source.name: source for pair in pairs for source in (pair.left, pair.right)}
-    found = ((source, sample_source(spark, placed, known[name], rows)) for name, source in used.items())
-    return {source.name: replace(arrived, source=source) for source, arrived in found}
+    samples = ((source, sample_source(spark, placed, sources[name], rows)) for name, source in used.items())
+    return {source.name: replace(arrived, source=source) for source, arrived in samples}
 
 
-def _nothing(pair: AskedPair, arrivals: Mapping[str, Arrivals]) -> str:
+def _no_advice_reason(pair: JoinPair, arrivals: Mapping[str, SampledRows]) -> str:
     empty = [name for name in (pair.left.name, pair.right.name) if not arrivals[name].rows.num_rows]
     if empty:
         return f"{' and '.join(dict.fromkeys(empty))}: no row is there yet, so nothing can be said of joins with it."

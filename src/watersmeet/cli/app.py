@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from watersmeet.cli import state
-from watersmeet.cli.failure import Format, reported
+from watersmeet.cli.failure import Format, report_errors
 from watersmeet.cli.rescale import rescale
 from watersmeet.version import __version__
 
@@ -66,7 +66,7 @@ class ExplainStage(StrEnum):
     physical = "physical"
 
 
-class Scan(StrEnum):
+class ScanMode(StrEnum):
     """Who reads rows: ``columns``: workers, from Parquet files; ``spark``: Spark, from anything."""
 
     columns = "columns"
@@ -98,10 +98,10 @@ class _WithPage(TyperCommand):
     """A command whose ``--page`` may stand without a port."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        told: list[str] = []
+        expanded: list[str] = []
         for arg, following in pairwise([*args, ""]):
-            told += [arg, PAGE_PORT] if arg == "--page" and not following.isdigit() else [arg]
-        return super().parse_args(ctx, told)
+            expanded += [arg, PAGE_PORT] if arg == "--page" and not following.isdigit() else [arg]
+        return super().parse_args(ctx, expanded)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -134,7 +134,7 @@ def init(
       watersmeet init shop
       watersmeet run shop --end
     """
-    with reported(context):
+    with report_errors(context):
         from watersmeet.cli.init import init_project
 
         init_project(folder)
@@ -166,13 +166,13 @@ def check(
       watersmeet check shop --against shop/storage
       watersmeet check query.sql --format json
     """
-    with reported(context, format):
+    with report_errors(context, format):
         from watersmeet.cli.check import check_project
 
-        asks = deep or against is not None
-        if not asks and (master or remote or conf or packages):
+        needs_spark = deep or against is not None
+        if not needs_spark and (master or remote or conf or packages):
             raise typer.BadParameter("--master, --remote, --conf and --packages are for --deep and --against")
-        check_project(path, format, _cluster(master, remote, conf, packages) if asks else None, against)
+        check_project(path, format, _cluster(master, remote, conf, packages) if needs_spark else None, against)
 
 
 def _cluster(master: str | None, remote: str | None, conf: list[str] | None, packages: str | None) -> Cluster:
@@ -226,22 +226,22 @@ def explain(
       watersmeet explain shop --svg plan.svg
       watersmeet explain shop --forecast --rate orders=1000/s --rate deliveries=800/s --cores 8
     """
-    shown = Format.json if as_json else format
-    with reported(context, shown):
+    output_format = Format.json if as_json else format
+    with report_errors(context, output_format):
         if forecast:
             if svg is not None:
                 raise typer.BadParameter("--forecast and --svg exclude each other")
             from watersmeet.cli.forecast import Load, forecast_project
 
-            forecast_project(path, Load(rate or (), behind or (), keys or (), cores, shards), shown)
+            forecast_project(path, Load(rate or (), behind or (), keys or (), cores, shards), output_format)
             return
         if rate or behind or keys or shards:
             raise typer.BadParameter("--rate, --behind, --keys and --shards are for --forecast")
-        if svg is not None and shown is Format.json:
+        if svg is not None and output_format is Format.json:
             raise typer.BadParameter("--svg and --json exclude each other")
         from watersmeet.cli.explain import explain_project
 
-        explain_project(path, shown, stage.value, svg)
+        explain_project(path, output_format, stage.value, svg)
 
 
 @app.command()
@@ -276,12 +276,12 @@ def advise(
       watersmeet advise shop --keep 0.99 --svg advice.svg
       watersmeet advise streams.sql --sample 50000 --format json
     """
-    with reported(context, format):
-        from watersmeet.cli.advise import Looking, advise_project
+    with report_errors(context, format):
+        from watersmeet.cli.advise import SampleOptions, advise_project
 
         if svg is not None and format is Format.json:
             raise typer.BadParameter("--svg and --format json exclude each other")
-        advise_project(path, Looking(sample, keep), _cluster(master, remote, conf, packages), format, svg)
+        advise_project(path, SampleOptions(sample, keep), _cluster(master, remote, conf, packages), format, svg)
 
 
 @app.command()
@@ -298,8 +298,8 @@ def plan(
     ] = 0.0,
     machine: Annotated[int, typer.Option("--machine", help="Cores of a machine.", metavar="CORES", min=1)] = 16,
     scan: Annotated[
-        Scan, typer.Option("--scan", help="Who reads: workers (Parquet files, as columns) or Spark.")
-    ] = Scan.columns,
+        ScanMode, typer.Option("--scan", help="Who reads: workers (Parquet files, as columns) or Spark.")
+    ] = ScanMode.columns,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Also run the exchange, without Spark, up to thousands of tasks.")
     ] = False,
@@ -315,32 +315,32 @@ def plan(
       watersmeet plan --rate 5e4/s --within 15m --heaviest 0.02 --scan spark
       watersmeet plan --rate 2e6/s --within 1h --batch 2s --simulate
     """
-    with reported(context, format):
+    with report_errors(context, format):
         from watersmeet.cli.plan import plan_load
-        from watersmeet.forecast.cluster import Asked
+        from watersmeet.forecast.cluster import ClusterRequest
         from watersmeet.forecast.rates import parse_rate
         from watersmeet.forecast.units import parse_size
 
         times = [_seconds(name, text) for name, text in (("within", within), ("lag", lag), ("batch", batch))]
         if not 1 <= times[2] <= 3600:
             raise typer.BadParameter(f"--batch {batch}: a batch brings one second to an hour of rows")
-        asked = Asked(
+        request = ClusterRequest(
             parse_rate(rate), times[0], parse_size(row), times[1], times[2], results, heaviest, machine,
-            scan is Scan.columns,
+            scan is ScanMode.columns,
         )  # fmt: skip
-        plan_load(asked, format, simulated=simulate)
+        plan_load(request, format, simulated=simulate)
 
 
 def _seconds(name: str, text: str) -> float:
     from watersmeet.duration import parse_duration
 
     try:
-        found = parse_duration(text)
+        micros = parse_duration(text)
     except ValueError as error:
         raise typer.BadParameter(f"--{name}: {error}") from None
-    if found < 0:
+    if micros < 0:
         raise typer.BadParameter(f"--{name} {text}: it is no length of time")
-    return found / 1_000_000
+    return micros / 1_000_000
 
 
 @app.command()
@@ -356,7 +356,7 @@ def fmt(
       watersmeet fmt shop/sql
       watersmeet fmt query.sql --check
     """
-    with reported(context):
+    with report_errors(context):
         from watersmeet.cli.fmt import check_layout, format_files
 
         (check_layout if check else format_files)(paths)
@@ -441,26 +441,26 @@ def run(
       5    Spark died or did not start; may be retried
       130  interrupted (Ctrl-C); 143 by a polite kill. The next run continues
     """
-    with reported(context, format):
+    with report_errors(context, format):
         if once and end:
             raise typer.BadParameter("--once and --end exclude each other")
         if accept and rebuild:
             raise typer.BadParameter("--accept and --rebuild exclude each other")
-        from watersmeet.cli.waiting import waiting
+        from watersmeet.cli.waiting import show_wait
 
-        with waiting("Watersmeet starts"):
+        with show_wait("Watersmeet starts"):
             from watersmeet.cli.page import Page
-            from watersmeet.cli.run import Cluster, Endpoint, OnFailure, run_project
-            from watersmeet.observe.logs import Logging
+            from watersmeet.cli.run import Cluster, Endpoint, RunPolicy, run_project
+            from watersmeet.observe.logs import LogOptions
 
         cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
         changed = "rebuild" if rebuild else "accept" if accept else "refuse"
         ahead = "rewind" if sink_resume else "refuse"
-        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast, changed, ahead)
+        policy = RunPolicy(restart_limit if restart is Restart.on_failure else 0, fail_fast, changed, ahead)
         trigger = "end" if end else "available_now" if once else "continuous"
-        logging = Logging(log_level.value, log_format.value)
-        run_project(path, trigger, cluster, format, endpoint, then, Page(page, page_host, not no_rows), logging)
+        logging = LogOptions(log_level.value, log_format.value)
+        run_project(path, trigger, cluster, format, endpoint, policy, Page(page, page_host, not no_rows), logging)
 
 
 @app.command()
@@ -487,7 +487,7 @@ def page(
       watersmeet page shop --port 9000
       watersmeet page shop --host 0.0.0.0
     """
-    with reported(context):
+    with report_errors(context):
         from watersmeet.cli.page import Page, show_page
 
         show_page(path, Page(port, host))
@@ -521,15 +521,15 @@ def why(
       watersmeet why shop --summary
       watersmeet why shop --result order_id=1 --format json
     """
-    with reported(context, format):
+    with report_errors(context, format):
         from watersmeet.cli.run import Cluster
-        from watersmeet.cli.why import Asked, why_project
+        from watersmeet.cli.why import WhyRequest, why_project
 
         if source is not None and "=" in source:
             # Of `orders order_id=17` the PATH was left out: what has a `=` is a value of the row.
             path, source, values = Path(), str(path), [source, *(values or ())]
-        asked = Asked(source, values or (), result or (), summary, query)
-        why_project(path, asked, Cluster.of(master, None, conf or [], packages), format)
+        question = WhyRequest(source, values or (), result or (), summary, query)
+        why_project(path, question, Cluster.of(master, None, conf or [], packages), format)
 
 
 @app.command()
@@ -555,7 +555,7 @@ def compact(
       watersmeet compact shop
       watersmeet compact shop --sink joined --below 8MB --to 64MB
     """
-    with reported(context, format):
+    with report_errors(context, format):
         from watersmeet.cli.compact import compact_project
         from watersmeet.forecast.units import parse_size
 
@@ -595,7 +595,7 @@ def test(
     Example:
       watersmeet test shop/cases --on kernel
     """
-    with reported(context):
+    with report_errors(context):
         from watersmeet.cli.cases import run_cases
 
         run_cases(paths, on.value, master)
@@ -625,7 +625,7 @@ def draw(
       watersmeet draw shop/cases/joined.yaml -o lives.svg
       watersmeet draw shop/cases/joined.yaml --batch 0 -o before.svg
     """
-    with reported(context):
+    with report_errors(context):
         from watersmeet.cli.draw import draw_case
 
         draw_case(case, output, query, batch)
@@ -660,7 +660,7 @@ def play(
       watersmeet play shop/cases/joined.yaml --save shop/cases/late.yaml
       watersmeet play shop --open
     """
-    with reported(context):
+    with report_errors(context):
         from watersmeet.cli.play import play_board
 
         play_board(path, save, host, port, opens_browser=browser)
@@ -688,10 +688,10 @@ def demo(
       watersmeet explain watersmeet-demo
       watersmeet demo --kafka demo-kafka
     """
-    with reported(context):
-        from watersmeet.cli.waiting import waiting
+    with report_errors(context):
+        from watersmeet.cli.waiting import show_wait
 
-        with waiting("Orders and deliveries are made up"):
+        with show_wait("Orders and deliveries are made up"):
             from watersmeet.cli.demo import run_demo, run_kafka_demo
             from watersmeet.cli.run import Cluster
             from watersmeet.demo.streams import make_streams

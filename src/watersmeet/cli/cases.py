@@ -13,7 +13,7 @@ import typer
 
 from watersmeet.cli.failure import exit_code
 from watersmeet.cli.output import print_text
-from watersmeet.cli.waiting import waiting
+from watersmeet.cli.waiting import show_wait
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.project import SPEC_NAME, visible_files
 from watersmeet.testing import read_case, run_case
@@ -33,7 +33,7 @@ EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unrea
 def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | None) -> None:
     """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read."""
     files = [file for path in paths for file in case_files(path)]
-    with waiting("Spark starts") if on == "spark" else nullcontext():
+    with show_wait("Spark starts") if on == "spark" else nullcontext():
         spark = _session(master) if on == "spark" else None
     verdicts: Counter[Verdict] = Counter()
     with ThreadPoolExecutor(AT_ONCE if on == "spark" else 1) as pool:
@@ -48,10 +48,10 @@ def case_files(path: Path) -> list[Path]:
     """The case files that a path stands for: itself, or all of a folder."""
     if not path.exists():
         raise refuse("FILE_NOT_FOUND", path=path, hint="name a case file or a folder of them, such as `cases`.")
-    found = [f for f in visible_files(path, "*.y*ml") if f.name != SPEC_NAME] if path.is_dir() else [path]
-    if not found:
+    files = [f for f in visible_files(path, "*.y*ml") if f.name != SPEC_NAME] if path.is_dir() else [path]
+    if not files:
         raise refuse("WRONG_CASE", path=path, reason="the folder holds no .yaml file")
-    return found
+    return files
 
 
 def _session(master: str | None) -> SparkSession:

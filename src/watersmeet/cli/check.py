@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from watersmeet.analyze.check_likely import check_likely
+from watersmeet.analyze.check_likely import find_suspicions
 from watersmeet.catalog import Source
 from watersmeet.cli.deep import check_on_spark
 from watersmeet.cli.failure import Format
 from watersmeet.cli.output import print_text
-from watersmeet.cli.script import Opened, check_outside, open_script
-from watersmeet.counts import counted
+from watersmeet.cli.script import OpenedScript, check_external_references, open_script
+from watersmeet.counts import format_count
 from watersmeet.errors import Place, Refusal
 from watersmeet.families import OPERATORS
 from watersmeet.physical import plan_query
@@ -27,7 +27,7 @@ from watersmeet.project import Project
 
 if TYPE_CHECKING:
     from watersmeet.cli.run import Cluster
-    from watersmeet.physical.change import Follows
+    from watersmeet.physical.change import ChangeEffect
 
 
 def check_project(path: Path, format: Format, cluster: Cluster | None = None, against: Path | None = None) -> None:
@@ -39,33 +39,34 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     opened = (
         open_script(path, further=_likely_mistakes, sends="nothing resolved")
         if cluster is None
-        else open_script(path, further=_passed_over)
+        else open_script(path, further=_unknown_options)
     )
-    check_outside(opened)
+    check_external_references(opened)
     edits = {} if cluster is None else check_on_spark(path, cluster, against)
     warnings = _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
     bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
     read = [source for source in opened.script.sources if source.read_from]
     if format is Format.json:
         state = [
-            {"query": name, "bounded_by": [{"by": b.by, "what": b.words} for b in found]} for name, found in bounds
+            {"query": name, "bounded_by": [{"by": b.by, "what": b.words} for b in query_bounds]}
+            for name, query_bounds in bounds
         ]
-        said: dict[str, object] = {
+        result: dict[str, object] = {
             "queries": len(opened.queries),
             "warnings": [_as_json(*w) for w in warnings],
             "state": state,
             "columns": {source.name: {"read_from": source.read_from, "columns": _columns(source)} for source in read},
         }
         if edits:
-            said["edits"] = [_edit_as_json(name, kind, follows) for name, (kind, follows) in edits.items()]
-        typer.echo(json.dumps(said))
+            result["edits"] = [_edit_as_json(name, kind, follows) for name, (kind, follows) in edits.items()]
+        typer.echo(json.dumps(result))
         return
     for source in read:
         print_text(f"{source.name}: columns of {source.read_from}: {', '.join(_columns(source))}.")
     for message, place in warnings:
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         print_text(f"{where}note: {message}")
-    typer.echo(f"{opened.project.script_name}: {counted(len(opened.queries), 'query')} can run.")
+    typer.echo(f"{opened.project.script_name}: {format_count(len(opened.queries), 'query')} can run.")
     for name, found in bounds:
         print_text(f"{name}: state {bounds_in_words(found)}." if found else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
@@ -82,25 +83,25 @@ _EDITS = {
 """What is said of a query, by the class of its edits."""
 
 
-def _edit(kind: str, follows: tuple[Follows, ...]) -> Iterator[str]:
+def _edit(kind: str, follows: tuple[ChangeEffect, ...]) -> Iterator[str]:
     """What is said of the edits of a query."""
-    yield from (f"{one.change}: {one.consequence}." for one in follows)
+    yield from (f"{effect.change}: {effect.consequence}." for effect in follows)
     yield _EDITS[kind]
 
 
-def _edit_as_json(name: str, kind: str, follows: tuple[Follows, ...]) -> dict[str, object]:
-    told = [{"change": one.change, "consequence": one.consequence} for one in follows]
-    return {"query": name, "class": kind, "follows": told}
+def _edit_as_json(name: str, kind: str, follows: tuple[ChangeEffect, ...]) -> dict[str, object]:
+    effects = [{"change": effect.change, "consequence": effect.consequence} for effect in follows]
+    return {"query": name, "class": kind, "follows": effects}
 
 
-def _warnings(opened: Opened, *, may_add: bool) -> list[tuple[str, Place | None]]:
+def _warnings(opened: OpenedScript, *, may_add: bool) -> list[tuple[str, Place | None]]:
     warned = [warned for query in opened.queries for warned in query.warnings]
-    likely = check_likely(opened.script, may_add_functions=may_add)
+    likely = find_suspicions(opened.script, may_add_functions=may_add)
     placed = ((w.message, opened.project.in_file(opened.script.place(w.span))) for w in (*warned, *likely.warnings))
     return list(dict.fromkeys((*placed, *_same_joins(opened))))
 
 
-def _same_joins(opened: Opened) -> Iterator[tuple[str, Place | None]]:
+def _same_joins(opened: OpenedScript) -> Iterator[tuple[str, Place | None]]:
     """The notes on joins that several queries compute, each at the later query."""
     names = [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
     plans = {name: plan_query(query, OPERATORS) for name, query in zip(names, opened.queries, strict=True)}
@@ -110,12 +111,12 @@ def _same_joins(opened: Opened) -> Iterator[tuple[str, Place | None]]:
 
 
 def _likely_mistakes(project: Project, script: Script) -> tuple[Refusal, ...]:
-    return check_likely(script, may_add_functions=_may_add_functions(project, script)).refusals
+    return find_suspicions(script, may_add_functions=_may_add_functions(project, script)).refusals
 
 
-def _passed_over(project: Project, script: Script) -> Iterator[Refusal]:
+def _unknown_options(project: Project, script: Script) -> Iterator[Refusal]:
     """Of what is most likely a mistake, what Spark does not tell: it passes options over that it does not know."""
-    likely = check_likely(script, may_add_functions=True).refusals
+    likely = find_suspicions(script, may_add_functions=True).refusals
     return (refusal for refusal in likely if refusal.condition == "WRONG_OPTION")
 
 

@@ -15,10 +15,10 @@ import typer
 from watersmeet.catalog import Sink, Source
 from watersmeet.cli.failure import Format
 from watersmeet.cli.run import Cluster
-from watersmeet.cli.script import check_outside, open_script
+from watersmeet.cli.script import check_external_references, open_script
 from watersmeet.cli.state import checkpoints_at
-from watersmeet.cli.waiting import waiting
-from watersmeet.counts import counted
+from watersmeet.cli.waiting import show_wait
+from watersmeet.counts import format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.sink import PATH
@@ -34,8 +34,8 @@ _GLOB = re.compile(r"[*?\[{]")
 def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cluster: Cluster, format: Format) -> None:
     """Merge the small files of all file sinks of a project, or of one."""
     opened = open_script(path, "absolute")
-    check_outside(opened)
-    from watersmeet.spark.run.in_use import using
+    check_external_references(opened)
+    from watersmeet.spark.run.in_use import lock_storage
     from watersmeet.spark.sinks.compaction import Compaction, Sizes
     from watersmeet.spark.sources.reading import resolve_options
 
@@ -43,46 +43,46 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
 
     @cache
     def spark() -> SparkSession:
-        with waiting("Spark starts"):
+        with show_wait("Spark starts"):
             return cluster.session(opened.project, storage, script)
 
     results: list[dict[str, object]] = []
-    with using(storage, "alone"):
+    with lock_storage(storage, "alone"):
         checkpoints = checkpoints_at(storage)
-        for one in _chosen(script.sinks, sink):
-            reason = _obstacle(one, script.sources)
-            done = -1 if reason else _last_done(one, checkpoints)
+        for target in _select_sinks(script.sinks, sink):
+            reason = _obstacle(target, script.sources)
+            done = -1 if reason else _last_committed(target, checkpoints)
             reason = reason or ("this storage has no checkpoint of the query that writes it" if done is None else None)
             if reason is not None and sink is not None:
                 hint = "leave it as it is; `watersmeet run --once` at intervals writes fewer and larger files."
-                raise refuse("NOT_COMPACTED", sink=one.name, reason=reason, hint=hint)
-            result: dict[str, object] = {"sink": one.name, "not_compacted": reason}
+                raise refuse("NOT_COMPACTED", sink=target.name, reason=reason, hint=hint)
+            result: dict[str, object] = {"sink": target.name, "not_compacted": reason}
             if reason is None:
-                before, after = Compaction(one, done or 0, Sizes(*sizes), spark).compact()
-                result = {"sink": one.name, "files_before": before, "files": after}
+                before, after = Compaction(target, done or 0, Sizes(*sizes), spark).compact()
+                result = {"sink": target.name, "files_before": before, "files": after}
             results.append(result)
             if format is Format.text:
-                typer.echo(_shown(result))
+                typer.echo(_format_result(result))
     if format is Format.json:
         typer.echo(json.dumps(results, indent=2))
 
 
-def _shown(result: dict[str, object]) -> str:
+def _format_result(result: dict[str, object]) -> str:
     if "files" not in result:
         return f"{result['sink']}: not compacted, because {result['not_compacted']}."
     before, after = int(str(result["files_before"])), int(str(result["files"]))
-    change = "nothing to merge" if before == after else f"now {counted(after, 'file')}"
-    return f"{result['sink']}: {counted(before, 'file')}, {change}."
+    change = "nothing to merge" if before == after else f"now {format_count(after, 'file')}"
+    return f"{result['sink']}: {format_count(before, 'file')}, {change}."
 
 
-def _chosen(sinks: Sequence[Sink], name: str | None) -> list[Sink]:
+def _select_sinks(sinks: Sequence[Sink], name: str | None) -> list[Sink]:
     """The sink of that name, or all sinks that are files."""
     if name is None:
         return [sink for sink in sinks if sink_format(sink).has_files]
-    chosen = [sink for sink in sinks if sink.name.lower() == name.lower()]
-    if not chosen:
+    matches = [sink for sink in sinks if sink.name.lower() == name.lower()]
+    if not matches:
         raise refuse("UNKNOWN_SINK", sink=name, suggestion=did_you_mean(name, [sink.name for sink in sinks]))
-    return chosen
+    return matches
 
 
 def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
@@ -90,8 +90,8 @@ def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
     from watersmeet.spark.sinks.compaction import COLUMNAR, TEXT
     from watersmeet.spark.sinks.files import LOG
 
-    format_, said = sink_format(sink), sink.said
-    folder = local_path(said.get(PATH, ""))
+    format_, options = sink_format(sink), sink.lowercase_options
+    folder = local_path(options.get(PATH, ""))
     if not format_.has_files or not folder:
         return "it is not a folder of files"
     if "://" in folder:
@@ -100,7 +100,7 @@ def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
         return f"files of {sink.format.lower()} are not merged"
     if format_.changes is not None:
         return f"`changes '{format_.changes}'` has folders per batch or per version"
-    if "encoding" in said or "charset" in said:
+    if "encoding" in options or "charset" in options:
         return "files with an encoding of their own cannot be concatenated"
     if (Path(folder) / LOG).exists():
         return "an earlier version has written it; run the query once"
@@ -110,7 +110,7 @@ def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
 
 def _reads(source: Source, folder: str) -> bool:
     """Whether a source may read files of a folder: one of the two lies in the other."""
-    path = local_path(source.said.get(PATH, ""))
+    path = local_path(source.lowercase_options.get(PATH, ""))
     if not path or "://" in path:
         return False
     glob = _GLOB.search(path)
@@ -119,14 +119,14 @@ def _reads(source: Source, folder: str) -> bool:
     return read.is_relative_to(written) or written.is_relative_to(read)
 
 
-def _last_done(sink: Sink, checkpoints: Sequence[Path]) -> int | None:
+def _last_committed(sink: Sink, checkpoints: Sequence[Path]) -> int | None:
     """The last finished batch of the checkpoint that a folder belongs to; None: that checkpoint is not here."""
     from watersmeet.spark.private.files import LocalFolder
     from watersmeet.spark.private.told import query_id
     from watersmeet.spark.sinks.files import OWNER
     from watersmeet.spark.sinks.positions import BatchPlans
 
-    text = LocalFolder(Path(local_path(sink.said[PATH]))).read(OWNER)
+    text = LocalFolder(Path(local_path(sink.lowercase_options[PATH]))).read(OWNER)
     if text is None:
         return -1
     try:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from watersmeet.cli.script import Opened, open_script
-from watersmeet.cli.waiting import waiting
+from watersmeet.cli.script import OpenedScript, open_script
+from watersmeet.cli.waiting import show_wait
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.formats import source_format
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from watersmeet.cli.run import Cluster
-    from watersmeet.physical.change import Class, Follows
+    from watersmeet.physical.change import ChangeEffect, EditKind
     from watersmeet.plan.nodes import Script
 
 
-Edits = dict[str, tuple["Class | Literal['new']", "tuple[Follows, ...]"]]
+Edits = dict[str, tuple["EditKind | Literal['new']", "tuple[ChangeEffect, ...]"]]
 """By query, the class of its edits since it wrote its state, and what follows from them; ``new``: it has none yet."""
 
 
@@ -38,19 +38,19 @@ def check_on_spark(path: Path, cluster: Cluster, against: Path | None = None) ->
     from watersmeet.project import storage_folder
 
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
-    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder, waiting("Spark starts") as shown:
+    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder, show_wait("Spark starts") as indicator:
         spark = cluster.session(opened.project, Path(folder), opened.script)
-        shown.wait_for("Spark looks at the queries")
+        indicator.wait_for("Spark looks at the queries")
         if against is not None:
             return _edits(opened, spark, against.absolute())
-        found = refused_by_spark(opened, spark, storage_folder(opened.project), Path(folder))
-    if found:
-        raise opened.project.relocate(WatersmeetError(found))
+        refusals = spark_refusals(opened, spark, storage_folder(opened.project), Path(folder))
+    if refusals:
+        raise opened.project.relocate(WatersmeetError(refusals))
     return {}
 
 
-def _edits(opened: Opened, spark: SparkSession, storage: Path) -> Edits:
-    from watersmeet.physical.change import Follows
+def _edits(opened: OpenedScript, spark: SparkSession, storage: Path) -> Edits:
+    from watersmeet.physical.change import ChangeEffect
     from watersmeet.spark.run.owner import OWNER
     from watersmeet.spark.run.prepare import prepare
 
@@ -61,46 +61,51 @@ def _edits(opened: Opened, spark: SparkSession, storage: Path) -> Edits:
     except WatersmeetError as error:
         raise opened.project.relocate(error) from error
     edits: Edits = {}
-    for one in prepared:
-        if one.rebuilding is not None:
-            edits[one.name] = "rebuilt", (Follows(one.rebuilding.difference, "; ".join(one.rebuilding.told)),)
+    for query in prepared:
+        if query.rebuilding is not None:
+            edits[query.name] = (
+                "rebuilt",
+                (ChangeEffect(query.rebuilding.difference, "; ".join(query.rebuilding.consequences)),),
+            )
         else:
-            kind = "continued" if one.follows else "free"
-            edits[one.name] = kind if (one.checkpoint / OWNER).exists() else "new", one.follows
+            kind = "continued" if query.follows else "free"
+            edits[query.name] = kind if (query.checkpoint / OWNER).exists() else "new", query.follows
     return edits
 
 
-def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:
+def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:
     """What speaks against starting these queries now; ``empty`` is a folder without input."""
     script = opened.script
-    found = _refused(script, spark, storage)
+    refusals = _prepare_refusals(script, spark, storage)
     while True:
         # What reads a source that cannot be read is looked at as well, as if nothing had come from there.
-        unread = {refusal.place.start for refusal in found if refusal.place is not None}
+        unread = {refusal.place.start for refusal in refusals if refusal.place is not None}
         readable = tuple(
             replace(source, format="json", options={"path": str(empty)}) if source.span.start in unread else source
             for source in script.sources
         )
         if readable == script.sources:
-            return [*found, *_absent(opened, spark, {refusal.place for refusal in found})]
+            return [*refusals, *_find_missing_inputs(opened, spark, {refusal.place for refusal in refusals})]
         script = replace(script, sources=readable)
-        again = _refused(script, spark, storage)
-        found += [refusal for refusal in again if refusal not in found and not _is_of_checkpoint(refusal)]
+        further = _prepare_refusals(script, spark, storage)
+        refusals += [refusal for refusal in further if refusal not in refusals and not _is_of_checkpoint(refusal)]
 
 
-def _absent(opened: Opened, spark: SparkSession, known: Container[Place | None]) -> Iterator[Refusal]:
-    """What sources name and is not there; ``known``: the places of those of which something is known to be wrong."""
+def _find_missing_inputs(
+    opened: OpenedScript, spark: SparkSession, reported: Container[Place | None]
+) -> Iterator[Refusal]:
+    """What sources name and is not there; ``reported``: the places of those of which something is known to be wrong."""
     from watersmeet.spark.sources.reading import resolve_options
 
     script = resolve_options(opened.script)
     used = {source.name for query in opened.queries for source in read_sources(plan_query(query, OPERATORS).relation)}
     for source in script.sources:
         place = script.place(source.span)
-        if source.name in used and source.format is not None and place not in known:
-            yield from (replace(refusal, place=place) for refusal in source_format(source).check_there(spark))
+        if source.name in used and source.format is not None and place not in reported:
+            yield from (replace(refusal, place=place) for refusal in source_format(source).check_exists(spark))
 
 
-def _refused(script: Script, spark: SparkSession, storage: Path) -> list[Refusal]:
+def _prepare_refusals(script: Script, spark: SparkSession, storage: Path) -> list[Refusal]:
     from watersmeet.spark.run.prepare import prepare
 
     try:

@@ -20,10 +20,10 @@ from rich.table import Table
 from watersmeet.cli.failure import Format
 from watersmeet.cli.init import copy_folder
 from watersmeet.cli.interruption import interruptible
-from watersmeet.cli.progress import Board
+from watersmeet.cli.progress import ProgressDisplay
 from watersmeet.cli.run import Cluster, run_opened
 from watersmeet.cli.script import open_script
-from watersmeet.cli.waiting import waiting
+from watersmeet.cli.waiting import show_wait
 from watersmeet.demo.streams import Streams, Truth
 from watersmeet.demo.writer import Writer, prepare_folders
 from watersmeet.errors import refuse
@@ -54,7 +54,7 @@ class _AllRead(BaseException):
 
 
 @dataclass(frozen=True)
-class Found:
+class DemoResult:
     """What came out: the pairs of order and delivery, some rows to look at, and how many rows were dropped as late."""
 
     pairs: Counter[tuple[int, int | None]]
@@ -63,7 +63,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Way:
+class DemoTransport:
     """How the streams of the demo travel.
 
     ``project``: the folder with its project. ``arriving``: lets them arrive while it is entered, over so many seconds.
@@ -80,13 +80,13 @@ def run_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = 
     """Write the demo's project, run it while its data arrives, and compare; exits with 1 if the truth is another."""
     console = Console(soft_wrap=True)
     data, output = folder / "data", location_of(folder / OUTPUT)
-    way = Way(
+    transport = DemoTransport(
         "folder",
         str(data),
         lambda streams, seconds: Writer(streams, data, seconds),
         lambda spark: spark.read.parquet(output),
     )
-    is_right = _shown(folder, cluster, streams, seconds, way, console)
+    is_right = _run_and_show(folder, cluster, streams, seconds, transport, console)
     console.print(f"\nThe output lies in {folder / OUTPUT} (Parquet). Next:")
     console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")
     console.print(
@@ -101,39 +101,41 @@ def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: fl
     if find_spec("confluent_kafka") is None:
         raise refuse("KAFKA_NOT_INSTALLED", package="confluent-kafka")
     from watersmeet.demo.broker import broker
-    from watersmeet.demo.topics import Sender, delivered
+    from watersmeet.demo.topics import Sender, read_delivered
 
     console = Console(soft_wrap=True)
     with ExitStack() as stack:
-        with waiting("A Kafka broker starts; its jars are fetched when it is started for the first time"):
+        with show_wait("A Kafka broker starts; its jars are fetched when it is started for the first time"):
             address = stack.enter_context(broker()).address
         os.environ[BROKER] = address
-        way = Way(
+        transport = DemoTransport(
             "kafka",
             f"topics of the broker at {address}",
             lambda streams, seconds: Sender(streams, address, seconds),
-            lambda spark: delivered(spark, address),
+            lambda spark: read_delivered(spark, address),
         )
-        is_right = _shown(folder, cluster, streams, seconds, way, console)
+        is_right = _run_and_show(folder, cluster, streams, seconds, transport, console)
     console.print("\nThe broker has ended, and its topics with it. Next:")
     console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")
     console.print(f"  {BROKER}=host:port watersmeet run {folder}      the same query over topics of yours")
     raise typer.Exit(0 if is_right else 1)
 
 
-def _shown(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: Way, console: Console) -> bool:
+def _run_and_show(
+    folder: Path, cluster: Cluster, streams: Streams, seconds: float, transport: DemoTransport, console: Console
+) -> bool:
     """Run the demo and show what came out; whether it is what must come out."""
-    prepare_folder(folder, way.project)
+    prepare_folder(folder, transport.project)
     console.print(
-        f"Two streams arrive in {way.where}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
+        f"Two streams arrive in {transport.where}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
         f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours."
     )
     try:
-        found = _run(folder, cluster, streams, seconds, way, console)
+        result = _run(folder, cluster, streams, seconds, transport, console)
     except KeyboardInterrupt:
         console.print(f"Stopped. `watersmeet run {folder}` continues with what has arrived.")
         raise
-    return show_result(found, streams.truth, console)
+    return show_result(result, streams.truth, console)
 
 
 def prepare_folder(folder: Path, project: str = "folder") -> None:
@@ -153,13 +155,15 @@ def prepare_folder(folder: Path, project: str = "folder") -> None:
         prepare_folders(folder / "data")
 
 
-def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: Way, console: Console) -> Found:
+def _run(
+    folder: Path, cluster: Cluster, streams: Streams, seconds: float, transport: DemoTransport, console: Console
+) -> DemoResult:
     opened = open_script(folder, "absolute")
     storage = storage_folder(opened.project)
     cluster = replace(cluster, conf={**SHORT_RUN, **cluster.conf})
     expected = streams.truth.orders + streams.truth.deliveries
 
-    class UntilAllRead(Board):
+    class UntilAllRead(ProgressDisplay):
         """Ends the first run with the batch that read the last row."""
 
         def show(self, progress: Progress) -> None:
@@ -171,7 +175,7 @@ def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: 
         spark = cluster.session(opened.project, storage, opened.script)
         board.wait_for("The first batch is under way")
         # Entered again: a new session brings a handler that cancels the running jobs first.
-        with interruptible(), way.arriving(streams, seconds):
+        with interruptible(), transport.arriving(streams, seconds):
             is_following = True
             try:
                 run_opened(opened, spark, storage, "continuous", board)
@@ -179,33 +183,33 @@ def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: 
                 is_following = False
             # Continues from the checkpoint and declares the input finished, which closes every lifetime.
             run_opened(opened, spark, storage, "end", board)
-    with waiting("The result is compared"):
-        return _found(way.rows(spark), board.late)
+    with show_wait("The result is compared"):
+        return _collect_result(transport.rows(spark), board.late)
 
 
-def _found(rows: DataFrame, late: int) -> Found:
+def _collect_result(rows: DataFrame, late: int) -> DemoResult:
     pairs = Counter((row.order_id, row.delivery_id) for row in rows.select("order_id", "delivery_id").toLocalIterator())
     samples = (
         *rows.where("delivery_id IS NOT NULL").orderBy("order_id").take(5),
         *rows.where("delivery_id IS NULL").orderBy("order_id").take(3),
     )
-    return Found(pairs, tuple(samples), late)
+    return DemoResult(pairs, tuple(samples), late)
 
 
-def show_result(found: Found, truth: Truth, console: Console) -> bool:
+def show_result(result: DemoResult, truth: Truth, console: Console) -> bool:
     """Print samples, and the counts beside the truth; True if all agree and every single pair is the right one."""
-    console.print(_sample_table(found.samples))
-    matched = sum(count for (_, delivery), count in found.pairs.items() if delivery is not None)
+    console.print(_sample_table(result.samples))
+    matched = sum(count for (_, delivery), count in result.pairs.items() if delivery is not None)
     counts = (
-        ("matched", matched, truth.matched),
-        ("padded", found.pairs.total() - matched, truth.padded),
-        ("late", found.late, truth.late),
+        ("matched", matched, truth.match_count),
+        ("padded", result.pairs.total() - matched, truth.pad_count),
+        ("late", result.late, truth.late),
     )
     table = Table("", "came out", "must come out", "", box=None, pad_edge=False)
     for name, count, expected in counts:
         table.add_row(name, f"{count:,}", f"{expected:,}", "[green]✓[/]" if count == expected else "[red]✗[/]")
     console.print(table)
-    has_right_pairs = found.pairs == Counter(truth.pairs)
+    has_right_pairs = result.pairs == Counter(truth.pairs)
     console.print("Every pair is the right one." if has_right_pairs else "[red]The pairs are not the right ones.[/]")
     return has_right_pairs and all(count == expected for _, count, expected in counts)
 

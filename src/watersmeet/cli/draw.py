@@ -7,25 +7,25 @@ from pathlib import Path
 
 import typer
 
-from watersmeet.board.model import only
-from watersmeet.counts import counted
-from watersmeet.drawing import draw_lives
+from watersmeet.board.model import blank_other_queries
+from watersmeet.counts import format_count
+from watersmeet.drawing import draw_timeline
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.fates import Told
+from watersmeet.fates import Lineage
 from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.testing import Case, read_case
 from watersmeet.testing.script import script_of
-from watersmeet.testing.telling import told
+from watersmeet.testing.telling import trace_case
 
 
 def draw_case(path: Path, output: Path | None, query: str | None, batch: int | None) -> None:
     """Draw a case, or its beginning, to a file or to the standard output."""
-    case = _of_query(read_case(path), query)
+    case = _select_query(read_case(path), query)
     if batch is not None and batch >= len(case.batches):
         raise typer.BadParameter(f"--batch {batch}: the last one of {path} is {len(case.batches) - 1}")
-    whole = _told(case)
-    shown = whole if batch is None else _told(replace(case, batches=case.batches[: batch + 1], end=None))
-    picture = draw_lives(shown, case.name, whole=whole)
+    whole = _trace_case(case)
+    shown = whole if batch is None else _trace_case(replace(case, batches=case.batches[: batch + 1], end=None))
+    picture = draw_timeline(shown, case.name, whole=whole)
     if output is None:
         typer.echo(picture, nl=False)
         return
@@ -34,25 +34,25 @@ def draw_case(path: Path, output: Path | None, query: str | None, batch: int | N
     except OSError as error:
         raise typer.BadParameter(f"{output} cannot be written: {error.strerror}") from None
     rows = len(shown.arrivals)
-    typer.echo(f"{output}: {counted(rows, 'row')} drawn.")
+    typer.echo(f"{output}: {format_count(rows, 'row')} drawn.")
 
 
-def _of_query(case: Case, name: str | None) -> Case:
+def _select_query(case: Case, name: str | None) -> Case:
     """The case with the query that is asked for; as it is where none is."""
     if name is None:
         return case
     script = script_of(case)
-    found = [one for one in script.queries if (one.into or "").lower() == name.lower()]
-    if len(found) != 1:
-        known = [one.into for one in script.queries if one.into is not None]
-        reason = f"its script has {len(found)} queries into `{name}`, not one: {did_you_mean(name, known)}"
+    matches = [query for query in script.queries if (query.into or "").lower() == name.lower()]
+    if len(matches) != 1:
+        names = [query.into for query in script.queries if query.into is not None]
+        reason = f"its script has {len(matches)} queries into `{name}`, not one: {did_you_mean(name, names)}"
         raise refuse("WRONG_CASE", path=case.path, reason=reason.rstrip("."))
-    return replace(case, sql=only(replace(script, queries=tuple(found))), query=None)
+    return replace(case, sql=blank_other_queries(replace(script, queries=tuple(matches))), query=None)
 
 
-def _told(case: Case) -> Told:
+def _trace_case(case: Case) -> Lineage:
     try:
-        return told(case)
+        return trace_case(case)
     except NeedsSparkError as needed:
         reason = f"only Spark can evaluate {needed}, and pictures are made without it"
         raise refuse("WRONG_CASE", path=case.path, reason=reason) from None

@@ -13,15 +13,15 @@ import typer
 from watersmeet.cli.failure import Format
 from watersmeet.cli.output import print_text
 from watersmeet.cli.script import open_script, read_project
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 from watersmeet.errors import refuse
-from watersmeet.explanation.asked import asked_as_json, asked_topologies, render_asked
-from watersmeet.explanation.physical import known
-from watersmeet.explanation.query import Known, query_as_json, query_topology, render_query
+from watersmeet.explanation.asked import render_script, script_as_json, script_topologies
+from watersmeet.explanation.physical import plan_details
+from watersmeet.explanation.query import PlanDetails, query_as_json, query_topology, render_query
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
 from watersmeet.families import FAMILIES, OPERATORS
-from watersmeet.physical import plan_query, together_of
+from watersmeet.physical import plan_query, read_chaining
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
 
@@ -31,7 +31,7 @@ and keys, bounds, filters and types found. ``physical``: also with the operators
 
 
 @dataclass(frozen=True)
-class Explained:
+class RenderedScript:
     """A script in the three forms in which it can be shown."""
 
     text: str
@@ -41,10 +41,10 @@ class Explained:
 
 def explain_project(path: Path, format: Format, stage: Stage = "physical", svg: Path | None = None) -> None:
     """Print every query as it is at a stage, or write all of them as a drawing."""
-    explained = _asked(_read(path)) if stage == "plan" else _analyzed(path, stage)
+    explained = _render_parsed(_read(path)) if stage == "plan" else _render_analyzed(path, stage)
     if svg is not None:
         _write(svg, draw(explained.graphs))
-        typer.echo(f"{svg}: {counted(len(explained.graphs), 'query')} drawn.")
+        typer.echo(f"{svg}: {format_count(len(explained.graphs), 'query')} drawn.")
     elif format is Format.json:
         typer.echo(json.dumps(explained.data, indent=2))
     else:
@@ -58,29 +58,34 @@ def _read(path: Path) -> Script:
     return script
 
 
-def _asked(script: Script) -> Explained:
-    return Explained(
-        render_asked(script, FAMILIES), asked_as_json(script, FAMILIES), asked_topologies(script, FAMILIES)
+def _render_parsed(script: Script) -> RenderedScript:
+    return RenderedScript(
+        render_script(script, FAMILIES), script_as_json(script, FAMILIES), script_topologies(script, FAMILIES)
     )
 
 
-def _analyzed(path: Path, stage: Stage) -> Explained:
+def _render_analyzed(path: Path, stage: Stage) -> RenderedScript:
     opened = open_script(path, sends="nothing resolved")
     sinks = opened.script.sinks
     pairs = [
-        (query, (_planned(query, opened.script) if stage == "physical" else Known(OPERATORS)).with_sinks(sinks))
+        (
+            query,
+            (_physical_facts(query, opened.script) if stage == "physical" else PlanDetails(OPERATORS)).with_sinks(
+                sinks
+            ),
+        )
         for query in opened.queries
     ]
-    return Explained(
-        "\n\n".join(render_query(query, found) for query, found in pairs),
-        [query_as_json(query, found) for query, found in pairs],
-        [query_topology(query, found) for query, found in pairs],
+    return RenderedScript(
+        "\n\n".join(render_query(query, facts) for query, facts in pairs),
+        [query_as_json(query, facts) for query, facts in pairs],
+        [query_topology(query, facts) for query, facts in pairs],
     )
 
 
-def _planned(query: AnalyzedQuery, script: Script) -> Known:
+def _physical_facts(query: AnalyzedQuery, script: Script) -> PlanDetails:
     late = "kept" if query.late_into else "counted"
-    return known(plan_query(query, OPERATORS, late=late, together=together_of(script)), OPERATORS)
+    return plan_details(plan_query(query, OPERATORS, late=late, chains=read_chaining(script)), OPERATORS)
 
 
 def _write(path: Path, text: str) -> None:

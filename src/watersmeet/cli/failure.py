@@ -14,7 +14,7 @@ import typer
 
 from watersmeet.control_characters import escape_controls
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.references import masked
+from watersmeet.references import mask_secrets
 
 REFUSED, WRONG, MISTAKE, FAILED, DIED, INTERRUPTED = 1, 2, 3, 4, 5, 128
 """The exit codes. Refused: the same again would be refused again. Wrong: a file, a folder or an option. A mistake of
@@ -42,16 +42,16 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def reported(context: typer.Context, format: Format = Format.text) -> Generator[None]:
+def report_errors(context: typer.Context, format: Format = Format.text) -> Generator[None]:
     """Turn what is raised inside into a message and an exit code."""
     is_debug = bool(context.find_root().obj)
     try:
-        with _spark_named():
+        with _refuse_missing_spark():
             yield
     except WatersmeetError as error:
         if is_debug:
             _show_stack()
-        report(error, format)
+        print_refusals(error, format)
         raise typer.Exit(exit_code(error)) from None
     except KeyboardInterrupt as interrupt:
         number = interrupt.number if isinstance(interrupt, Interrupted) else signal.SIGINT
@@ -68,7 +68,7 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
 
 
 @contextmanager
-def _spark_named() -> Generator[None]:
+def _refuse_missing_spark() -> Generator[None]:
     """Turn the want of PySpark, wherever a command first imports it, into a refusal that says what to install."""
     try:
         yield
@@ -80,10 +80,10 @@ def _spark_named() -> Generator[None]:
 
 def _show_stack() -> None:
     """What was asked for with --debug, before the message: without what nobody else may read."""
-    sys.stderr.write(escape_controls(masked(traceback.format_exc())))
+    sys.stderr.write(escape_controls(mask_secrets(traceback.format_exc())))
 
 
-def report(error: WatersmeetError, format: Format) -> None:
+def print_refusals(error: WatersmeetError, format: Format) -> None:
     """Print all refusals: as text to the standard error, as JSON to the standard output."""
     if format is Format.json:
         typer.echo(json.dumps({"refusals": [refusal.as_json() for refusal in error.refusals]}))
@@ -104,7 +104,7 @@ def exit_code(error: WatersmeetError) -> int:
 def _one_line(error: Exception) -> str:
     from watersmeet.spark.private.jvm import root_cause  # imported late: most commands need nothing of Spark's
 
-    lines = masked(str(error)).strip().splitlines()
+    lines = mask_secrets(str(error)).strip().splitlines()
     cause = root_cause(error)
-    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return said if cause is None else f"{said} {masked(cause)}"
+    message = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return message if cause is None else f"{message} {mask_secrets(cause)}"

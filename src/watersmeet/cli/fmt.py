@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.project import visible_files
 from watersmeet.queries import format_script
@@ -33,7 +33,7 @@ def format_files(paths: list[Path]) -> None:
     for file in changed:
         file.path.write_text(file.canonical, "utf-8", newline="\n")
         typer.echo(f"{file.path}: written anew.")
-    typer.echo(f"{counted(len(changed), 'file')} changed, {len(files) - len(changed)} left as they were.")
+    typer.echo(f"{format_count(len(changed), 'file')} changed, {len(files) - len(changed)} left as they were.")
 
 
 def check_layout(paths: list[Path]) -> None:
@@ -42,7 +42,7 @@ def check_layout(paths: list[Path]) -> None:
     changed = [file for file in files if not file.is_canonical]
     for file in changed:
         typer.echo(f"{file.path}: would change.")
-    typer.echo(f"{counted(len(changed), 'file')} would change, {len(files) - len(changed)} would not.")
+    typer.echo(f"{format_count(len(changed), 'file')} would change, {len(files) - len(changed)} would not.")
     if changed:
         raise typer.Exit(1)
 
@@ -50,7 +50,7 @@ def check_layout(paths: list[Path]) -> None:
 def _read(paths: list[Path]) -> list[_File]:
     files: list[_File] = []
     refusals: list[Refusal] = []
-    for path in dict.fromkeys(file for given in paths for file in _files(given)):
+    for path in dict.fromkeys(file for folder in paths for file in _files(folder)):
         try:
             with path.open(encoding="utf-8", newline="") as opened:
                 text = opened.read()
@@ -70,7 +70,7 @@ def _files(path: Path) -> list[Path]:
     hint = "name an SQL file, or a folder with some."
     if not path.exists():
         raise refuse("FILE_NOT_FOUND", path=path, hint=hint)
-    found = visible_files(path, "*.sql") if path.is_dir() else [path]
-    if not found:
+    files = visible_files(path, "*.sql") if path.is_dir() else [path]
+    if not files:
         raise refuse("WRONG_PROJECT", path=path, reason="it has no SQL file", hint=hint)
-    return found
+    return files

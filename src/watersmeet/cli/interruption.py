@@ -17,12 +17,12 @@ def interruptible() -> Generator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
 
-    with _handled(interrupt):
+    with _install_handler(interrupt):
         yield
 
 
 @contextmanager
-def interruptions_noted() -> Generator[list[int]]:
+def defer_interruptions() -> Generator[list[int]]:
     """Note Ctrl-C and a polite kill instead of acting on them, once: a second one raises `Interrupted`."""
     noted: list[int] = []
 
@@ -31,12 +31,12 @@ def interruptions_noted() -> Generator[list[int]]:
             raise Interrupted(number)
         noted.append(number)
 
-    with _handled(note):
+    with _install_handler(note):
         yield noted
 
 
 @contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+def _install_handler(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
     wanted = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, handler) for number in wanted]
     try:

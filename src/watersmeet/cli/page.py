@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from watersmeet.cli.interruption import interruptible
-from watersmeet.cli.script import Opened, open_script
+from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.errors import refuse
 from watersmeet.observe.progress import Progress
 from watersmeet.project import storage_folder
@@ -29,7 +29,7 @@ TOKEN = "WATERSMEET_PAGE_TOKEN"
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageHooks:
     """What a run tells the page beside it: each batch, and that the session is there by which rows are asked about."""
 
     take: Take = lambda progress: None
@@ -50,34 +50,36 @@ class Page:
         return self.port is not None and self.shows_rows
 
     @contextmanager
-    def serving(self, opened: Opened, metrics: Callable[[], str] | None = None, typed: str = ".") -> Generator[Shown]:
+    def serve(
+        self, opened: OpenedScript, metrics: Callable[[], str] | None = None, typed: str = "."
+    ) -> Generator[PageHooks]:
         """Serve it while this is entered, and say where; gives what a run tells it.
 
         ``metrics``: what Prometheus is told, where queries run here; ``typed``: the project, as it was typed.
         """
         if self.port is None:
-            yield Shown()
+            yield PageHooks()
             return
         check_installed()
-        from watersmeet.page.described import describe
-        from watersmeet.page.rows import SWITCHED_OFF, Rows
-        from watersmeet.page.server import served
+        from watersmeet.page.described import describe_queries
+        from watersmeet.page.rows import SWITCHED_OFF, RowSamples
+        from watersmeet.page.server import serve_page
         from watersmeet.page.watch import Watch
 
-        queries = describe(opened.script, opened.queries, storage_folder(opened.project))
-        rows = None if metrics is None else Rows() if self.shows_rows else Rows(SWITCHED_OFF)
+        queries = describe_queries(opened.script, opened.queries, storage_folder(opened.project))
+        rows = None if metrics is None else RowSamples() if self.shows_rows else RowSamples(SWITCHED_OFF)
         watch = Watch(opened.project.name, queries, metrics, rows)
-        with served(watch, self.port, self.host, os.environ.get(TOKEN)) as address:
+        with serve_page(watch, self.port, self.host, os.environ.get(TOKEN)) as address:
             typer.echo(f"The page is at {address}", err=True)
 
             def ready(spark: SparkSession) -> None:
-                from watersmeet.answers.beside import Beside
+                from watersmeet.answers.beside import LiveDiagnosis
                 from watersmeet.spark.sources.reading import resolve_options
 
                 script, storage = resolve_options(opened.script), storage_folder(opened.project)
-                watch.ask = Beside(spark, script, opened.queries, storage, typed).why
+                watch.ask = LiveDiagnosis(spark, script, opened.queries, storage, typed).why
 
-            yield Shown(watch.take, ready if self.shows_rows else lambda spark: None)
+            yield PageHooks(watch.take, ready if self.shows_rows else lambda spark: None)
 
 
 def check_installed() -> None:
@@ -90,5 +92,5 @@ def check_installed() -> None:
 def show_page(path: Path, page: Page) -> None:
     """Serve the page of a project until Ctrl-C, whether its queries run or not."""
     opened = open_script(path)
-    with interruptible(), page.serving(opened):
+    with interruptible(), page.serve(opened):
         Event().wait()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from watersmeet.board.server import Table
+    from watersmeet.board.server import BoardSession
 from watersmeet.cli.failure import Interrupted
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.project import SPEC_NAME
@@ -29,42 +29,45 @@ def play_board(path: Path | None, save: Path | None, host: str, port: int | None
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
             raise refuse("BOARD_NOT_INSTALLED", package=package)
-    from watersmeet.board.server import Table as Laid
-    from watersmeet.board.shelf import opened, shelf_of
+    from watersmeet.board.server import BoardSession as Session
+    from watersmeet.board.shelf import build_catalog, open_board
 
     if save is not None and not save.absolute().parent.is_dir():
         raise typer.BadParameter(f"--save {save}: there is no folder {save.parent}")
-    shelf = shelf_of(path if path is not None and path.is_dir() else Path())
-    first = opened(_first(path, [entry.path for entry in shelf]))
-    listening = _listening(host, port)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    table = Laid(first, shelf, save, "" if _is_loopback(host) else secrets.token_urlsafe(16))
-    address += f"/?token={table.token}" if table.token else ""
+    catalog = build_catalog(path if path is not None and path.is_dir() else Path())
+    first = open_board(_first(path, [entry.path for entry in catalog]))
+    server_socket = _open_socket(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{server_socket.getsockname()[1]}"
+    session = Session(first, catalog, save, "" if _is_loopback(host) else secrets.token_urlsafe(16))
+    address += f"/?token={session.token}" if session.token else ""
     typer.echo(f"The drawing board is at {address}")
     typer.echo(f"It saves to {save}." if save is not None else "It saves as a download; --save FILE names a file.")
     typer.echo("Ctrl-C ends it.")
     if opens_browser:
         webbrowser.open(address)
-    _serve(table, listening)
+    _serve(session, server_socket)
 
 
-def _first(path: Path | None, shelf: list[Path]) -> Path:
+def _first(path: Path | None, catalog_paths: list[Path]) -> Path:
     """What lies on the board at first: of a folder that is no project, what is found first in it."""
     if path is None or (path.is_dir() and not (path / SPEC_NAME).is_file()):
-        return next((one for one in shelf if path is not None and one.is_relative_to(path)), shelf[0])
+        return next(
+            (entry_path for entry_path in catalog_paths if path is not None and entry_path.is_relative_to(path)),
+            catalog_paths[0],
+        )
     return path
 
 
-def _serve(table: Table, listening: socket.socket) -> None:
+def _serve(session: BoardSession, server_socket: socket.socket) -> None:
     import uvicorn
 
     from watersmeet.board.server import application
 
-    config = uvicorn.Config(application(table), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+    config = uvicorn.Config(application(session), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     # It closes in order and may then pass the interrupt on, or not: that depends on when it came.
     with suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
+        server.run(sockets=[server_socket])
     if server.should_exit:
         raise Interrupted
 
@@ -76,7 +79,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _listening(host: str, port: int | None) -> socket.socket:
+def _open_socket(host: str, port: int | None) -> socket.socket:
     """A socket that listens there; without a port that was asked for, at the usual one or at any that is free."""
     for number in (PORT, 0) if port is None else (port,):
         try:

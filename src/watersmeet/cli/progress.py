@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.failure import Format
-from watersmeet.cli.waiting import REFRESHED, Waiting
-from watersmeet.counts import counted
+from watersmeet.cli.waiting import REFRESHED, WaitIndicator
+from watersmeet.counts import format_count
 from watersmeet.duration import SECOND, rough_duration
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.observe.progress import Progress, mark_in_words
+from watersmeet.observe.progress import Progress, watermark_text
 from watersmeet.observe.totals import Totals
 
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
@@ -29,7 +29,7 @@ _NAME = 30
 """How many characters are between two columns."""
 
 
-class Board:
+class ProgressDisplay:
     """Shows every batch as it ends, and keeps the totals of each query.
 
     On a terminal it moves all the time: before the first batch it says what is waited for, and for how long.
@@ -39,12 +39,12 @@ class Board:
         self.totals: dict[str, Totals] = {}
         self._format = format
         self._console = console or Console()
-        self._waiting = Waiting("Spark starts")
+        self._waiting = WaitIndicator("Spark starts")
         self._live: Live | None = None
         if format is Format.text and self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=REFRESHED, get_renderable=self._shown)
+            self._live = Live(console=self._console, refresh_per_second=REFRESHED, get_renderable=self._renderable)
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> ProgressDisplay:
         if self._live is not None:
             self._live.start(refresh=True)
         return self
@@ -65,7 +65,7 @@ class Board:
         if self._live is not None:
             self._live.refresh()
             return
-        line = progress_line(progress) if self._format is Format.json else progress_in_short(progress)
+        line = progress_line(progress) if self._format is Format.json else progress_summary(progress)
         self._console.file.write(f"{line}\n")
         self._console.file.flush()
 
@@ -79,7 +79,7 @@ class Board:
         """The rows that all queries have dropped as late."""
         return sum(totals.late for totals in self.totals.values())
 
-    def _shown(self) -> RenderableType:
+    def _renderable(self) -> RenderableType:
         return progress_table(self.totals, time.time(), self._console.width) if self.totals else self._waiting
 
 
@@ -92,19 +92,19 @@ def progress_line(progress: Progress) -> str:
     return json.dumps(values | {"operators": {name: asdict(numbers) for name, numbers in progress.operators.items()}})
 
 
-def progress_in_short(progress: Progress) -> str:
+def progress_summary(progress: Progress) -> str:
     """A batch as one short line: what is zero and rarely is not is left out.
 
-    >>> progress_in_short(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
+    >>> progress_summary(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
     'joined: batch 3, 1,200 rows in, 700 out, 2 late, 400 kept, 1.2 s, watermark 17'
     """
-    parts = [f"batch {progress.batch}", f"{counted(progress.rows_in, 'row')} in", f"{progress.rows_out:,} out"]
+    parts = [f"batch {progress.batch}", f"{format_count(progress.rows_in, 'row')} in", f"{progress.rows_out:,} out"]
     rare = {"late": progress.late, "malformed": progress.malformed, "dropped": progress.dropped}
     parts += [f"{count:,} {name}" for name, count in rare.items() if count]
     parts += [f"{progress.state_rows:,} kept", f"{progress.seconds:.1f} s"]
     if progress.marks:
         column = min(progress.marks, key=lambda name: progress.marks[name])
-        parts.append(f"watermark {mark_in_words(progress.marks[column], is_temporal=column in progress.temporal)}")
+        parts.append(f"watermark {watermark_text(progress.marks[column], is_temporal=column in progress.temporal)}")
     return f"{progress.query}: {', '.join(parts)}"
 
 
@@ -113,13 +113,13 @@ def progress_table(totals: dict[str, Totals], now: float, width: int) -> Rendera
 
     Where rows are too long for the terminal, a query is a column, so that no number is cut off.
     """
-    known = {query: total for query, total in totals.items() if total.last is not None}
+    shown_totals = {query: total for query, total in totals.items() if total.last is not None}
     # Shown once there are some.
-    rare = [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in known.values())]
-    partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in known.values()) else []
+    rare = [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in shown_totals.values())]
+    partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in shown_totals.values()) else []
     counted = ["batch", "rows in", "in/s", "rows out", "out/s", "matched", "padded", "late", *rare]
     names = ["query", *counted, "state", "bytes", *partitions, "s/batch"]
-    lines = [names, *([query, *_cells(total, rare, bool(partitions), now)] for query, total in known.items())]
+    lines = [names, *([query, *_cells(total, rare, bool(partitions), now)] for query, total in shown_totals.items())]
     turned = [list(column) for column in zip(*lines, strict=True)]
     first, *others = turned if _width(lines) > width >= _width(turned) else lines
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
@@ -128,8 +128,8 @@ def progress_table(totals: dict[str, Totals], now: float, width: int) -> Rendera
     for line in others:
         table.add_row(*line)
     parts: list[RenderableType] = [table]
-    for total in known.values():
-        parts += [_sources(total, now), _watermarks(total, now), *_held(total)]
+    for total in shown_totals.values():
+        parts += [_sources(total, now), _watermarks(total, now), *_holdback_text(total)]
     return Group(*parts)
 
 
@@ -144,7 +144,7 @@ def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> 
     cells = [str(total.last.batch), f"{total.rows_in:,}", _rate(rates.rows_in), f"{total.rows_out:,}"]
     cells += [_rate(rates.rows_out), f"{total.matched:,}", f"{total.padded:,}", f"{total.late:,}"]
     cells += [f"{getattr(total, name):,}" for name in rare]
-    cells += [f"{total.state_rows:,}", bytes_in_words(total.state_bytes)]
+    cells += [f"{total.state_rows:,}", format_bytes(total.state_bytes)]
     # Of both windows, left first.
     cells += [" + ".join(f"{count:,}" for count in total.last.partitions.values())] if has_partitions else []
     return [*cells, f"{total.seconds:.1f}"]
@@ -162,7 +162,7 @@ def _sources(total: Totals, now: float) -> Table:
     """The rows of each source, if there are several."""
     table, rates = _grid(total.sources), total.rates(now).sources
     for source, rows in total.sources.items() if len(total.sources) > 1 else ():
-        table.add_row("source", source, counted(rows, "row"), f"{_rate(rates.get(source, 0.0))}/s")
+        table.add_row("source", source, format_count(rows, "row"), f"{_rate(rates.get(source, 0.0))}/s")
     return table
 
 
@@ -173,14 +173,14 @@ def _watermarks(total: Totals, now: float) -> Table:
     columns = dict.fromkeys((*last.watermarks, *sorted(last.silent)))
     table = _grid(columns)
     for column in columns:
-        mark = last.marks.get(column)
-        is_time = column in last.temporal and mark is not None and mark != END_OF_INPUT
-        behind = f"{rough_duration(int(now * SECOND) - mark)} behind" if is_time and mark is not None else ""
+        watermark = last.marks.get(column)
+        is_time = column in last.temporal and watermark is not None and watermark != END_OF_INPUT
+        behind = f"{rough_duration(int(now * SECOND) - watermark)} behind" if is_time and watermark is not None else ""
         table.add_row("watermark", column, last.watermarks.get(column, "none"), behind)
     return table
 
 
-def _held(total: Totals) -> Iterator[Text]:
+def _holdback_text(total: Totals) -> Iterator[Text]:
     """Which column holds the others back, in a line of its own, which fits where a table would not."""
     last, slowest = total.last, total.slowest
     if last is None or slowest is None or slowest[0] not in {*last.watermarks, *last.silent}:
@@ -190,10 +190,10 @@ def _held(total: Totals) -> Iterator[Text]:
     yield Text(f"{column} holds the others back{f' by {length}' if length else ': no row yet'}")
 
 
-def bytes_in_words(count: int) -> str:
+def format_bytes(count: int) -> str:
     """A number of bytes as people read it.
 
-    >>> bytes_in_words(999), bytes_in_words(25_400_000)
+    >>> format_bytes(999), format_bytes(25_400_000)
     ('999 B', '25.4 MB')
     """
     power = min(max(0, (len(str(count)) - 1) // 3), 4)

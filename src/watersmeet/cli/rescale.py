@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from watersmeet.cli.failure import Format, reported
-from watersmeet.cli.state import FormatOption, MasterOption, QueryOption, StatePath, checkpoints_at, named
-from watersmeet.counts import counted
+from watersmeet.cli.failure import Format, report_errors
+from watersmeet.cli.state import FormatOption, MasterOption, QueryOption, StatePath, checkpoints_at, select_checkpoints
+from watersmeet.counts import format_count
 
 if TYPE_CHECKING:
-    from watersmeet.spark.state.rescale import Scale
+    from watersmeet.spark.state.rescale import Parallelism
 
 
 def rescale(
@@ -43,39 +43,43 @@ def rescale(
       watersmeet state rescale shop --shards 16 --partitions 16
       watersmeet state rescale shop --query joined --partitions 4
     """
-    with reported(context, format):
+    with report_errors(context, format):
         if shards is None and partitions is None:
             raise typer.BadParameter("say how: --shards N, --partitions M, or both")
-        from watersmeet.spark.private.jvm import quiet
+        from watersmeet.spark.private.jvm import silence_py4j
         from watersmeet.spark.private.local_files import keep_checkpoints_here
-        from watersmeet.spark.run.in_use import using
+        from watersmeet.spark.run.in_use import lock_storage
         from watersmeet.spark.session import session
         from watersmeet.spark.state.checkpoint import Checkpoint
-        from watersmeet.spark.state.rescale import Scale, rescale, scale_of
+        from watersmeet.spark.state.rescale import Parallelism, current_parallelism, rescale
 
-        found = named(checkpoints_at(path), query)
-        quiet()
-        told: list[dict[str, object]] = []
+        checkpoints = select_checkpoints(checkpoints_at(path), query)
+        silence_py4j()
+        results: list[dict[str, object]] = []
         with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
-            for one in found:
+            for checkpoint in checkpoints:
                 # A checkpoint of a program has no storage folder around it.
-                is_ours = one.parent.name == "checkpoints"
-                with using(one.parent.parent, "alone") if is_ours else nullcontext():
+                is_ours = checkpoint.parent.name == "checkpoints"
+                with lock_storage(checkpoint.parent.parent, "alone") if is_ours else nullcontext():
                     spark = session(master, log=Path(folder) / "spark.log")
                     keep_checkpoints_here(spark)
-                    was = scale_of(Checkpoint.open(spark, one))
-                    now = Scale(shards or was.shards, partitions or was.partitions)
+                    was = current_parallelism(Checkpoint.open(spark, checkpoint))
+                    now = Parallelism(shards or was.shards, partitions or was.partitions)
                     if now != was:
-                        rescale(spark, one, one.name, now)
+                        rescale(spark, checkpoint, checkpoint.name, now)
                 if now.partitions > now.shards:
-                    empty = counted(now.partitions - now.shards, "partition")
-                    typer.echo(f"note: {empty} of {one.name} will have no shard, and a task all the same.", err=True)
-                told.append({"query": one.name, "was": asdict(was), "now": asdict(now)})
+                    empty = format_count(now.partitions - now.shards, "partition")
+                    typer.echo(
+                        f"note: {empty} of {checkpoint.name} will have no shard, and a task all the same.", err=True
+                    )
+                results.append({"query": checkpoint.name, "was": asdict(was), "now": asdict(now)})
                 if format is Format.text:
-                    typer.echo(f"{one.name}: {_words(now)}, {'as before' if now == was else f'was {_words(was)}'}.")
+                    typer.echo(
+                        f"{checkpoint.name}: {_words(now)}, {'as before' if now == was else f'was {_words(was)}'}."
+                    )
         if format is Format.json:
-            typer.echo(json.dumps(told, indent=2))
+            typer.echo(json.dumps(results, indent=2))
 
 
-def _words(scale: Scale) -> str:
-    return f"{counted(scale.shards, 'shard')} on {counted(scale.partitions, 'partition')}"
+def _words(parallelism: Parallelism) -> str:
+    return f"{format_count(parallelism.shards, 'shard')} on {format_count(parallelism.partitions, 'partition')}"

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
-from watersmeet.cli.interruption import interruptible, interruptions_noted
+from watersmeet.cli.interruption import defer_interruptions, interruptible
 from watersmeet.cli.output import print_text
-from watersmeet.cli.page import Page, Shown
-from watersmeet.cli.progress import Board, progress_in_short, progress_line
-from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
-from watersmeet.cli.waiting import waiting
+from watersmeet.cli.page import Page, PageHooks
+from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_summary
+from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
+from watersmeet.cli.waiting import show_wait
 from watersmeet.control_characters import escape_controls
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import JARS, formats_in
-from watersmeet.observe.departures import Forecasts
-from watersmeet.observe.endpoint import LOOPBACK, NAMES, served
-from watersmeet.observe.guarded import guarded
-from watersmeet.observe.logs import Logging, log
-from watersmeet.observe.prometheus import Metrics
+from watersmeet.observe.departures import ForecastMonitor
+from watersmeet.observe.endpoint import LOOPBACK, NAMES, serve_metrics
+from watersmeet.observe.guarded import guard_observer
+from watersmeet.observe.logs import LogOptions, log
+from watersmeet.observe.prometheus import MetricsRegistry
 from watersmeet.observe.recorder import Recorder
-from watersmeet.observe.sizes import size_of
+from watersmeet.observe.sizes import make_size_probe
 from watersmeet.project import Project, absolute_path, storage_folder
-from watersmeet.references import resolved
+from watersmeet.references import resolve_references
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,16 +81,16 @@ class Cluster:
 
         Of a script those count that only a new session takes: which jars it has.
         """
-        own = {one.name: one.value for one in script.settings if one.name.startswith(JARS)}
-        return resolved({**project.rooted_settings, **own, **self.conf})
+        own = {setting.name: setting.value for setting in script.settings if setting.name.startswith(JARS)}
+        return resolve_references({**project.settings_from_root, **own, **self.conf})
 
     def session(self, project: Project, storage: Path, script: Script) -> SparkSession:
         """A session with these settings, which knows the formats of the script."""
-        from watersmeet.spark.private.jvm import quiet
+        from watersmeet.spark.private.jvm import silence_py4j
         from watersmeet.spark.private.local_files import keep_checkpoints_here
         from watersmeet.spark.session import session
 
-        quiet()
+        silence_py4j()
         spark = session(
             self.master, self.remote, self.settings(project, script), self.packages, log=storage / "spark.log",
             formats=formats_in(script),
@@ -104,7 +104,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class OnFailure:
+class RunPolicy:
     """What is done when something fails: how often it is started again, and whether one query stops all others.
 
     ``changed``: what becomes of queries that have changed since their checkpoints were written. ``ahead``: what becomes
@@ -125,15 +125,15 @@ class Endpoint:
     host: str = LOOPBACK
     patience: float | None = None
 
-    def metrics(self, trigger: Trigger) -> Metrics:
+    def metrics(self, trigger: Trigger) -> MetricsRegistry:
         """What is served. A batch of all that is there may take as long as it takes, unless somebody says how long."""
-        return Metrics(PATIENCE if self.patience is None and trigger == "continuous" else self.patience)
+        return MetricsRegistry(PATIENCE if self.patience is None and trigger == "continuous" else self.patience)
 
     @contextmanager
-    def serving(self, metrics: Metrics) -> Generator[None]:
+    def serve(self, metrics: MetricsRegistry) -> Generator[None]:
         """Serve them while this is entered, and say where."""
         names = [name for name in os.environ.get(NAMES, "").split(",") if name.strip()]
-        with nullcontext() if self.port is None else served(metrics, self.port, self.host, names) as address:
+        with nullcontext() if self.port is None else serve_metrics(metrics, self.port, self.host, names) as address:
             if address is not None:
                 typer.echo(f"Metrics are at {address}/metrics.", err=True)
             yield
@@ -145,32 +145,32 @@ def run_project(
     cluster: Cluster,
     format: Format,
     endpoint: Endpoint,
-    then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+    policy: RunPolicy = RunPolicy(),  # noqa: B008 - it is frozen
     page: Page = Page(),  # noqa: B008 - it is frozen
-    logging: Logging = Logging(),  # noqa: B008 - it is frozen
+    logging: LogOptions = LogOptions(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     # A remote server has files of its own: there, relative paths are left to it.
-    with waiting("The queries are read"):
+    with show_wait("The queries are read"):
         opened = open_script(path, "absolute" if cluster.remote is None else "written")
-        check_outside(opened)
+        check_external_references(opened)
         if cluster.remote is not None:
             check_declared(opened)
-        from watersmeet.spark.run.in_use import using
+        from watersmeet.spark.run.in_use import lock_storage
 
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
-    board, metrics = Board(format), endpoint.metrics(trigger)
+    board, metrics = ProgressDisplay(format), endpoint.metrics(trigger)
     try:
         # Whoever makes a state anew puts it in the place of another.
-        use = "alone" if then.changed == "rebuild" else "shared"
-        used = using(storage, use, _names(opened)) if cluster.remote is None else nullcontext()
+        use = "alone" if policy.changed == "rebuild" else "shared"
+        used = lock_storage(storage, use, _names(opened)) if cluster.remote is None else nullcontext()
         with (
             interruptible(),
-            endpoint.serving(metrics),
-            page.serving(opened, metrics.text, str(path)) as shown,
+            endpoint.serve(metrics),
+            page.serve(opened, metrics.text, str(path)) as page_hooks,
             used,
-            _logging(logging, storage),
+            _open_log(logging, storage),
             board,
         ):
             spark = cluster.session(opened.project, storage, opened.script)
@@ -178,34 +178,34 @@ def run_project(
             with interruptible():
                 board.wait_for("The first batch is under way")
                 if cluster.remote is None:
-                    guarded("The page", shown.ready, tell)(spark)
-                run_opened(opened, spark, storage, trigger, board, metrics, then, page, shown)
+                    guard_observer("The page", page_hooks.ready, notify)(spark)
+                run_opened(opened, spark, storage, trigger, board, metrics, policy, page, page_hooks)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
         raise
     except WatersmeetError as error:
         if exit_code(error) == DIED:
-            restart(error, then, is_first=bool(board.totals))
+            restart(error, policy, is_first=bool(board.totals))
         raise
     later = "what arrives later is late" if trigger == "end" else f"`{again}` continues with what arrives later"
     typer.echo(f"Done: {_outputs(opened)}; {later}.", err=True)
 
 
-def _names(opened: Opened) -> list[str]:
+def _names(opened: OpenedScript) -> list[str]:
     """What the queries are called: by their sinks, or by their numbers."""
     return [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
 
 
 def run_opened(
-    opened: Opened,
+    opened: OpenedScript,
     spark: SparkSession,
     storage: Path,
     trigger: Trigger,
-    board: Board,
-    metrics: Metrics | None = None,
-    then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+    board: ProgressDisplay,
+    metrics: MetricsRegistry | None = None,
+    policy: RunPolicy = RunPolicy(),  # noqa: B008 - it is frozen
     page: Page = Page(),  # noqa: B008 - it is frozen
-    shown: Shown = Shown(),  # noqa: B008 - it is frozen
+    page_hooks: PageHooks = PageHooks(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run what was opened; refusals have their places in the user's files.
 
@@ -215,35 +215,36 @@ def run_opened(
     from watersmeet.families import OPERATORS
     from watersmeet.physical import plan_query, read_sources
     from watersmeet.physical.same_joins import same_join_notes
-    from watersmeet.spark.exchange.observed import page_of_spark
-    from watersmeet.spark.past.waiting import waiting_files
+    from watersmeet.spark.exchange.observed import spark_ui_url
+    from watersmeet.spark.past.waiting import backlog_counters
     from watersmeet.spark.run import watching
     from watersmeet.spark.run.running import run_script
 
-    taken = metrics or Metrics()
+    collector = metrics or MetricsRegistry()
     names = _names(opened)
-    taken.checkpoints = {name: size_of(storage / "checkpoints" / name) for name in names}
+    collector.checkpoints = {name: make_size_probe(storage / "checkpoints" / name) for name in names}
     plans = {name: plan_query(query, OPERATORS) for name, query in zip(names, opened.queries, strict=True)}
-    taken.files = {
-        name: waiting_files(read_sources(plan.relation), storage / "checkpoints" / name) for name, plan in plans.items()
+    collector.files = {
+        name: backlog_counters(read_sources(plan.relation), storage / "checkpoints" / name)
+        for name, plan in plans.items()
     }
     for _, note in same_join_notes(plans):
-        tell(f"note: {note}")
-    recorder = Recorder(storage, tell, page_of_spark(spark))
-    forecasts = Forecasts(plans, storage)
+        notify(f"note: {note}")
+    recorder = Recorder(storage, notify, spark_ui_url(spark))
+    forecasts = ForecastMonitor(plans, storage)
 
     def compare_forecast(progress: Progress) -> None:
-        for departure in forecasts.left(progress):
-            tell(f"{progress.query}: {departure}")
+        for departure in forecasts.new_alerts(progress):
+            notify(f"{progress.query}: {departure}")
 
     observers: dict[str, Callable[[Progress], None]] = {
-        "The metrics": taken.take, "The history": recorder.take, "The log": log_batch, "The page": shown.take,
+        "The metrics": collector.take, "The history": recorder.take, "The log": log_batch, "The page": page_hooks.take,
         "The progress": board.show, "The forecast": compare_forecast,
     }  # fmt: skip
-    told = [guarded(what, observe, tell) for what, observe in observers.items()]
+    guarded_observers = [guard_observer(what, observe, notify) for what, observe in observers.items()]
 
     def show(progress: Progress) -> None:
-        for observe in told:
+        for observe in guarded_observers:
             observe(progress)
 
     def start(query: str) -> None:
@@ -251,16 +252,16 @@ def run_opened(
         log("info", "started", query)
 
     def fail(query: str, why: str, again: float | None) -> None:
-        taken.fail(query)
+        collector.fail(query)
         recorder.fail(query, why, again)
         log("error" if again is None else "warning", "failed", query, why, {"again_in_seconds": again})
 
     def end(query: str) -> None:
-        taken.end(query)
+        collector.end(query)
         recorder.end(query)
         log("info", "ended", query)
 
-    with interruptions_noted() as noted:
+    with defer_interruptions() as noted:
         try:
             run_script(
                 opened.script,
@@ -268,16 +269,16 @@ def run_opened(
                 spark=spark,
                 storage=storage,
                 trigger=trigger,
-                accepting=then.changed,
-                ahead=then.ahead,
-                then=watching.OnFailure(then.restarts, "stop" if then.stops_all else "go on"),
-                told="some" if page.has_rows else "none",
+                accepting=policy.changed,
+                ahead=policy.ahead,
+                policy=watching.RestartPolicy(policy.restarts, "stop" if policy.stops_all else "go on"),
+                sample_rows="some" if page.has_rows else "none",
                 on_progress=show,
                 on_start=start,
                 on_failure=fail,
-                on_life=taken.live,
+                on_life=collector.record_activity,
                 on_end=end,
-                on_news=tell,
+                on_news=notify,
                 is_interrupted=lambda: bool(noted),
             )
         except KeyboardInterrupt:
@@ -291,7 +292,7 @@ def run_opened(
             recorder.close()
 
 
-def tell(text: str) -> None:
+def notify(text: str) -> None:
     """Say something besides the progress, above it, and log it."""
     log("warning", "news", text=text)
     # Not by typer, which finds the terminal behind what rich has put in the place of the standard error.
@@ -301,33 +302,33 @@ def tell(text: str) -> None:
 
 def log_batch(progress: Progress) -> None:
     """Log what a batch did: in short, and with every number for those who want them."""
-    told = json.loads(progress_line(progress))
-    log("info", "batch", progress.query, progress_in_short(progress).partition(": ")[2], told)
+    record = json.loads(progress_line(progress))
+    log("info", "batch", progress.query, progress_summary(progress).partition(": ")[2], record)
 
 
 @contextmanager
-def _logging(logging: Logging, storage: Path) -> Generator[None]:
+def _open_log(logging: LogOptions, storage: Path) -> Generator[None]:
     with ExitStack() as stack:
         try:
-            stack.enter_context(logging.into(storage))
+            stack.enter_context(logging.attach(storage))
         except OSError as error:
             # Whether queries can write there, they will tell.
             typer.echo(f"Nothing is logged: {storage} cannot be written to ({error.strerror}).", err=True)
         yield
 
 
-def restart(error: WatersmeetError, then: OnFailure, *, is_first: bool) -> None:
+def restart(error: WatersmeetError, policy: RunPolicy, *, is_first: bool) -> None:
     """Begin anew in the place of this process, if that is still allowed: of Spark, nothing is left to go on with.
 
     ``is_first``: a batch succeeded since the last time, so failures before it count no more.
     """
     failures = 1 if is_first else int(os.environ.get(RESTARTED, "0")) + 1
-    if failures > then.restarts:
+    if failures > policy.restarts:
         return
     from watersmeet.spark.run import watching
 
-    wait = watching.OnFailure(then.restarts).wait(failures)
-    print_text(f"{error.refusals[0].message}\nStarts again in {wait:g} s ({failures} of {then.restarts}).", err=True)
+    wait = watching.RestartPolicy(policy.restarts).wait(failures)
+    print_text(f"{error.refusals[0].message}\nStarts again in {wait:g} s ({failures} of {policy.restarts}).", err=True)
     with interruptible():
         time.sleep(wait)
     os.environ[RESTARTED] = str(failures)
@@ -340,7 +341,7 @@ RESTARTED = "WATERSMEET_RESTARTED"
 """How often the command began anew without a batch in between: what it tells itself through its environment."""
 
 
-def _outputs(opened: Opened) -> str:
+def _outputs(opened: OpenedScript) -> str:
     wanted = [query.into for query in opened.queries]
     sinks = [sink for sink in opened.script.sinks if sink.name in wanted]
     places = [

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from watersmeet.analyze import in_order
+from watersmeet.analyze import sort_refusals
 from watersmeet.analyze.check_declarations import check_references
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.records import VALUE_FORMAT
-from watersmeet.language import Unread
+from watersmeet.language import UnreadPart
 from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
@@ -23,7 +23,7 @@ PLAN = ".substrait"
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedScript:
     """A project whose queries may all run."""
 
     project: Project
@@ -40,7 +40,7 @@ def open_script(
     paths: Paths = "written",
     further: Callable[[Project, Script], Iterable[Refusal]] | None = None,
     sends: Sends = "resolved",
-) -> Opened:
+) -> OpenedScript:
     """Read and analyze all queries of a project; refuses with places in the files that the user wrote.
 
     ``further`` is what else is refused in a script, together with all the rest.
@@ -51,21 +51,21 @@ def open_script(
     script, unfilled = fill_columns(script, project.root, _storage(project), sends=sends)
     refusals = [*unread.refusals, *unfilled, *(further(project, script) if further else ())]
     if refusals:
-        raise project.relocate(WatersmeetError(in_order([*refusals, *refusals_in(script, unread)])))
+        raise project.relocate(WatersmeetError(sort_refusals([*refusals, *refusals_in(script, unread)])))
     try:
         queries = analyze(script)
     except WatersmeetError as error:
         raise project.relocate(error) from error
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
-    return Opened(project, script, queries)
+    return OpenedScript(project, script, queries)
 
 
 def _storage(project: Project) -> Path:
     return Path(local_path(absolute_path(project.storage, project.root)))
 
 
-def check_outside(opened: Opened) -> None:
+def check_external_references(opened: OpenedScript) -> None:
     """Refuse what refers to variables and files that are not there."""
     opened.project.check_settings()
     try:
@@ -74,34 +74,34 @@ def check_outside(opened: Opened) -> None:
         raise opened.project.relocate(error) from error
 
 
-def check_declared(opened: Opened) -> None:
+def check_declared(opened: OpenedScript) -> None:
     """Refuse columns that were read from files of this machine, where Spark reads those of another.
 
     Schemas of the values of records are read here in any case.
     """
     reason = "Spark has files of its own"
-    found = [
+    refusals = [
         Refusal(
             "UNKNOWN_COLUMNS",
             {"source": source.name, "reason": reason, "format": str(source.format), "kind": source.kind.upper()},
             opened.script.place(source.span),
         )
         for source in opened.script.sources
-        if source.read_from and VALUE_FORMAT not in source.said
+        if source.read_from and VALUE_FORMAT not in source.lowercase_options
     ]
-    if found:
-        raise opened.project.relocate(WatersmeetError(found))
+    if refusals:
+        raise opened.project.relocate(WatersmeetError(refusals))
 
 
 def read_project(path: Path) -> tuple[Project, Script]:
     """A project and the script that its files are."""
     project, script, unread = _read_readable(path)
     if unread.refusals:
-        raise project.relocate(WatersmeetError(in_order([*unread.refusals, *refusals_in(script, unread)])))
+        raise project.relocate(WatersmeetError(sort_refusals([*unread.refusals, *refusals_in(script, unread)])))
     return project, script
 
 
-def _read_readable(path: Path) -> tuple[Project, Script, Unread]:
+def _read_readable(path: Path) -> tuple[Project, Script, UnreadPart]:
     """A project, what can be read of the script that its files are, and what is wrong with the rest.
 
     A Substrait plan reads the tables that the SQL file of the same name beside it declares, if there is one, and writes
@@ -110,8 +110,10 @@ def _read_readable(path: Path) -> tuple[Project, Script, Unread]:
     if path.suffix != PLAN or not path.is_file():
         project = open_project(path)
         return project, *read_readable(project.text, project.script_name)
-    beside = path.with_suffix(".sql")
-    project = open_project(beside) if beside.is_file() else Project(path.parent, path.stem, f"{path.stem}.storage", ())
+    sql_file = path.with_suffix(".sql")
+    project = (
+        open_project(sql_file) if sql_file.is_file() else Project(path.parent, path.stem, f"{path.stem}.storage", ())
+    )
     script, unread = read_readable(project.text, project.script_name)
     return project, _with_plan(script, path), unread
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from watersmeet.cli.failure import REFUSED, Format, reported
-from watersmeet.cli.state_shown import collected, print_rows, shown_of, told_of
-from watersmeet.counts import counted
+from watersmeet.cli.failure import REFUSED, Format, report_errors
+from watersmeet.cli.state_shown import collect_rows, print_rows, render_summary, summarize_state
+from watersmeet.counts import format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import location_of
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 
-class As(StrEnum):
+class FileFormat(StrEnum):
     """The format of files."""
 
     parquet = "parquet"
@@ -69,12 +69,12 @@ def show(
       watersmeet state show shop --query joined --shards
       watersmeet state show shop/storage/checkpoints/joined --format json
     """
-    with reported(context, format), _states(path, query, master) as states:
-        told = [told_of(name, state) for name, state in states]
+    with report_errors(context, format), _states(path, query, master) as states:
+        summaries = [summarize_state(name, state) for name, state in states]
         if format is Format.json:
-            typer.echo(json.dumps(told, indent=2))
+            typer.echo(json.dumps(summaries, indent=2))
         else:
-            typer.echo("\n\n".join(shown_of(one, by_shard=shards) for one in told))
+            typer.echo("\n\n".join(render_summary(summary, by_shard=shards) for summary in summaries))
 
 
 @app.command()
@@ -88,7 +88,9 @@ def read(
     query: QueryOption = None,
     operator: OperatorOption = None,
     limit: Annotated[int, typer.Option("--limit", help="How many rows are shown.", min=1)] = 20,
-    files: Annotated[As | None, typer.Option("--as", help="Write all rows to files of this format instead.")] = None,
+    files: Annotated[
+        FileFormat | None, typer.Option("--as", help="Write all rows to files of this format instead.")
+    ] = None,
     into: Annotated[
         Path | None, typer.Option("--into", help="The new folder for the files; state-QUERY-SIDE.", metavar="DIR")
     ] = None,
@@ -104,20 +106,20 @@ def read(
       watersmeet state read shop --side o --where "order_id = 17"
       watersmeet state read shop --side o --as parquet --into kept-orders
     """
-    with reported(context, format):
+    with report_errors(context, format):
         if into is not None and files is None:
             raise typer.BadParameter("--into is for --as")
         with _states(path, query, master) as states:
-            name, state = _one(states)
-            rows = _where(state.rows(side, operator), where)
+            name, state = _single_state(states)
+            rows = _filter_rows(state.rows(side, operator), where)
             if files is None:
-                with state.checkpoint.reading():
+                with state.checkpoint.guard_reads():
                     print_rows(rows, limit, format)
                 return
             folder = into or Path(f"state-{name}-{side or 'rows'}")
             if folder.exists():
                 raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is there already", hint="name another with --into.")
-            with state.checkpoint.reading():
+            with state.checkpoint.guard_reads():
                 rows.write.format(files.value).option("header", "true").save(location_of(folder))
             typer.echo(f"{folder}: the rows after batch {state.batch}.")
 
@@ -138,21 +140,22 @@ def check(
     Example:
       watersmeet state check shop
     """
-    with reported(context, format), _states(path, query, master) as states:
-        found = [(name, state, collected(state, state.problems)) for name, state in states]
+    with report_errors(context, format), _states(path, query, master) as states:
+        results = [(name, state, collect_rows(state, state.problems)) for name, state in states]
         if format is Format.json:
-            told = [{"query": name, "batch": state.batch, "problems": rows} for name, state, rows in found]
-            typer.echo(json.dumps(told, indent=2))
+            payload = [{"query": name, "batch": state.batch, "problems": rows} for name, state, rows in results]
+            typer.echo(json.dumps(payload, indent=2))
         else:
-            for name, state, rows in found:
+            for name, state, rows in results:
                 for row in rows:
                     typer.echo(f"{name}: {row['join']}, shard {row['shard']}: {row['problem']}")
-                kept = collected(state, state.summary)
-                rows_kept, runs = (sum(row[number] or 0 for row in kept) for number in ("rows", "runs"))
-                counts = f"{counted(state.shards, 'shard')}, {counted(rows_kept, 'row')} in {counted(runs, 'run')}"
-                said = counted(len(rows), "problem") if rows else "all is well"
-                typer.echo(f"{name}: after batch {state.batch}, {counts}: {said}.")
-    if any(rows for _, _, rows in found):
+                summary_rows = collect_rows(state, state.summary)
+                row_count, runs = (sum(row[number] or 0 for row in summary_rows) for number in ("rows", "runs"))
+                shards = format_count(state.shards, "shard")
+                counts = f"{shards}, {format_count(row_count, 'row')} in {format_count(runs, 'run')}"
+                verdict = format_count(len(rows), "problem") if rows else "all is well"
+                typer.echo(f"{name}: after batch {state.batch}, {counts}: {verdict}.")
+    if any(rows for _, _, rows in results):
         raise typer.Exit(REFUSED)
 
 
@@ -170,20 +173,20 @@ def export_(
       watersmeet state export shop --query joined --to joined.state.tar.gz
       watersmeet state import joined.state.tar.gz elsewhere/shop --move
     """
-    with reported(context):
-        from watersmeet.spark.run.in_use import using
+    with report_errors(context):
+        from watersmeet.spark.run.in_use import lock_storage
         from watersmeet.spark.state.moving import export_checkpoint
 
-        found = named(checkpoints_at(path), query)
-        if len(found) > 1:
-            names = ", ".join(one.name for one in found)
+        checkpoints = select_checkpoints(checkpoints_at(path), query)
+        if len(checkpoints) > 1:
+            names = ", ".join(checkpoint.name for checkpoint in checkpoints)
             raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
-        archive = to or Path(f"{found[0].name}.state.tar.gz")
+        archive = to or Path(f"{checkpoints[0].name}.state.tar.gz")
         if archive.exists():
             raise refuse("FOLDER_NOT_EMPTY", path=archive, what="is there already", hint="name another file with --to.")
-        with using(found[0].parent.parent, "alone"):
-            manifest = export_checkpoint(found[0], _root(path), archive)
-        typer.echo(f"{archive}: {manifest.query}, {counted(len(manifest.files), 'file')}.")
+        with lock_storage(checkpoints[0].parent.parent, "alone"):
+            manifest = export_checkpoint(checkpoints[0], _root(path), archive)
+        typer.echo(f"{archive}: {manifest.query}, {format_count(len(manifest.files), 'file')}.")
 
 
 @app.command("import")
@@ -208,18 +211,18 @@ def import_(
       watersmeet state import joined.state.tar.gz elsewhere/shop --move
       watersmeet state import joined.state.tar.gz trial/shop
     """
-    with reported(context):
-        from watersmeet.spark.run.in_use import using
-        from watersmeet.spark.state.moving import import_checkpoint, missing_sources
+    with report_errors(context):
+        from watersmeet.spark.run.in_use import lock_storage
+        from watersmeet.spark.state.moving import absent_sources, import_checkpoint
 
         if not archive.is_file():
             raise refuse("FILE_NOT_FOUND", path=archive, hint="name what `watersmeet state export` has written.")
         storage = storage_at(path)
-        with using(storage, "alone"):
+        with lock_storage(storage, "alone"):
             manifest = import_checkpoint(archive, storage, _root(path), "same" if move else "own")
-        missing = missing_sources(storage / "checkpoints" / manifest.query, _declared(path))
-        for one in missing:
-            typer.echo(f"note: {one}", err=True)
+        missing = absent_sources(storage / "checkpoints" / manifest.query, _project_sources(path))
+        for note in missing:
+            typer.echo(f"note: {note}", err=True)
         then = f"once {'that is' if len(missing) == 1 else 'these are'} there" if missing else "with the next run"
         typer.echo(f"{storage}: {manifest.query} goes on {then}.")
 
@@ -227,32 +230,34 @@ def import_(
 @contextmanager
 def _states(path: Path, query: str | None, master: str | None) -> Generator[list[tuple[str, State]]]:
     """The states at a path, by query."""
-    found = named(checkpoints_at(path), query)
-    from watersmeet.cli.waiting import waiting
-    from watersmeet.spark.private.jvm import quiet
+    checkpoints = select_checkpoints(checkpoints_at(path), query)
+    from watersmeet.cli.waiting import show_wait
+    from watersmeet.spark.private.jvm import silence_py4j
     from watersmeet.spark.session import session
-    from watersmeet.spark.state.look import state
+    from watersmeet.spark.state.look import open_state
 
-    quiet()
+    silence_py4j()
     with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
-        with waiting("Spark starts"):
+        with show_wait("Spark starts"):
             spark = session(master, log=Path(folder) / "spark.log")
-        yield [(one.name, state(one, spark)) for one in found]
+        yield [(checkpoint.name, open_state(checkpoint, spark)) for checkpoint in checkpoints]
 
 
 def checkpoints_at(path: Path) -> list[Path]:
     """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
-    from watersmeet.spark.state.swap import settle, settle_all
+    from watersmeet.spark.state.swap import recover_swap, recover_swaps
 
-    settle(path.absolute())
+    recover_swap(path.absolute())
     if (path / "offsets").is_dir() or (path / "watersmeet.json").is_file():
         return [path.absolute()]
     storage = storage_at(path)
-    settle_all(storage / "checkpoints")
-    found = sorted(one for one in (storage / "checkpoints").glob("[!.]*") if (one / "watersmeet.json").is_file())
-    if not found:
+    recover_swaps(storage / "checkpoints")
+    folders = sorted(
+        folder for folder in (storage / "checkpoints").glob("[!.]*") if (folder / "watersmeet.json").is_file()
+    )
+    if not folders:
         raise refuse("NO_CHECKPOINT", path=storage, reason="no query has run there")
-    return [one.absolute() for one in found]
+    return [folder.absolute() for folder in folders]
 
 
 def storage_at(path: Path) -> Path:
@@ -265,7 +270,7 @@ def storage_at(path: Path) -> Path:
     return storage_folder(open_project(path))
 
 
-def _declared(path: Path) -> tuple[Source, ...]:
+def _project_sources(path: Path) -> tuple[Source, ...]:
     """The sources of a project; none where there is only its storage."""
     if (path / "checkpoints").is_dir() and not (path / "watersmeet.yml").is_file():
         return ()
@@ -285,33 +290,35 @@ def _root(path: Path) -> Path:
     return open_project(path).root
 
 
-def named(found: list[Path], query: str | None) -> list[Path]:
+def select_checkpoints(checkpoints: list[Path], query: str | None) -> list[Path]:
     """Those of the checkpoints that are of a query."""
     if query is None:
-        return found
-    named = [one for one in found if one.name.lower() == query.lower()]
-    if not named:
-        raise refuse("UNKNOWN_SINK", sink=query, suggestion=did_you_mean(query, [one.name for one in found]))
-    return named
+        return checkpoints
+    matches = [checkpoint for checkpoint in checkpoints if checkpoint.name.lower() == query.lower()]
+    if not matches:
+        raise refuse(
+            "UNKNOWN_SINK", sink=query, suggestion=did_you_mean(query, [checkpoint.name for checkpoint in checkpoints])
+        )
+    return matches
 
 
-def _one(states: Sequence[tuple[str, State]]) -> tuple[str, State]:
+def _single_state(states: Sequence[tuple[str, State]]) -> tuple[str, State]:
     if len(states) > 1:
         names = ", ".join(name for name, _ in states)
         raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
     return states[0]
 
 
-def _where(rows: DataFrame, where: str | None) -> DataFrame:
+def _filter_rows(rows: DataFrame, where: str | None) -> DataFrame:
     if where is None:
         return rows
     from pyspark.errors import PySparkException
 
-    from watersmeet.spark.private.told import unlogged
+    from watersmeet.spark.private.told import suppress_logs
     from watersmeet.spark.refusals import first_line
 
     try:
-        with unlogged():
+        with suppress_logs():
             return rows.where(where)
     except PySparkException as error:
         raise typer.BadParameter(f"--where {where}: {first_line(error)}") from None

@@ -9,7 +9,7 @@ import typer
 
 from watersmeet.cli.failure import Format
 from watersmeet.cli.output import print_text
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from watersmeet.spark.state.look import State
 
 
-def collected(state: State, frame: DataFrame) -> list[dict[str, Any]]:
+def collect_rows(state: State, frame: DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame over a state, as data; what Spark cannot read is refused."""
-    with state.checkpoint.reading():
+    with state.checkpoint.guard_reads():
         return [row.asDict() for row in frame.collect()]
 
 
@@ -29,11 +29,11 @@ def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
         for text in rows.limit(limit).toJSON().collect():
             print_text(str(text))
         return
-    found: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
-    print_text(_table([rows.columns, *([_cell(value) for value in row] for row in found[:limit])]))
-    if len(found) > limit:
+    records: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
+    print_text(_table([rows.columns, *([_cell(value) for value in row] for row in records[:limit])]))
+    if len(records) > limit:
         typer.echo("... and more: --limit shows more of them, --as writes all.")
-    elif not found:
+    elif not records:
         typer.echo("No row is alive that fits.")
 
 
@@ -52,10 +52,10 @@ def _as_texts(rows: DataFrame) -> DataFrame:
     )
 
 
-def told_of(name: str, state: State) -> dict[str, Any]:
+def summarize_state(name: str, state: State) -> dict[str, Any]:
     """What `show` says of a query, as data."""
-    rows = collected(state, state.summary)
-    ends = {(one.operator.number, one.spine): one.ends for one in state.kept}
+    rows = collect_rows(state, state.summary)
+    ends = {(spine_state.operator.number, spine_state.spine): spine_state.ends for spine_state in state.spines}
     operators: list[dict[str, Any]] = []
     for operator in state.checkpoint.operators:
         own = [row for row in rows if row["operator"] == operator.number]
@@ -85,35 +85,37 @@ def _shard(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-def shown_of(told: dict[str, Any], *, by_shard: bool) -> str:
+def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
     """What `show` says of a query, for people."""
-    head = f"{told['query']}: after batch {told['batch']}, {counted(told['shards'], 'shard')}"
-    lines = [f"{head}, begun by Watersmeet {told['watersmeet']} on Spark {told['spark']}"]
-    for operator in told["operators"]:
-        marks = ", ".join(f"{name} {mark}" for name, mark in sorted(operator["watermarks"].items())) or "none yet"
-        lines += [f"{operator['operator']}: {operator['join']}", f"   watermarks: {marks}"]
+    head = f"{summary['query']}: after batch {summary['batch']}, {format_count(summary['shards'], 'shard')}"
+    lines = [f"{head}, begun by Watersmeet {summary['watersmeet']} on Spark {summary['spark']}"]
+    for operator in summary["operators"]:
+        watermarks = (
+            ", ".join(f"{name} {watermark}" for name, watermark in sorted(operator["watermarks"].items())) or "none yet"
+        )
+        lines += [f"{operator['operator']}: {operator['join']}", f"   watermarks: {watermarks}"]
         table = [
             ["side", "kept", *(["shard"] if by_shard else []), "rows", "bytes", "runs", "earliest", "latest", "next"]
         ]
-        for kept in operator["kept"]:
+        for spine in operator["kept"]:
             parts = (
-                [[one] for one in sorted(kept["shards"], key=lambda one: one["shard"])]
+                [[shard] for shard in sorted(spine["shards"], key=lambda shard: shard["shard"])]
                 if by_shard
-                else [kept["shards"]]
+                else [spine["shards"]]
             )
-            table += [_line(kept, shards, by_shard=by_shard) for shards in parts]
+            table += [_line(spine, shards, by_shard=by_shard) for shards in parts]
         lines += [f"   {line}" for line in _table(table).splitlines()] if len(table) > 1 else ["   keeps nothing now"]
-        lines += [f"   {kept['kept']}: a row is kept {kept['lives']}" for kept in operator["kept"]]
+        lines += [f"   {spine['kept']}: a row is kept {spine['lives']}" for spine in operator["kept"]]
     return "\n".join(lines)
 
 
-def _line(kept: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool) -> list[str]:
-    sums = [f"{sum(one[name] for one in shards):,}" for name in ("rows", "bytes", "runs")]
+def _line(spine: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool) -> list[str]:
+    sums = [f"{sum(shard[name] for shard in shards):,}" for name in ("rows", "bytes", "runs")]
     nexts = [(one["next"], one["next_of"]) for one in shards if one["next"] is not None]
     first = min(nexts, key=lambda pair: _sortable(pair[0])) if nexts else None
     return [
-        kept["side"],
-        kept["kept"],
+        spine["side"],
+        spine["kept"],
         *([str(shards[0]["shard"])] if by_shard else []),
         *sums,
         min((one["earliest"] for one in shards if one["earliest"]), key=_sortable, default=""),

@@ -19,7 +19,7 @@ REFRESHED = 4
 """How often in a second what moves is shown anew."""
 
 
-class Waiting:
+class WaitIndicator:
     """What is waited for, and since when; shown with the seconds that have gone by."""
 
     def __init__(self, what: str) -> None:
@@ -34,17 +34,17 @@ class Waiting:
 
 
 @contextmanager
-def waiting(what: str) -> Generator[Waiting]:
+def show_wait(what: str) -> Generator[WaitIndicator]:
     """Show on the terminal of the standard error what is waited for meanwhile; elsewhere nothing.
 
     The line is gone afterwards. The standard output is left alone.
     """
-    shown = Waiting(what)
+    indicator = WaitIndicator(what)
     if not sys.stderr.isatty():
-        yield shown
+        yield indicator
         return
     # By a way of its own: while Spark starts, what goes to the standard error goes to its log.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as terminal:
         console = Console(file=terminal)
-        with Live(shown, console=console, refresh_per_second=REFRESHED, transient=True, redirect_stdout=False):
-            yield shown
+        with Live(indicator, console=console, refresh_per_second=REFRESHED, transient=True, redirect_stdout=False):
+            yield indicator

@@ -15,13 +15,13 @@ from watersmeet.answers.question import question_of
 from watersmeet.cli.failure import Format
 from watersmeet.cli.output import print_text
 from watersmeet.cli.run import Cluster, storage_folder
-from watersmeet.cli.script import check_outside, open_script
-from watersmeet.cli.waiting import waiting
-from watersmeet.counts import counted
+from watersmeet.cli.script import check_external_references, open_script
+from watersmeet.cli.waiting import show_wait
+from watersmeet.counts import format_count
 
 
 @dataclass(frozen=True)
-class Asked:
+class WhyRequest:
     """What was typed: rows of a source, of the result, or all of them; of which query, None: of all."""
 
     source: str | None = None
@@ -39,36 +39,38 @@ class Asked:
             raise typer.BadParameter(f"which rows of {self.source}? Write column=value, for example")
 
 
-def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> None:
+def why_project(path: Path, request: WhyRequest, cluster: Cluster, format: Format) -> None:
     """Answer a question about the rows of a project that has run."""
-    asked.check()
+    request.check()
     opened = open_script(path, "absolute")
-    check_outside(opened)
+    check_external_references(opened)
     storage = storage_folder(opened.project)
     from watersmeet.spark.sources.reading import resolve_options
 
     script = resolve_options(opened.script)
-    queries = asking.ran(script, opened.queries, storage, f"watersmeet run {path} --once", asked.query)
-    ask: Callable[[asking.Read], Any]
-    if asked.source is not None:
-        question = question_of(script.sources, asked.source, asked.values)
-        queries = asking.readers(queries, question)
+    queries = asking.find_queries(script, opened.queries, storage, f"watersmeet run {path} --once", request.query)
+    ask: Callable[[asking.ReplayedQuery], Any]
+    if request.source is not None:
+        question = question_of(script.sources, request.source, request.values)
+        queries = asking.queries_reading(queries, question)
         ask = lambda read: asking.answer(read, question)  # noqa: E731
-    elif asked.everything:
+    elif request.everything:
         ask = asking.summary
     else:
-        queries = asking.showing(queries, asked.result)
-        ask = lambda read: asking.made(read, asked.result)  # noqa: E731
-    typer.echo(f"Reading what {', '.join(one.name for one in queries)} has read.", err=True)
+        queries = asking.queries_with_columns(queries, request.result)
+        ask = lambda read: asking.find_provenance(read, request.result)  # noqa: E731
+    typer.echo(f"Reading what {', '.join(target.name for target in queries)} has read.", err=True)
     answers: list[Any] = []
-    with waiting("Spark starts"):
+    with show_wait("Spark starts"):
         spark = cluster.session(opened.project, storage, script)
     for query in queries:
-        with waiting(f"Reading what {query.name} has read"):
+        with show_wait(f"Reading what {query.name} has read"):
             read = asking.read(spark, query)
-        followed = f"{counted(read.rows, 'row')} of {counted(len(read.past.batches), 'batch')} of {query.name}"
+        followed = (
+            f"{format_count(read.rows, 'row')} of {format_count(len(read.replay.batches), 'batch')} of {query.name}"
+        )
         typer.echo(f"Following {followed}.", err=True)
-        with waiting("Following them"):
+        with show_wait("Following them"):
             answers.append(ask(read))
     if format is Format.json:
         print_text(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))

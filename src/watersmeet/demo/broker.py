@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from watersmeet.errors import refuse
-from watersmeet.formats.broker import problem_of
-from watersmeet.spark.session.jars import fetched
+from watersmeet.formats.broker import server_problem
+from watersmeet.spark.session.jars import fetch_jars
 from watersmeet.spark.session.java import prepare_java
 
 PACKAGES = ("org.apache.kafka:kafka_2.13:3.9.1",)
@@ -69,13 +69,13 @@ class Broker:
     def start(self) -> None:
         """Start it; gives back when it answers."""
         command = [str(self.java), *_JAVA, "-cp", os.pathsep.join(map(str, self.jars)), "kafka.Kafka"]
-        with (self.folder / "said.txt").open("ab") as said:
+        with (self.folder / "said.txt").open("ab") as log_file:
             self._process = subprocess.Popen(
                 ["sh", "-c", _GUARDED, "sh", *command, str(self.folder / "broker.properties")],
-                stdin=subprocess.PIPE, stdout=said, stderr=said, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=log_file, stderr=log_file, start_new_session=True,
             )  # fmt: skip
         until = time.monotonic() + SECONDS
-        while (problem := problem_of(self.address, is_encrypted=False)) is not None:
+        while (problem := server_problem(self.address, is_encrypted=False)) is not None:
             has_ended = self._process.poll() is not None
             if has_ended or time.monotonic() > until:
                 said_last = (self.folder / "said.txt").read_text("utf-8", "replace").strip().split("\n")[-1]
@@ -100,26 +100,26 @@ class Broker:
 @contextmanager
 def broker() -> Generator[Broker]:
     """A broker that has been started; refuses if its jars cannot be had."""
-    jars = fetched(PACKAGES, os.environ, is_whole=False)
+    jars = fetch_jars(PACKAGES, os.environ, is_whole=False)
     java = prepare_java(dict(os.environ)) / "bin" / "java"
     with TemporaryDirectory(prefix="watersmeet-kafka-", ignore_cleanup_errors=True) as name:
         port, inner = _free_ports()
-        made = Broker(java, jars, Path(name), port)
-        data = made.folder / "data"
+        started = Broker(java, jars, Path(name), port)
+        data = started.folder / "data"
         data.mkdir()
         # What Kafka's own tool for it writes, which would be a second start of Java.
         (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=watersmeet-demo-broker0\n")
         settings = _SETTINGS.format(port=port, inner=inner, data=data)
-        (made.folder / "broker.properties").write_text(settings)
+        (started.folder / "broker.properties").write_text(settings)
         try:
-            made.start()
-            yield made
+            started.start()
+            yield started
         finally:
-            made.stop()
+            started.stop()
 
 
 def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for found in (one, other):
-            found.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    with socket.socket() as first, socket.socket() as second:
+        for port_socket in (first, second):
+            port_socket.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]

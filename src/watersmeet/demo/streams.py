@@ -44,7 +44,7 @@ COURIERS = ("north", "east", "south", "west", "river", "hill")
 
 
 @dataclass(frozen=True)
-class Order:
+class OrderRow:
     """A row of orders."""
 
     order_id: int
@@ -55,7 +55,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class DeliveryRow:
     """A row of deliveries."""
 
     delivery_id: int
@@ -65,7 +65,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Arrival(Generic[Row]):
+class TimedRow(Generic[Row]):
     """A row and when it arrives."""
 
     row: Row
@@ -83,22 +83,22 @@ class Truth:
     late: int
 
     @property
-    def matched(self) -> int:
+    def match_count(self) -> int:
         """How many pairs come out."""
         return sum(delivery is not None for _, delivery in self.pairs)
 
     @property
-    def padded(self) -> int:
+    def pad_count(self) -> int:
         """How many orders come out alone."""
-        return len(self.pairs) - self.matched
+        return len(self.pairs) - self.match_count
 
 
 @dataclass(frozen=True)
 class Streams:
     """The rows of both streams file by file, and the truth."""
 
-    orders: tuple[tuple[Order, ...], ...]
-    deliveries: tuple[tuple[Delivery, ...], ...]
+    orders: tuple[tuple[OrderRow, ...], ...]
+    deliveries: tuple[tuple[DeliveryRow, ...], ...]
     truth: Truth
 
 
@@ -106,7 +106,7 @@ def make_streams(orders: int = 20_000, files: int = 12, seed: int = 7) -> Stream
     """The same streams for the same arguments.
 
     >>> streams = make_streams(orders=200)
-    >>> len(streams.orders), sum(map(len, streams.orders)), streams.truth.matched + streams.truth.padded > 190
+    >>> len(streams.orders), sum(map(len, streams.orders)), streams.truth.match_count + streams.truth.pad_count > 190
     (12, 200, True)
     """
     random = Random(seed)
@@ -114,24 +114,24 @@ def make_streams(orders: int = 20_000, files: int = 12, seed: int = 7) -> Stream
     made = [_order(random, number, end) for number in range(1, orders + 1)]
     sent = [arrival for order in made for arrival in _deliveries(random, order.row)]
     # What would arrive after the last file is still on the road.
-    seen = [arrival for arrival in sent if arrival.at < end]
+    arrived = [arrival for arrival in sent if arrival.at < end]
     return Streams(
         _cut([(arrival.at, arrival.row) for arrival in made], files),
-        _cut([(arrival.at, arrival.row) for arrival in seen], files),
-        _truth(made, seen),
+        _cut([(arrival.at, arrival.row) for arrival in arrived], files),
+        _truth(made, arrived),
     )
 
 
-def _order(random: Random, number: int, end: datetime) -> Arrival[Order]:
+def _order(random: Random, number: int, end: datetime) -> TimedRow[OrderRow]:
     item, price = random.choice(ITEMS)
     amount = Decimal(random.randint(1, 3) * price * 100 - random.choice((0, 1, 5))) / 100
     is_late = random.random() < 0.01
     delay = _delay(random, is_late)
     time = START + _part(random, end - START - delay)
-    return Arrival(Order(number, random.choice(CUSTOMERS), item, amount, time), time + delay, is_late)
+    return TimedRow(OrderRow(number, random.choice(CUSTOMERS), item, amount, time), time + delay, is_late)
 
 
-def _deliveries(random: Random, order: Order) -> Iterable[Arrival[Delivery]]:
+def _deliveries(random: Random, order: OrderRow) -> Iterable[TimedRow[DeliveryRow]]:
     """None for one order in twelve, two for one in twenty; one in twenty-five comes after more than two hours."""
     parts = random.choices((0, 1, 2), (0.08, 0.87, 0.05))[0]
     for part in range(1, parts + 1):
@@ -139,8 +139,8 @@ def _deliveries(random: Random, order: Order) -> Iterable[Arrival[Delivery]]:
         least, most = (BOUND + timedelta(minutes=1), BOUND * 2) if is_slow else (timedelta(minutes=15), BOUND)
         time = order.order_time + least + _part(random, most - least)
         is_late = random.random() < 0.01
-        row = Delivery(order.order_id * 10 + part, order.order_id, random.choice(COURIERS), time)
-        yield Arrival(row, time + _delay(random, is_late), is_late)
+        row = DeliveryRow(order.order_id * 10 + part, order.order_id, random.choice(COURIERS), time)
+        yield TimedRow(row, time + _delay(random, is_late), is_late)
 
 
 def _delay(random: Random, is_late: bool) -> timedelta:
@@ -159,8 +159,8 @@ def _cut(arrivals: Iterable[tuple[datetime, Row]], files: int) -> tuple[tuple[Ro
     return tuple(map(tuple, cut))
 
 
-def _truth(orders: Sequence[Arrival[Order]], deliveries: Sequence[Arrival[Delivery]]) -> Truth:
-    by_order: dict[int, list[Delivery]] = defaultdict(list)
+def _truth(orders: Sequence[TimedRow[OrderRow]], deliveries: Sequence[TimedRow[DeliveryRow]]) -> Truth:
+    by_order: dict[int, list[DeliveryRow]] = defaultdict(list)
     for arrival in deliveries:
         if not arrival.is_late:
             by_order[arrival.row.order_id].append(arrival.row)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
-from watersmeet.demo.streams import Delivery, Order, Streams
-from watersmeet.demo.writer import as_json
+from watersmeet.demo.streams import DeliveryRow, OrderRow, Streams
+from watersmeet.demo.writer import row_as_json
 from watersmeet.spark.sinks.kafka import make_topic
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class Sender:
             if self._stopped.wait(self._pause):
                 return
 
-    def _send(self, topic: str, row: Order | Delivery) -> None:
-        self._producer.produce(topic, as_json(row), str(row.order_id))
+    def _send(self, topic: str, row: OrderRow | DeliveryRow) -> None:
+        self._producer.produce(topic, row_as_json(row), str(row.order_id))
         self._producer.poll(0)
 
 
-def delivered(spark: SparkSession, address: str) -> DataFrame:
+def read_delivered(spark: SparkSession, address: str) -> DataFrame:
     """The rows in the topic ``delivered`` that are committed."""
     options = {
         "kafka.bootstrap.servers": address, "subscribe": "delivered", "startingOffsets": "earliest",

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from threading import Event, Thread
 
-from watersmeet.demo.streams import Delivery, Order, Streams
+from watersmeet.demo.streams import DeliveryRow, OrderRow, Streams
 
 
 class Writer:
@@ -46,17 +46,17 @@ def prepare_folders(data: Path) -> None:
         (data / name).mkdir(parents=True, exist_ok=True)
 
 
-def write_file(path: Path, rows: Iterable[Order | Delivery]) -> None:
+def write_file(path: Path, rows: Iterable[OrderRow | DeliveryRow]) -> None:
     """Write rows as lines of JSON. The file appears whole: Spark passes over names that begin with a dot."""
     hidden = path.with_name(f".{path.name}")
-    hidden.write_text("".join(f"{as_json(row)}\n" for row in rows), "utf-8")
+    hidden.write_text("".join(f"{row_as_json(row)}\n" for row in rows), "utf-8")
     hidden.replace(path)
 
 
-def as_json(row: Order | Delivery) -> str:
+def row_as_json(row: OrderRow | DeliveryRow) -> str:
     """A row as a line of JSON.
 
-    >>> as_json(Delivery(11, 1, "north", datetime.fromisoformat("2026-03-02T06:00:00.250+00:00")))
+    >>> row_as_json(DeliveryRow(11, 1, "north", datetime.fromisoformat("2026-03-02T06:00:00.250+00:00")))
     '{"delivery_id": 11, "order_id": 1, "courier": "north", "delivery_time": "2026-03-02T06:00:00.250Z"}'
     """
     return json.dumps({field.name: _plain(getattr(row, field.name)) for field in fields(row)})

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from watersmeet.drawing.style import STYLE
-from watersmeet.drawing.svg import draw_lives
+from watersmeet.drawing.svg import draw_timeline
 
-__all__ = ["STYLE", "draw_lives"]
+__all__ = ["STYLE", "draw_timeline"]

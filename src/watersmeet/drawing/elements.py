@@ -23,12 +23,12 @@ def element(name: str, /, *inside: str, **attributes: Attribute) -> str:
     >>> element("text", xml("a & b"), class_="key", font_size=11, x=1.0)
     '<text class="key" font-size="11" x="1">a &amp; b</text>'
     """
-    given = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{given}>{''.join(inside)}</{name}>" if inside else f"<{name}{given}/>"
+    return f"<{name}{attribute_text}>{''.join(inside)}</{name}>" if inside else f"<{name}{attribute_text}/>"
 
 
 def _value(value: str | float) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.drawing.lanes import Group, groups_of, moments
-from watersmeet.drawing.scale import Scale, stretch
-from watersmeet.drawing.words import fate_words, row_words
+from watersmeet.drawing.lanes import LaneGroup, groups_of, moments
+from watersmeet.drawing.scale import TimeScale, time_range
+from watersmeet.drawing.words import outcome_words, row_words
 from watersmeet.explanation.svg_layout import text_width
-from watersmeet.fates.model import Told
+from watersmeet.fates.model import Lineage
 
 MARGIN, GAP, LANE, TRACK, LINE = 20.0, 14.0, 24.0, 22.0, 20.0
 TITLE, FONT, SMALL = 16.0, 12.0, 10.5
@@ -19,34 +19,36 @@ LEAST = 560.0
 
 
 @dataclass(frozen=True)
-class Columns:
+class TimelineColumns:
     """Where what stands beside the bars begins: the key, the batch, the row; and behind them what became of it."""
 
     key: float
     batch: float
     row: float
-    scale: Scale
+    scale: TimeScale
     said: float
     width: float
 
 
-def columns_of(told: Told, width: float) -> Columns:
+def columns_of(lineage: Lineage, width: float) -> TimelineColumns:
     """The columns of a picture that is so wide, each as wide as what stands in it, but for what would take all room."""
-    lanes = [lane for group in groups_of(told) for lane in group.lanes]
+    lanes = [lane for group in groups_of(lineage) for lane in group.lanes]
     keys = [key_words(lane.arrival.key) for lane in lanes]
     narrow = min(1.0, width / 1000)
     key = _widest(["key", *keys] if any(keys) else [], MOST_KEY * narrow)
     rows = [f"{lane.arrival.side}  {row_words(lane, MOST_ROW)}" for lane in lanes]
-    rows += [f"watermark of {mark.column}" for mark in told.marks]
+    rows += [f"watermark of {watermark.column}" for watermark in lineage.watermarks]
     row = _widest(["row", *rows], MOST_ROW * narrow)
-    said = _widest(["what became of it", *map(fate_words, lanes)], MOST_SAID * narrow)
+    said = _widest(["what became of it", *map(outcome_words, lanes)], MOST_SAID * narrow)
     batch_at = MARGIN + (key + GAP if key else 0)
     row_at = batch_at + text_width("batch", SMALL) + GAP
     left, right = row_at + row + GAP, width - MARGIN - said - GAP
-    low, high = stretch(moments(lanes), [mark.value for mark in told.marks])
-    is_clock = told.axis == "clock"
-    scale = Scale(low, high, left, right, "numbers" if told.unit == "numbers" else "clock" if is_clock else "times")
-    return Columns(MARGIN, batch_at, row_at, scale, right + GAP, width)
+    low, high = time_range(moments(lanes), [watermark.value for watermark in lineage.watermarks])
+    is_clock = lineage.axis == "clock"
+    scale = TimeScale(
+        low, high, left, right, "numbers" if lineage.unit == "numbers" else "clock" if is_clock else "times"
+    )
+    return TimelineColumns(MARGIN, batch_at, row_at, scale, right + GAP, width)
 
 
 def _widest(texts: Sequence[str], most: float) -> float:
@@ -58,7 +60,7 @@ def key_words(key: str | None) -> str:
     return "NULL" if key is None else key
 
 
-def places_of(groups: Sequence[Group], top: float) -> dict[int, float]:
+def places_of(groups: Sequence[LaneGroup], top: float) -> dict[int, float]:
     """The height of the middle of each lane, by arrival."""
     places: dict[int, float] = {}
     for group in groups:

@@ -33,10 +33,10 @@ Moments = Literal["numbers", "times", "clock"]
 
 
 @dataclass(frozen=True)
-class Scale:
+class TimeScale:
     """The moments ``low`` to ``high``, drawn from ``left`` to ``right``, and what they are.
 
-    >>> scale = Scale(0, 10, 100.0, 200.0)
+    >>> scale = TimeScale(0, 10, 100.0, 200.0)
     >>> scale.x(5), scale.x(99), scale.covers(99), scale.ticks(5)
     (150.0, 200.0, False, (0, 2, 4, 6, 8, 10))
     """
@@ -67,7 +67,7 @@ class Scale:
     def text(self, moment: int) -> str:
         """A moment as its tick is called: no more of it than tells the ticks apart.
 
-        >>> Scale(0, 7_200_000_000, 0.0, 1.0, "times").text(5_400_000_000)
+        >>> TimeScale(0, 7_200_000_000, 0.0, 1.0, "times").text(5_400_000_000)
         '01:30'
         """
         if self.kind != "times":
@@ -102,12 +102,12 @@ def as_datetime(moment: int) -> datetime:
         return (datetime.max if moment > 0 else datetime.min).replace(tzinfo=UTC)
 
 
-def stretch(rows: Iterable[int], marks: Iterable[int]) -> tuple[int, int]:
+def time_range(rows: Iterable[int], watermarks: Iterable[int]) -> tuple[int, int]:
     """The moments that a picture shows: all of its rows, and marks that do not lie too far away, with some air.
 
-    >>> stretch([5, 9], [6, 20, 1_000_000])
+    >>> time_range([5, 9], [6, 20, 1_000_000])
     (4, 10)
-    >>> stretch([5, 9], [12]), stretch([], [])
+    >>> time_range([5, 9], [12]), time_range([], [])
     ((4, 13), (0, 1))
     """
     times = [moment for moment in rows if abs(moment) < MOST]
@@ -115,7 +115,7 @@ def stretch(rows: Iterable[int], marks: Iterable[int]) -> tuple[int, int]:
         return 0, 1
     low, high = min(times), max(times)
     reach = max(1, (high - low) * 3 // 2)
-    near = [mark for mark in marks if low - reach <= mark <= high + reach]
+    near = [watermark for watermark in watermarks if low - reach <= watermark <= high + reach]
     low, high = min([low, *near]), max([high, *near])
     air = max(1, (high - low) // 24)
     return low - air, high + air

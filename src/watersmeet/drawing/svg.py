@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from watersmeet.drawing.elements import element, line, shape, text, xml
-from watersmeet.drawing.lanes import MOST_LANES, Group, Lane, groups_of, placed, sides_of
+from watersmeet.drawing.lanes import MOST_LANES, LaneGroup, RowLane, ensure_axis, groups_of, sides_of
 from watersmeet.drawing.layout import (
     FONT,
     GAP,
@@ -22,41 +22,41 @@ from watersmeet.drawing.layout import (
     MARGIN,
     TITLE,
     TRACK,
-    Columns,
+    TimelineColumns,
     columns_of,
     key_words,
     places_of,
 )
-from watersmeet.drawing.scale import Scale
+from watersmeet.drawing.scale import TimeScale
 from watersmeet.drawing.style import SIDES, STYLE
 from watersmeet.drawing.watermarks import watermarks
-from watersmeet.drawing.words import AXES, fate_words, fitting, legend, row_words, told_words, value_words
-from watersmeet.explanation.svg_layout import broken, text_width
-from watersmeet.fates.model import Meeting, Told
+from watersmeet.drawing.words import AXES, legend, outcome_words, row_words, tooltip_words, truncate_text, value_words
+from watersmeet.explanation.svg_layout import text_width, wrap_text
+from watersmeet.fates.model import Lineage, RowMatch
 
 Style = Literal["inside", "apart"]
 """Whether the rules of the style are part of the picture, or in a file of the page that shows it."""
 
 
-def draw_lives(
-    told: Told, title: str = "", *, width: float = 1000.0, whole: Told | None = None, style: Style = "inside"
+def draw_timeline(
+    lineage: Lineage, title: str = "", *, width: float = 1000.0, whole: Lineage | None = None, style: Style = "inside"
 ) -> str:
     """The picture. ``whole`` is all that will have been told in the end, if this is a part of it: it gives the scale.
 
-    >>> from watersmeet.fates.model import Arrival, Fate
-    >>> told = Told("q", "event time", (Arrival(0, "o", "orders", 1, {"id": 1}, "1", 5),),
-    ...             fates=(Fate(0, "padded", 1, 9, None, "Nothing came."),))
-    >>> picture = draw_lives(told)
+    >>> from watersmeet.fates.model import RowArrival, RowOutcome
+    >>> told = Lineage("q", "event time", (RowArrival(0, "o", "orders", 1, {"id": 1}, "1", 5),),
+    ...             outcomes=(RowOutcome(0, "padded", 1, 9, None, "Nothing came."),))
+    >>> picture = draw_timeline(told)
     >>> picture.startswith("<svg "), picture.count('class="lane'), "Nothing came." in picture
     (True, 1, True)
     """
-    told, whole = placed(told), placed(whole or told)
-    groups = groups_of(told)
+    lineage, whole = ensure_axis(lineage), ensure_axis(whole or lineage)
+    groups = groups_of(lineage)
     columns = columns_of(whole, max(width, LEAST))
     sides = {side: f"side{place % SIDES}" for place, side in enumerate(sides_of(whole))}
-    heading = broken(title, TITLE, columns.width - 2 * MARGIN) if title else []
+    heading = wrap_text(title, TITLE, columns.width - 2 * MARGIN) if title else []
     top = MARGIN + len(heading) * (TITLE + 6)
-    tracks = tuple(dict.fromkeys((mark.side, mark.column) for mark in whole.marks))
+    tracks = tuple(dict.fromkeys((watermark.side, watermark.column) for watermark in whole.watermarks))
     lanes_top = top + len(tracks) * TRACK + LANE
     places = places_of(groups, lanes_top + 4)
     bottom = (max(places.values()) if places else lanes_top) + LANE / 2 + 4
@@ -64,21 +64,21 @@ def draw_lives(
         *(text(words, MARGIN, MARGIN + n * (TITLE + 6) + TITLE - 2, "title") for n, words in enumerate(heading)),
         *_heads(columns, lanes_top - 8),
         *_bands(groups, places, columns),
-        *_axis(told, columns, lanes_top, bottom),
-        *watermarks(told, columns, sides, tracks, top, bottom),
+        *_axis(lineage, columns, lanes_top, bottom),
+        *watermarks(lineage, columns, sides, tracks, top, bottom),
         *(lane for group in groups for lane in _group(group, places, columns, sides)),
-        *(_link(meeting, groups, places, columns) for meeting in told.meetings),
+        *(_link(row_match, groups, places, columns) for row_match in lineage.matches),
     ]
     low = bottom + 46
-    if len(told.arrivals) > MOST_LANES:
-        parts.append(text(f"{len(told.arrivals) - MOST_LANES} more rows are not drawn.", MARGIN, low, "said"))
+    if len(lineage.arrivals) > MOST_LANES:
+        parts.append(text(f"{len(lineage.arrivals) - MOST_LANES} more rows are not drawn.", MARGIN, low, "said"))
         low += LINE
     lanes = [lane for group in groups for lane in group.lanes]
-    meanings, height = _legend(told, lanes, columns, low)
-    return "\n".join([*_opening(columns, height + 4, title, style), *parts, *meanings, "</svg>", ""])
+    meanings, height = _legend(lineage, lanes, columns, low)
+    return "\n".join([*_svg_head(columns, height + 4, title, style), *parts, *meanings, "</svg>", ""])
 
 
-def _opening(columns: Columns, height: float, title: str, style: Style) -> list[str]:
+def _svg_head(columns: TimelineColumns, height: float, title: str, style: Style) -> list[str]:
     scale, size = columns.scale, (f"{columns.width:.0f}", f"{height:.0f}")
     box = f'width="{size[0]}" height="{size[1]}" viewBox="0 0 {size[0]} {size[1]}"'
     # What a page needs to know to move a row to where the pointer is.
@@ -91,13 +91,13 @@ def _opening(columns: Columns, height: float, title: str, style: Style) -> list[
     ]
 
 
-def _heads(columns: Columns, y: float) -> list[str]:
+def _heads(columns: TimelineColumns, y: float) -> list[str]:
     heads = [("batch", columns.batch), ("row", columns.row), ("what became of it", columns.said)]
     heads += [("key", columns.key)] if columns.batch > MARGIN else []
     return [text(words, x, y, "small") for words, x in heads]
 
 
-def _bands(groups: Sequence[Group], places: dict[int, float], columns: Columns) -> list[str]:
+def _bands(groups: Sequence[LaneGroup], places: dict[int, float], columns: TimelineColumns) -> list[str]:
     """A ground behind every other key, and the key."""
     parts: list[str] = []
     for number, group in enumerate(groups):
@@ -107,30 +107,34 @@ def _bands(groups: Sequence[Group], places: dict[int, float], columns: Columns) 
             parts.append(element("rect", class_="band", y=first - LANE / 2 - 1, rx=4, **size))
         if columns.batch > MARGIN:
             room = columns.batch - columns.key - GAP
-            parts.append(text(fitting(key_words(group.key), room, FONT), columns.key, first + 4, "key"))
+            parts.append(text(truncate_text(key_words(group.key), room, FONT), columns.key, first + 4, "key"))
     return parts
 
 
-def _axis(told: Told, columns: Columns, top: float, bottom: float) -> list[str]:
+def _axis(lineage: Lineage, columns: TimelineColumns, top: float, bottom: float) -> list[str]:
     scale = columns.scale
     ticks = scale.ticks(max(2, int((scale.right - scale.left) / 90)))
-    if told.axis == "arrivals":
-        ticks = tuple(tick for tick in ticks if 0 <= tick < max(len(told.arrivals), 1))
+    if lineage.axis == "arrivals":
+        ticks = tuple(tick for tick in ticks if 0 <= tick < max(len(lineage.arrivals), 1))
     parts = [line(scale.x(tick), top, scale.x(tick), bottom, "grid") for tick in ticks]
     parts.append(line(scale.left, bottom, scale.right, bottom, "axis"))
     parts += [text(scale.text(tick), scale.x(tick), bottom + 15, "small", "middle") for tick in ticks]
     day = f" ({scale.day}, UTC)" if scale.day else " (UTC)" if scale.kind == "times" else ""
-    parts.append(text(AXES[told.axis] + day, (scale.left + scale.right) / 2, bottom + 31, "small", "middle"))
-    if told.axis == "arrivals":
-        parts += _batches(told, scale, top, bottom)
+    parts.append(text(AXES[lineage.axis] + day, (scale.left + scale.right) / 2, bottom + 31, "small", "middle"))
+    if lineage.axis == "arrivals":
+        parts += _batches(lineage, scale, top, bottom)
     return parts
 
 
-def _batches(told: Told, scale: Scale, top: float, bottom: float) -> list[str]:
+def _batches(lineage: Lineage, scale: TimeScale, top: float, bottom: float) -> list[str]:
     """Where a batch ends and the next one begins, on an axis of arrivals."""
-    at = sorted((a.time, a.batch) for a in told.arrivals if a.time is not None)
+    at = sorted((a.time, a.batch) for a in lineage.arrivals if a.time is not None)
     borders = [(scale.x(at[0][0]) - 8, at[0][1])] if at else []
-    borders += [((scale.x(e) + scale.x(late)) / 2, other) for (e, one), (late, other) in pairwise(at) if one != other]
+    borders += [
+        ((scale.x(e) + scale.x(late)) / 2, next_batch)
+        for (e, previous_batch), (late, next_batch) in pairwise(at)
+        if previous_batch != next_batch
+    ]
     return [
         part
         for x, batch in borders
@@ -138,23 +142,25 @@ def _batches(told: Told, scale: Scale, top: float, bottom: float) -> list[str]:
     ]
 
 
-def _group(group: Group, places: dict[int, float], columns: Columns, sides: dict[str, str]) -> list[str]:
+def _group(group: LaneGroup, places: dict[int, float], columns: TimelineColumns, sides: dict[str, str]) -> list[str]:
     return [part for lane in group.lanes for part in _lane(lane, places[lane.arrival.number], columns, sides)]
 
 
-def _lane(lane: Lane, y: float, columns: Columns, sides: dict[str, str]) -> list[str]:
+def _lane(lane: RowLane, y: float, columns: TimelineColumns, sides: dict[str, str]) -> list[str]:
     arrival, scale = lane.arrival, columns.scale
     x = scale.left if lane.start is None else scale.x(lane.start)
     end = scale.right if lane.end is None else scale.x(lane.end)
     room = scale.left - columns.row - GAP - text_width(f"{arrival.side}  ", FONT)
     parts = [
         f'<g class="lane {sides[arrival.side]}" data-arrival="{arrival.number}">',
-        element("title", xml(told_words(lane))),
+        element("title", xml(tooltip_words(lane))),
         _hit(columns, y),
         text(str(arrival.batch), columns.batch, y + 4, "said"),
         text(arrival.side, columns.row, y + 4, "name"),
         text(row_words(lane, room), columns.row + text_width(f"{arrival.side}  ", FONT), y + 4, "row"),
-        text(fitting(fate_words(lane), columns.width - MARGIN - columns.said, FONT), columns.said, y + 4, "said"),
+        text(
+            truncate_text(outcome_words(lane), columns.width - MARGIN - columns.said, FONT), columns.said, y + 4, "said"
+        ),
     ]
     if lane.start is not None and lane.has_life:
         parts.append(line(x, y, end, y, "life"))
@@ -164,31 +170,34 @@ def _lane(lane: Lane, y: float, columns: Columns, sides: dict[str, str]) -> list
     return [*parts, "</g>"]
 
 
-def _hit(columns: Columns, y: float) -> str:
+def _hit(columns: TimelineColumns, y: float) -> str:
     """The whole lane, unseen, so that what is said of a row shows wherever the pointer is."""
     size = {"width": columns.width - 2 * MARGIN, "height": LANE}
     return element("rect", class_="hit", x=MARGIN, y=y - LANE / 2, fill="none", pointer_events="all", **size)
 
 
-def _link(meeting: Meeting, groups: Sequence[Group], places: dict[int, float], columns: Columns) -> str:
+def _link(match_: RowMatch, groups: Sequence[LaneGroup], places: dict[int, float], columns: TimelineColumns) -> str:
     """A line through the lanes of rows that met, at the moment from which on all of them were there."""
     lanes = {lane.arrival.number: lane for group in groups for lane in group.lanes}
-    met = [lanes[number] for number in dict.fromkeys(meeting.arrivals) if number in lanes]
-    starts = [lane.start for lane in met if lane.start is not None]
-    if len(met) < 2 or not starts:
+    matched_lanes = [lanes[number] for number in dict.fromkeys(match_.arrivals) if number in lanes]
+    starts = [lane.start for lane in matched_lanes if lane.start is not None]
+    if len(matched_lanes) < 2 or not starts:
         return ""
-    x, heights = columns.scale.x(max(starts)), sorted(places[lane.arrival.number] for lane in met)
+    x, heights = columns.scale.x(max(starts)), sorted(places[lane.arrival.number] for lane in matched_lanes)
     knots = [element("circle", class_="knot", cx=x, cy=y, r=3) for y in heights]
     rows = " met ".join(
-        f"{one.arrival.side} ({', '.join(map(value_words, one.arrival.values.values()))})" for one in met
+        f"{matched_lane.arrival.side} ({', '.join(map(value_words, matched_lane.arrival.values.values()))})"
+        for matched_lane in matched_lanes
     )
-    said = element("title", xml(f"batch {meeting.batch}: {rows}"))
+    said = element("title", xml(f"batch {match_.batch}: {rows}"))
     return element("g", said, line(x, heights[0], x, heights[-1], "link"), *knots, class_="meeting")
 
 
-def _legend(told: Told, lanes: Sequence[Lane], columns: Columns, top: float) -> tuple[list[str], float]:
+def _legend(
+    lineage: Lineage, lanes: Sequence[RowLane], columns: TimelineColumns, top: float
+) -> tuple[list[str], float]:
     """What the shapes mean, in two columns where there is room for them; and where it ends."""
-    said = legend(told, lanes)
+    said = legend(lineage, lanes)
     room = columns.width - 2 * MARGIN
     wide = max((text_width(words, FONT) + 60 for _, words in said), default=0.0)
     per_column = -(-len(said) // 2) if 2 * wide < room else len(said)
@@ -197,7 +206,7 @@ def _legend(told: Told, lanes: Sequence[Lane], columns: Columns, top: float) -> 
     for number, (name, words) in enumerate(said):
         x, y = MARGIN + number // per_column * (wide + GAP), y if number % per_column else top
         parts.append(element("g", _sample(name, x + 15, y), class_="none"))
-        for part in broken(words, FONT, room - 42):
+        for part in wrap_text(words, FONT, room - 42):
             parts.append(text(part, x + 42, y + 4, "said"))
             y += LINE
         lowest = max(lowest, y)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import cast
 
-from watersmeet.drawing.lanes import Lane
+from watersmeet.drawing.lanes import RowLane
 from watersmeet.explanation.svg_layout import text_width
-from watersmeet.fates.model import Told
+from watersmeet.fates.model import Lineage
 
 AXES: Mapping[str, str] = {
     "event time": "event time: when it happened, as the rows say",
@@ -17,7 +17,7 @@ AXES: Mapping[str, str] = {
 }
 """What the axis is, by its name."""
 
-_LIVES: Mapping[str, str] = {
+_BAR_MEANINGS: Mapping[str, str] = {
     "event time": "the life of a row: from its own time as long as a row of the other side may still meet it",
     "arrivals": "the life of a row: from its arrival as long as it is kept",
     "clock": "the life of a row: from its arrival as long as its window keeps it",
@@ -33,14 +33,14 @@ _SHAPES: Mapping[str, str] = {
 }
 
 
-def fate_words(lane: Lane) -> str:
+def outcome_words(lane: RowLane) -> str:
     """What became of a row, in a word or two."""
-    return ", ".join(lane.whats) or "alive"
+    return ", ".join(lane.outcome_kinds) or "alive"
 
 
-def row_words(lane: Lane, room: float, size: float = 12.0) -> str:
+def row_words(lane: RowLane, room: float, size: float = 12.0) -> str:
     """The values of a row, as many as there is room for."""
-    return fitting(", ".join(value_words(value) for value in lane.arrival.values.values()), room, size)
+    return truncate_text(", ".join(value_words(value) for value in lane.arrival.values.values()), room, size)
 
 
 def value_words(value: object) -> str:
@@ -63,29 +63,29 @@ def value_words(value: object) -> str:
             return str(value)
 
 
-def told_words(lane: Lane) -> str:
+def tooltip_words(lane: RowLane) -> str:
     """All that is known of a row: where and when it came, its values by name, and why it ended so."""
     arrival = lane.arrival
     values = ", ".join(f"{name} {value_words(value)}" for name, value in arrival.values.items())
     return "\n".join([f"{arrival.side}, batch {arrival.batch}: {values}", *lane.reasons])
 
 
-def legend(told: Told, lanes: Sequence[Lane]) -> list[tuple[str, str]]:
+def legend(lineage: Lineage, lanes: Sequence[RowLane]) -> list[tuple[str, str]]:
     """The shapes that a picture has, each with what it means."""
     shapes = {lane.shape for lane in lanes}
-    said = [("life", _LIVES[told.axis])] if any(lane.has_life for lane in lanes) else []
-    said += [("link", "two rows met: the pair is a row of the result")] if told.meetings else []
+    said = [("life", _BAR_MEANINGS[lineage.axis])] if any(lane.has_life for lane in lanes) else []
+    said += [("link", "two rows met: the pair is a row of the result")] if lineage.matches else []
     said += [(name, words) for name, words in _SHAPES.items() if name in shapes]
     said += [("mark", "a watermark: no row before it will come; dotted: after which batch it stood where")] * bool(
-        told.marks
+        lineage.watermarks
     )
     return said
 
 
-def fitting(content: str, room: float, size: float) -> str:
+def truncate_text(content: str, room: float, size: float) -> str:
     """The text, or its beginning and an ellipsis where it does not fit.
 
-    >>> fitting("a long text", 40, 10)
+    >>> truncate_text("a long text", 40, 10)
     'a lon…'
     """
     if text_width(content, size) <= room:

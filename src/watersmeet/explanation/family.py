@@ -15,7 +15,7 @@ from watersmeet.plan.relation import AnalyzedJoin
 Names = Mapping[str, str]
 """What to call the rows of each alias."""
 
-Asked = tuple[str, tuple[Fact, ...]]
+ParsedSection = tuple[str, tuple[Fact, ...]]
 """What was asked for: its heading, and what else there is to be said."""
 
 J = TypeVar("J", bound=AnalyzedJoin)
@@ -31,7 +31,7 @@ def _is_padded(join: AnalyzedJoin, port: int, who: str) -> str:
 
 
 @dataclass(frozen=True)
-class Apart:
+class PairDistance:
     """How far apart the two rows of a pair are: by what that is told, and how far they may be, if that is known.
 
     Without a ``unit`` there is nothing to tell, and ``why`` says so.
@@ -49,22 +49,22 @@ class JoinExplainer(Generic[J]):
     - ``heading``: a join as it is written
     - ``facts``: what is to be said of a join of a query
     - ``data``: the same for machines; None: the facts themselves
-    - ``called``: what its inputs are called for machines
-    - ``stays``: why a filter on rows of a side (``who``) stays behind the join; "": it does not
-    - ``asked``: a join as it was asked for, in the words of the family; None: it is not one of these
-    - ``asked_of_source``, ``asked_of_join``: what its clauses behind a source, and behind a condition, ask for
-    - ``apart``: how far apart the two rows of a pair are, of an operator of the family
+    - ``inputs_name``: what its inputs are called for machines
+    - ``why_filter_stays``: why a filter on rows of a side (``who``) stays behind the join; "": it does not
+    - ``parsed``: a join as it was asked for, in the words of the family; None: it is not one of these
+    - ``parsed_source_facts``, ``parsed_join_facts``: what its clauses behind a source, and behind a condition, ask for
+    - ``pair_distance``: how far apart the two rows of a pair are, of an operator of the family
     """
 
     heading: Callable[[J], str]
     facts: Callable[[AnalyzedQuery, J, Names], list[Fact]]
     data: Callable[[AnalyzedQuery, J, Names], Mapping[str, object]] | None = None
-    called: Inputs = "inputs"
-    stays: Callable[[J, int, str], str] = _is_padded
-    asked: Callable[[Relation], Asked | None] = lambda relation: None
-    asked_of_source: Callable[[Clause | None], tuple[Fact, ...]] = lambda clause: ()
-    asked_of_join: Callable[[tuple[Clause, ...]], tuple[Fact, ...]] = lambda clauses: ()
-    apart: Callable[[Any], Apart] = lambda operator: Apart()
+    inputs_name: Inputs = "inputs"
+    why_filter_stays: Callable[[J, int, str], str] = _is_padded
+    parsed: Callable[[Relation], ParsedSection | None] = lambda relation: None
+    parsed_source_facts: Callable[[Clause | None], tuple[Fact, ...]] = lambda clause: ()
+    parsed_join_facts: Callable[[tuple[Clause, ...]], tuple[Fact, ...]] = lambda clauses: ()
+    pair_distance: Callable[[Any], PairDistance] = lambda operator: PairDistance()
 
     def as_data(self, query: AnalyzedQuery, join: J, names: Names) -> Mapping[str, object]:
         """What is said of a join, for machines."""
@@ -80,7 +80,7 @@ class StageExplainer:
     facts: Callable[[Any], list[Fact]]
 
 
-class Explained(Protocol):
+class Explainable(Protocol):
     """A family, as far as explain knows it."""
 
     @property
@@ -89,18 +89,18 @@ class Explained(Protocol):
         ...
 
 
-Families = Mapping[str, Explained]
+Families = Mapping[str, Explainable]
 """The families by name."""
 
 
 def explainers(families: Families) -> tuple[JoinExplainer[Any], ...]:
     """What all families of joins say."""
-    found = (family.explain for family in families.values())
-    return tuple(explain for explain in found if isinstance(explain, JoinExplainer))
+    explains = (family.explain for family in families.values())
+    return tuple(explain for explain in explains if isinstance(explain, JoinExplainer))
 
 
 def explainer(families: Families, join: AnalyzedJoin) -> JoinExplainer[Any]:
     """What the family of a join says."""
-    found = families[join.family].explain
-    assert isinstance(found, JoinExplainer)
-    return found
+    join_explainer = families[join.family].explain
+    assert isinstance(join_explainer, JoinExplainer)
+    return join_explainer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from watersmeet.explanation.family import Families
-from watersmeet.explanation.query import Known, Stateful, render_query
+from watersmeet.explanation.query import PlanDetails, Stateful, render_query
 from watersmeet.formats import source_format
 from watersmeet.physical.columnar import is_columnar, sources_of_columns
 from watersmeet.physical.identity import digest
@@ -17,7 +17,7 @@ from watersmeet.physical.nodes import (
     ScanPlan,
     StaticJoinPlan,
     ViewPlan,
-    below,
+    children,
     join_name,
     join_plans,
     scan_plans,
@@ -25,7 +25,7 @@ from watersmeet.physical.nodes import (
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedScan, ConditionalJoin
-from watersmeet.plan.result_columns import ungrouped
+from watersmeet.plan.result_columns import expand_group
 from watersmeet.plan.words import expression_in_words, word
 
 SHARDS = (
@@ -37,21 +37,21 @@ SHARDS = (
 
 def render(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> str:
     """The plan as a tree of text."""
-    return render_query(query, known(plan, families))
+    return render_query(query, plan_details(plan, families))
 
 
-def known(plan: QueryPlan, families: Families, shards: Sequence[str] = SHARDS) -> Known:
+def plan_details(plan: QueryPlan, families: Families, shards: Sequence[str] = SHARDS) -> PlanDetails:
     """What a plan adds to the analysis of its query; ``shards``: what is said of them."""
-    columns = dict(_asked(plan.relation))
+    columns = dict(_columns_by_alias(plan.relation))
     read_as_columns = sources_of_columns(plan.relation)
     joins = join_plans(plan.relation)
     statics = tuple(_statics(plan.relation))
 
-    def found(stateful: Stateful) -> JoinPlan | None:
+    def find_join(stateful: Stateful) -> JoinPlan | None:
         return next((join for join in joins if join.analyzed is stateful), None)
 
     def remarks(stateful: Stateful) -> list[Fact]:
-        join = found(stateful)
+        join = find_join(stateful)
         static = next((plan for plan in statics if plan.analyzed is stateful), None)
         if static is not None:
             return [("operator", [static.why[0]])]
@@ -59,54 +59,54 @@ def known(plan: QueryPlan, families: Families, shards: Sequence[str] = SHARDS) -
             return []
         return [
             ("operator", join.why[:1]),
-            ("why", [*join.why[1:], *_scanned(join, read_as_columns)]),
-            *_together(join),
+            ("why", [*join.why[1:], *_columnar_sources(join, read_as_columns)]),
+            *_chain_facts(join),
         ]
 
     def read(leaf: AnalyzedLeaf) -> tuple[str, ...] | None:
         return columns.get(leaf.alias)
 
     def exchange(stateful: Stateful, port: int) -> str:
-        join = found(stateful)
+        join = find_join(stateful)
         return "" if join is None else _exchange(join, port)
 
     def operator(stateful: Stateful) -> str:
-        join = found(stateful)
+        join = find_join(stateful)
         return "" if join is None else names[id(join)]
 
     names = _operators(joins)
     is_spread = any(port.route != "one" for join in joins for port in join.ports)
-    return Known(families, remarks, read, operator, exchange, shards if is_spread else ())
+    return PlanDetails(families, remarks, read, operator, exchange, shards if is_spread else ())
 
 
 def _operators(joins: Sequence[JoinPlan]) -> dict[int, str]:
     """What the numbers of a running query call each join; of several with one name the later ones are numbered."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for join in sorted(joins, key=lambda join: (join_name(join), digest(join.identity)[:8])):
         name = join_name(join)
-        alike = sum(known == name or known.startswith(f"{name} (") for known in found.values())
-        found[id(join)] = f"{name} ({alike + 1})" if alike else name
-    return found
+        same_named = sum(other == name or other.startswith(f"{name} (") for other in names.values())
+        names[id(join)] = f"{name} ({same_named + 1})" if same_named else name
+    return names
 
 
 def _statics(relation: RelationPlan) -> Iterator[StaticJoinPlan]:
     if isinstance(relation, StaticJoinPlan):
         yield relation
-    for one in below(relation):
-        yield from _statics(one)
+    for child in children(relation):
+        yield from _statics(child)
 
 
-def _asked(relation: RelationPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _columns_by_alias(relation: RelationPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The columns that are asked for of every source and every view, by alias."""
     if isinstance(relation, ScanPlan):
         yield relation.alias, relation.columns
     if isinstance(relation, ViewPlan):
         yield relation.alias, tuple(output.name for output in relation.outputs)
-    for one in below(relation):
-        yield from _asked(one)
+    for child in children(relation):
+        yield from _columns_by_alias(child)
 
 
-def _scanned(join: JoinPlan, read: frozenset[str]) -> list[str]:
+def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
     """Which sources the workers read themselves."""
     own = [scan for port in join.ports if is_columnar(port) for scan in scan_plans(port.input)]
     scans = [scan for scan in own if scan.source.name in read]
@@ -114,27 +114,27 @@ def _scanned(join: JoinPlan, read: frozenset[str]) -> list[str]:
         return []
     names = " and ".join(scan.alias for scan in scans)
     formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in scans))
-    told = f"{names}: workers read the {formats} files as columns, for nothing needs Spark before the join"
-    return [f"{told}; where files are not sure to give what Spark reads, it reads them"]
+    remark = f"{names}: workers read the {formats} files as columns, for nothing needs Spark before the join"
+    return [f"{remark}; where files are not sure to give what Spark reads, it reads them"]
 
 
-def _together(join: JoinPlan) -> list[Fact]:
+def _chain_facts(join: JoinPlan) -> list[Fact]:
     """With which join before it a join runs in one operator, or why not."""
     facts: list[Fact] = []
     for port in join.ports:
         before = join_plans(port.input)
-        if port.inside:
+        if port.is_chained:
             how = "in one operator: it has the same key, so that rows stay in their shard and process"
             facts.append(("together", [f"with the join of {join_name(before[-1])}, {how}"]))
-        elif port.apart:
-            facts.append(("apart", [f"from the join of {join_name(before[-1])}: {port.apart}"]))
+        elif port.unchained_reason:
+            facts.append(("apart", [f"from the join of {join_name(before[-1])}: {port.unchained_reason}"]))
     return facts
 
 
 def _exchange(join: JoinPlan, number: int) -> str:
     """Where the rows of a port go; nothing, where they stay."""
     port = join.ports[number]
-    if port.inside:
+    if port.is_chained:
         return ""
     match port.route:
         case "key":
@@ -168,7 +168,7 @@ def _keys(join: JoinPlan, number: int) -> str:
         case AnalyzedTop():
             keys = tuple(by.shown for by in join.analyzed.by)
         case AnalyzedQuery():
-            keys = tuple(ungrouped(expr, join.analyzed.group) for expr in join.analyzed.key)
+            keys = tuple(expand_group(expr, join.analyzed.group) for expr in join.analyzed.key)
         case AnalyzedScan():
             return ", ".join(word(name) for name in join.analyzed.source.primary_key) or "all columns"
         case _:

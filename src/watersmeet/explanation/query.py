@@ -7,8 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from watersmeet.catalog import Sink
 from watersmeet.explanation.family import Families, StageExplainer, explainer, facts_as_data
-from watersmeet.explanation.source import pruned, scan_block
-from watersmeet.explanation.topology import Block, Step, Topology, block_as_json, topology, topology_as_json, tree
+from watersmeet.explanation.source import read_facts, scan_block
+from watersmeet.explanation.topology import (
+    PlanBlock,
+    PlanStep,
+    Topology,
+    block_as_json,
+    topology,
+    topology_as_json,
+    tree,
+)
 from watersmeet.formats.malformed import SHOWN
 from watersmeet.plan.bounds import bounds_in_words, bounds_of
 from watersmeet.plan.expressions import Expr
@@ -25,12 +33,12 @@ from watersmeet.plan.relation import (
     leaves,
     scans,
 )
-from watersmeet.plan.result_columns import ResultColumn, lines, result_columns, ungrouped
+from watersmeet.plan.result_columns import ResultColumn, column_lines, expand_group, result_columns
 from watersmeet.plan.words import expression_in_words, word
-from watersmeet.references import masked
+from watersmeet.references import mask_secrets
 
 
-def staying(query: AnalyzedQuery, families: Families) -> Fact:
+def where_fact(query: AnalyzedQuery, families: Families) -> Fact:
     """The parts of WHERE that are applied to the joined rows, each with the reason why not earlier."""
     reasons = [(expression_in_words(part), _reason(query.relation, part, families)) for part in query.where]
     return "where", [f"{text} ({reason})" if reason else text for text, reason in reasons]
@@ -44,19 +52,19 @@ def _reason(relation: AnalyzedRelation, part: Expr, families: Families) -> str:
         return f"after {behind}: it speaks of {' and '.join(names[alias] for alias in sources)}"
     if not sources or part.sources != frozenset(sources):
         return ""
-    return _kept_by(relation, sources[0], names[sources[0]], families)
+    return _why_not_moved(relation, sources[0], names[sources[0]], families)
 
 
-def _kept_by(relation: AnalyzedRelation, alias: str, who: str, families: Families) -> str:
+def _why_not_moved(relation: AnalyzedRelation, alias: str, who: str, families: Families) -> str:
     """What keeps a part that speaks of one alias, whose rows are called ``who``, from moving to it."""
     port = next((port for port, side in enumerate(relation.inputs) if alias in side.aliases), None)
     if port is None or isinstance(relation, AnalyzedLeaf):
         return ""
     if isinstance(relation, AnalyzedJoin):
-        reason = explainer(families, relation).stays(relation, port, who)
+        reason = explainer(families, relation).why_filter_stays(relation, port, who)
         if reason:
             return f"after the join: {reason}"
-    return _kept_by(relation.inputs[port], alias, who, families)
+    return _why_not_moved(relation.inputs[port], alias, who, families)
 
 
 MOVED = "moved here from WHERE"
@@ -67,7 +75,7 @@ Stateful = AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | Analyzed
 
 
 @dataclass(frozen=True)
-class Known:
+class PlanDetails:
     """What is known of a query besides its analysis: all families, and what a physical plan of it adds.
 
     - ``families``: what each says of itself
@@ -87,7 +95,7 @@ class Known:
     shards: Sequence[str] = ()
     sinks: Mapping[str, Sink] = field(default_factory=dict[str, Sink])
 
-    def with_sinks(self, sinks: Iterable[Sink]) -> Known:
+    def with_sinks(self, sinks: Iterable[Sink]) -> PlanDetails:
         """The same, with where rows go."""
         return replace(self, sinks={sink.name.lower(): sink for sink in sinks})
 
@@ -96,69 +104,79 @@ class Known:
         sink = None if name is None else self.sinks.get(name.lower())
         if sink is None:
             return ()
-        places = [sink.said[option] for option in ("path", "topic", "table", "dbtable") if option in sink.said]
-        return (("writes", [masked(" ".join((sink.format, *places[:1])))]),)
+        places = [
+            sink.lowercase_options[option]
+            for option in ("path", "topic", "table", "dbtable")
+            if option in sink.lowercase_options
+        ]
+        return (("writes", [mask_secrets(" ".join((sink.format, *places[:1])))]),)
 
 
-def query_block(query: AnalyzedQuery, known: Known) -> Block:
+def query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
     """The whole query, with its sinks."""
     select = "SELECT TABLE" if query.result == "table" else "SELECT"
     heading = f"INSERT INTO {word(query.into)}" if query.into else select
     columns, data = _columns(query)
     bounds = bounds_of(query)
-    project = Step("project", facts=columns, data={**data, "state": [{"by": b.by, "what": b.words} for b in bounds]})
-    further = (("state", [bounds_in_words(bounds)]), ("shards", known.shards))
+    project = PlanStep(
+        "project", facts=columns, data={**data, "state": [{"by": b.by, "what": b.words} for b in bounds]}
+    )
+    further = (("state", [bounds_in_words(bounds)]), ("shards", details.shards))
     if query.ports_into:
         ports = _ports(query)
         named = zip(ports[1], query.ports_into, strict=True)
-        sinks = tuple(Step("sink", line.replace(" into ", " rows INTO "), known.writes(sink)) for line, sink in named)
-        last = (replace(project, facts=(*columns, ports, *further), beside=sinks),)
+        sinks = tuple(
+            PlanStep("sink", line.replace(" into ", " rows INTO "), details.writes(sink)) for line, sink in named
+        )
+        last = (replace(project, facts=(*columns, ports, *further), side_outputs=sinks),)
     else:
-        sink = Step("sink", heading, (*known.writes(query.into), *_result(query), *further), _result_data(query))
-        last = (project, *_latest(query, known), sink)
-    return _with_body(heading, query, known, last)
+        sink = PlanStep("sink", heading, (*details.writes(query.into), *_result(query), *further), _result_data(query))
+        last = (project, *_latest(query, details), sink)
+    return _with_body(heading, query, details, last)
 
 
-def _with_body(heading: str, query: AnalyzedQuery, known: Known, last: tuple[Step, ...]) -> Block:
+def _with_body(heading: str, query: AnalyzedQuery, details: PlanDetails, last: tuple[PlanStep, ...]) -> PlanBlock:
     """A query up to its columns, and the steps that follow."""
-    where = Step("filter", facts=(staying(query, known.families),), data={"where": texts(query.where)})
-    steps = (*((where,) if query.where else ()), *_group(query, known), *last)
-    below = _relation(query, query.relation, known)
+    where = PlanStep("filter", facts=(where_fact(query, details.families),), data={"where": texts(query.where)})
+    steps = (*((where,) if query.where else ()), *_group(query, details), *last)
+    below = _relation(query, query.relation, details)
     if steps[0].kind == "repartition":
         # It stands with what it sends, as before a join.
         below, steps = replace(below, steps=(*below.steps, steps[0])), steps[1:]
-    return Block(heading, steps, (below,), "input")
+    return PlanBlock(heading, steps, (below,), "input")
 
 
-def _group(query: AnalyzedQuery, known: Known) -> tuple[Step, ...]:
+def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
     """What keeps rows behind the relation: groups, or the first rows."""
-    kept = query.group or query.top
-    if kept is None:
+    stage = query.group or query.top
+    if stage is None:
         return ()
-    said = known.families[kept.family].explain
-    assert isinstance(said, StageExplainer)
-    remarks, facts = known.remarks(kept), said.facts(kept)
-    data = {kept.family: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
+    stage_explainer = details.families[stage.family].explain
+    assert isinstance(stage_explainer, StageExplainer)
+    remarks, facts = details.remarks(stage), stage_explainer.facts(stage)
+    data = {stage.family: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
     return (
-        *_exchange(known.exchange(kept, 0)),
-        Step("group", facts=(*remarks, *facts), data=data, operator=known.operator(kept)),
+        *_exchange(details.exchange(stage, 0)),
+        PlanStep("group", facts=(*remarks, *facts), data=data, operator=details.operator(stage)),
     )
 
 
-def _latest(kept: AnalyzedQuery | AnalyzedScan, known: Known) -> tuple[Step, ...]:
+def _latest(stateful: AnalyzedQuery | AnalyzedScan, details: PlanDetails) -> tuple[PlanStep, ...]:
     """The latest row of each key, where a physical plan keeps it."""
-    remarks = known.remarks(kept)
+    remarks = details.remarks(stateful)
     if not remarks:
         return ()
     return (
-        *_exchange(known.exchange(kept, 0)),
-        Step("table", facts=tuple(remarks), data={"table": facts_as_data(remarks)}, operator=known.operator(kept)),
+        *_exchange(details.exchange(stateful, 0)),
+        PlanStep(
+            "table", facts=tuple(remarks), data={"table": facts_as_data(remarks)}, operator=details.operator(stateful)
+        ),
     )
 
 
 def _columns(query: AnalyzedQuery, hidden: Collection[str] = ()) -> tuple[tuple[Fact, ...], dict[str, object]]:
     shown = tuple(column for column in result_columns(query) if column.name not in hidden)
-    return (("columns", lines(shown)),), {"columns": [_column_data(column) for column in shown]}
+    return (("columns", column_lines(shown)),), {"columns": [_column_data(column) for column in shown]}
 
 
 def _column_data(column: ResultColumn) -> dict[str, object]:
@@ -168,17 +186,20 @@ def _column_data(column: ResultColumn) -> dict[str, object]:
 
 def _result(query: AnalyzedQuery) -> tuple[Fact, ...]:
     is_table = query.result == "table"
-    key = ", ".join(texts(tuple(ungrouped(expr, query.group) for expr in query.key)))
+    key = ", ".join(texts(tuple(expand_group(expr, query.group) for expr in query.key)))
     return (
         ("result", ["a table: its changes, with + or - in _change"] * is_table),
         ("key", [key] if key else []),
         ("late rows", [f"into {query.late_into}"] if query.late_into else []),
-        ("malformed rows", [f"into {apart.sink}" for apart in query.apart if apart.column == SHOWN]),
+        (
+            "malformed rows",
+            [f"into {side_output.sink}" for side_output in query.side_outputs if side_output.column == SHOWN],
+        ),
     )
 
 
 def _result_data(query: AnalyzedQuery) -> dict[str, object]:
-    return {"result": query.result, "key": texts(tuple(ungrouped(expr, query.group) for expr in query.key))}
+    return {"result": query.result, "key": texts(tuple(expand_group(expr, query.group) for expr in query.key))}
 
 
 def _ports(query: AnalyzedQuery) -> Fact:
@@ -186,23 +207,25 @@ def _ports(query: AnalyzedQuery) -> Fact:
     return "ports", [f"{name} into {sink}" for name, sink in zip(names, query.ports_into, strict=False)]
 
 
-def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, known: Known) -> Block:
+def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, details: PlanDetails) -> PlanBlock:
     match relation:
         case AnalyzedScan():
-            block = scan_block(relation, known.read(relation))
-            return replace(block, steps=(*block.steps, *_latest(relation, known)))
+            block = scan_block(relation, details.read(relation))
+            return replace(block, steps=(*block.steps, *_latest(relation, details)))
         case AnalyzedView():
-            return _view(relation, known)
+            return _view(relation, details)
         case AnalyzedUnion():
             heading = f"union AS {word(relation.alias)}"
             data = {"union": relation.alias, "filters": texts(relation.filters)}
-            step = Step(
+            step = PlanStep(
                 "view", heading, (("rows", ["those of all its sides, by the position of their columns"]),), data
             )
-            sides = tuple(_relation(query, side, known) for side in relation.sides)
-            return Block(heading, (step, *_moved(conditions("filter", relation.filters, MOVED))), sides, "input")
+            sides = tuple(_relation(query, side, details) for side in relation.sides)
+            return PlanBlock(
+                heading, (step, *_filter_step(conditions("filter", relation.filters, MOVED))), sides, "input"
+            )
         case AnalyzedLateral():
-            below = _relation(query, relation.input, known)
+            below = _relation(query, relation.input, details)
             array = expression_in_words(relation.array)
             heading = f"LATERAL {array} AS {word(relation.alias)}"
             rows = "each row once with every element; none for an empty array or NULL"
@@ -210,20 +233,22 @@ def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, known: Known) ->
                 heading, rows = f"windows {array}", "each row once with every window that it is in; none without a time"
             facts = (("rows", [rows]),)
             data = {"lateral": array, "alias": relation.alias, "filters": texts(relation.filters)}
-            step = Step("lateral", heading, facts, data)
-            return Block(heading, (step, *_moved(conditions("filter", relation.filters, MOVED))), (below,), "input")
+            step = PlanStep("lateral", heading, facts, data)
+            return PlanBlock(
+                heading, (step, *_filter_step(conditions("filter", relation.filters, MOVED))), (below,), "input"
+            )
         case AnalyzedJoin():
-            return _join(query, relation, known)
+            return _join(query, relation, details)
         case _:
             raise AssertionError(relation)
 
 
-def _view(view: AnalyzedView, known: Known) -> Block:
+def _view(view: AnalyzedView, details: PlanDetails) -> PlanBlock:
     renamed = "" if view.alias == view.source.name else f" AS {word(view.alias)}"
     name = view.source.name
     heading = f"subquery AS {word(view.alias)}" if is_unnamed(name) else f"view {word(name)}{renamed}"
     facts, columns = _columns(view.query, {field.name for field in view.source.fields if field.hidden})
-    read = known.read(view)
+    read = details.read(view)
     data = {
         "view": view.source.name,
         "alias": view.alias,
@@ -232,68 +257,68 @@ def _view(view: AnalyzedView, known: Known) -> Block:
         **columns,
         **_result_data(view.query),
     }
-    step = Step("view", heading, (*facts, *pruned(view.source, read), *_result(view.query)), data)
-    filters = _moved(conditions("filter", view.filters, MOVED))
-    return _with_body(heading, view.query, known, (step, *_latest(view.query, known), *filters))
+    step = PlanStep("view", heading, (*facts, *read_facts(view.source, read), *_result(view.query)), data)
+    filters = _filter_step(conditions("filter", view.filters, MOVED))
+    return _with_body(heading, view.query, details, (step, *_latest(view.query, details), *filters))
 
 
-def _moved(fact: Fact) -> tuple[Step, ...]:
-    return (Step("filter", facts=(fact,)),) if fact[1] else ()
+def _filter_step(fact: Fact) -> tuple[PlanStep, ...]:
+    return (PlanStep("filter", facts=(fact,)),) if fact[1] else ()
 
 
-def _join(query: AnalyzedQuery, join: AnalyzedJoin, known: Known) -> Block:
-    sides = (_relation(query, side, known) for side in join.inputs)
+def _join(query: AnalyzedQuery, join: AnalyzedJoin, details: PlanDetails) -> PlanBlock:
+    sides = (_relation(query, side, details) for side in join.inputs)
     below = tuple(
-        replace(side, steps=(*side.steps, *_exchange(known.exchange(join, port)))) for port, side in enumerate(sides)
+        replace(side, steps=(*side.steps, *_exchange(details.exchange(join, port)))) for port, side in enumerate(sides)
     )
-    said, names = explainer(known.families, join), row_names(query.relation)
-    heading, remarks = said.heading(join), known.remarks(join)
-    data = {"join": "", "remarks": facts_as_data(remarks), **said.as_data(query, join, names)}
-    facts, beside = (*remarks, *said.facts(query, join, names)), _beside(query, join, known)
-    step = Step("join", heading, facts, data, beside, known.operator(join))
-    return Block(heading, (step,), below, said.called)
+    join_explainer, names = explainer(details.families, join), row_names(query.relation)
+    heading, remarks = join_explainer.heading(join), details.remarks(join)
+    data = {"join": "", "remarks": facts_as_data(remarks), **join_explainer.as_data(query, join, names)}
+    facts, side_sinks = (*remarks, *join_explainer.facts(query, join, names)), _side_output_sinks(query, join, details)
+    step = PlanStep("join", heading, facts, data, side_sinks, details.operator(join))
+    return PlanBlock(heading, (step,), below, join_explainer.inputs_name)
 
 
-def _beside(query: AnalyzedQuery, join: AnalyzedJoin, known: Known) -> tuple[Step, ...]:
+def _side_output_sinks(query: AnalyzedQuery, join: AnalyzedJoin, details: PlanDetails) -> tuple[PlanStep, ...]:
     """The sinks that get rows of a join apart from its result; only rows of a source can be late."""
-    is_fed = any(isinstance(side, AnalyzedScan) for side in join.inputs)
-    late = [(f"late rows INTO {query.late_into}", query.late_into)] if query.late_into and is_fed else []
+    has_source = any(isinstance(side, AnalyzedScan) for side in join.inputs)
+    late = [(f"late rows INTO {query.late_into}", query.late_into)] if query.late_into and has_source else []
     alone = [
         (f"{('left', 'right')[port]} rows without a match INTO {sink}", sink)
-        for port, sink in enumerate(query.unmatched_into)
-        if sink and join.sets_apart(port)
+        for port, sink in enumerate(query.sinks_of_unmatched)
+        if sink and join.has_side_output(port)
     ]
-    return tuple(Step("sink", title, known.writes(sink)) for title, sink in (*late, *alone))
+    return tuple(PlanStep("sink", title, details.writes(sink)) for title, sink in (*late, *alone))
 
 
-def _exchange(line: str) -> tuple[Step, ...]:
-    return (Step("repartition", facts=(("repartition", [line]),), data={"repartition": line}),) if line else ()
+def _exchange(line: str) -> tuple[PlanStep, ...]:
+    return (PlanStep("repartition", facts=(("repartition", [line]),), data={"repartition": line}),) if line else ()
 
 
-def render_query(query: AnalyzedQuery, known: Known) -> str:
+def render_query(query: AnalyzedQuery, details: PlanDetails) -> str:
     """The query as an indented tree: its columns, conditions, bounds, how long rows are kept, and its sources."""
-    return tree(query_block(query, known))
+    return tree(query_block(query, details))
 
 
-def query_as_json(query: AnalyzedQuery, known: Known) -> dict[str, object]:
+def query_as_json(query: AnalyzedQuery, details: PlanDetails) -> dict[str, object]:
     """The query for machines; `render_query` says the same."""
-    block = query_block(query, known)
-    found = block_as_json(block)
-    relation = found.pop("input")
+    block = query_block(query, details)
+    data = block_as_json(block)
+    relation = data.pop("input")
     return {
         "into": query.into,
         "late_into": query.late_into,
-        "unmatched_into": list(query.unmatched_into),
+        "unmatched_into": list(query.sinks_of_unmatched),
         "ports_into": list(query.ports_into),
         "where": [],
         "group": None,
-        **found,
+        **data,
         "relation": relation,
         "warnings": [warned.message for warned in query.warnings],
         "topology": topology_as_json(topology(block)),
     }
 
 
-def query_topology(query: AnalyzedQuery, known: Known) -> Topology:
+def query_topology(query: AnalyzedQuery, details: PlanDetails) -> Topology:
     """The query as a graph, from the sources to the sinks."""
-    return topology(query_block(query, known))
+    return topology(query_block(query, details))

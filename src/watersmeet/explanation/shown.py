@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from watersmeet.explanation.family import Families
-from watersmeet.explanation.physical import SHARDS, known
+from watersmeet.explanation.physical import SHARDS, plan_details
 from watersmeet.explanation.query import query_topology, render_query
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
@@ -26,10 +26,10 @@ class Explanation(str):
         cls, queries: Sequence[tuple[AnalyzedQuery, QueryPlan]], families: Families, shards: Sequence[str] = SHARDS
     ) -> Explanation:
         """The explanation of queries with their plans; ``shards``: what is said of them."""
-        pairs = [(query, known(plan, families, shards)) for query, plan in queries]
-        made = cls("\n\n".join(render_query(query, found) for query, found in pairs))
-        made.topologies = tuple(query_topology(query, found) for query, found in pairs)
-        return made
+        pairs = [(query, plan_details(plan, families, shards)) for query, plan in queries]
+        explanation = cls("\n\n".join(render_query(query, details) for query, details in pairs))
+        explanation.topologies = tuple(query_topology(query, details) for query, details in pairs)
+        return explanation
 
     @property
     def svg(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from watersmeet.explanation.topology import Edge, Node, Step, Topology
+from watersmeet.explanation.topology import Edge, Node, PlanStep, Topology
 
 _UNDRAWN = "repartition"
 
@@ -16,8 +16,9 @@ _UNDRAWN = "repartition"
 def sketch(graphs: Sequence[Topology]) -> list[Topology]:
     """The graphs as they are drawn.
 
-    >>> def query(into): return Topology(into, (Node("source1", Step("source", "stream a AS x", data={"scan": "a"})),
-    ...     Node("repartition1", Step("repartition")), Node("sink1", Step("sink", into))),
+    >>> source = Node("source1", PlanStep("source", "stream a AS x", data={"scan": "a"}))
+    >>> def query(into): return Topology(into, (source,
+    ...     Node("repartition1", PlanStep("repartition")), Node("sink1", PlanStep("sink", into))),
     ...     (Edge("source1", "repartition1"), Edge("repartition1", "sink1")))
     >>> [drawn] = sketch([query("one"), query("two")])
     >>> [(edge.start, edge.end) for edge in drawn.edges]
@@ -25,21 +26,21 @@ def sketch(graphs: Sequence[Topology]) -> list[Topology]:
     """
     drawn: list[Topology] = []
     for number, graph in enumerate(graphs, 1):
-        own = without(_numbered(graph, number), _UNDRAWN)
+        own = remove_steps(_number_nodes(graph, number), _UNDRAWN)
         shared = [other for other in drawn if _sources(other) & _sources(own)]
         for other in shared:
             drawn.remove(other)
-        drawn.append(_together((*shared, own)))
+        drawn.append(_merge_graphs((*shared, own)))
     return drawn
 
 
-def _numbered(graph: Topology, number: int) -> Topology:
+def _number_nodes(graph: Topology, number: int) -> Topology:
     nodes = tuple(replace(node, id=f"{number}.{node.id}") for node in graph.nodes)
     edges = tuple(Edge(f"{number}.{edge.start}", f"{number}.{edge.end}") for edge in graph.edges)
     return replace(graph, nodes=nodes, edges=edges)
 
 
-def without(graph: Topology, kind: str) -> Topology:
+def remove_steps(graph: Topology, kind: str) -> Topology:
     """The graph without the steps of a kind: what goes through one goes on straight."""
     # One without rows before or after it is all there is of its rows: it stays.
     starts, ends = {edge.start for edge in graph.edges}, {edge.end for edge in graph.edges}
@@ -54,34 +55,34 @@ def without(graph: Topology, kind: str) -> Topology:
     return replace(graph, nodes=nodes, edges=tuple(edges))
 
 
-def _together(graphs: Sequence[Topology]) -> Topology:
+def _merge_graphs(graphs: Sequence[Topology]) -> Topology:
     """Graphs as one, in which sources of one name are one node."""
     first: dict[str, Node] = {}
     same: dict[str, str] = {}
     nodes: list[Node] = []
     for node in (node for graph in graphs for node in graph.nodes):
         name = _source(node.step)
-        known = first.setdefault(name, node) if name else node
-        same[node.id] = known.id
-        if known is node:
+        first_node = first.setdefault(name, node) if name else node
+        same[node.id] = first_node.id
+        if first_node is node:
             nodes.append(node)
-        elif node.step.title != known.step.title:
-            nodes = [replace(n, step=_unnamed(n.step)) if n.id == known.id else n for n in nodes]
+        elif node.step.title != first_node.step.title:
+            nodes = [replace(n, step=_drop_alias(n.step)) if n.id == first_node.id else n for n in nodes]
     edges = dict.fromkeys(Edge(same[e.start], same[e.end]) for graph in graphs for e in graph.edges)
     return Topology(", ".join(dict.fromkeys(graph.title for graph in graphs)), tuple(nodes), tuple(edges))
 
 
-def _unnamed(step: Step) -> Step:
+def _drop_alias(step: PlanStep) -> PlanStep:
     """A source without the alias that one of its readers gives it."""
-    known, kept = step.data.get("format"), f"{step.data.get('kind')} {step.data.get('scan')}"
-    return replace(step, title=f"{kept} from {known}" if known else kept)
+    format_, source = step.data.get("format"), f"{step.data.get('kind')} {step.data.get('scan')}"
+    return replace(step, title=f"{source} from {format_}" if format_ else source)
 
 
 def _sources(graph: Topology) -> set[str]:
     return {name for node in graph.nodes if (name := _source(node.step))}
 
 
-def _source(step: Step) -> str:
+def _source(step: PlanStep) -> str:
     """The name of a source, by which it is known again; "" for everything else."""
     return str(step.data["scan"]).lower() if step.kind == "source" and "scan" in step.data else ""
 

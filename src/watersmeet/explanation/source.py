@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from watersmeet.catalog import Source, Watermark
 from watersmeet.duration import format_duration
-from watersmeet.explanation.topology import Block, Step
+from watersmeet.explanation.topology import PlanBlock, PlanStep
 from watersmeet.formats import source_format
 from watersmeet.plan.facts import Fact, conditions, texts
 from watersmeet.plan.relation import AnalyzedScan
 from watersmeet.plan.words import amount_in_words, word
 
 
-def scan_block(scan: AnalyzedScan, read: Sequence[str] | None) -> Block:
+def scan_block(scan: AnalyzedScan, read: Sequence[str] | None) -> PlanBlock:
     """A scan with its filters; ``read``: the columns that are read, if that is known."""
     heading = f"union AS {word(scan.alias)}" if scan.parts else source_heading(scan.source, scan.alias)
     beat = conditions("heartbeat", (scan.heartbeat,) if scan.heartbeat else (), "advances time, is no row")
@@ -25,13 +25,19 @@ def scan_block(scan: AnalyzedScan, read: Sequence[str] | None) -> Block:
         "filters": texts(scan.filters),
         "read": None if read is None else list(read),
     }
-    facts = (*_facts(scan.source), *pruned(scan.source, read), beat)
-    first = Step("union" if scan.parts else "source", heading, facts, data)
+    facts = (*_facts(scan.source), *read_facts(scan.source, read), beat)
+    first = PlanStep("union" if scan.parts else "source", heading, facts, data)
     parts = tuple(
-        Block(source_heading(part), (Step("source", source_heading(part), _facts(part), _data(part)),), called="parts")
+        PlanBlock(
+            source_heading(part),
+            (PlanStep("source", source_heading(part), _facts(part), _data(part)),),
+            inputs_name="parts",
+        )
         for part in scan.parts
     )
-    return Block(heading, (first, *((Step("filter", facts=(filters,)),) if scan.filters else ())), parts, "parts")
+    return PlanBlock(
+        heading, (first, *((PlanStep("filter", facts=(filters,)),) if scan.filters else ())), parts, "parts"
+    )
 
 
 def source_heading(source: Source, alias: str | None = None) -> str:
@@ -52,7 +58,7 @@ def _facts(source: Source) -> tuple[Fact, ...]:
         ("columns", [columns, *([f"read from {source.read_from}"] if source.read_from else [])] if columns else []),
         ("key", [", ".join(word(name) for name in source.primary_key)] if source.primary_key else []),
         ("changes", [_changes(source)] if source.kind == "table" else []),
-        ("watermark", [_mark(source, mark) for mark in source.watermarks]),
+        ("watermark", [_watermark_words(source, watermark) for watermark in source.watermarks]),
         ("order", [word(source.order)] if source.order is not None else []),
     )
 
@@ -63,11 +69,11 @@ def _changes(source: Source) -> str:
     return "a row replaces the one of its key" if source.primary_key else "rows are inserted and deleted one by one"
 
 
-def pruned(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
+def read_facts(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
     """Which columns are read and which are not, if that is known.
 
     >>> from watersmeet.catalog import Field
-    >>> pruned(Source("orders", (Field("id", "BIGINT"), Field("note", "STRING"))), ["id"])
+    >>> read_facts(Source("orders", (Field("id", "BIGINT"), Field("note", "STRING"))), ["id"])
     (('read', ['id']), ('not read', ['note (nothing asks for it)']))
     """
     if read is None:
@@ -82,10 +88,10 @@ def pruned(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
     )
 
 
-def _mark(source: Source, mark: Watermark) -> str:
-    idle = "" if mark.idle is None else f", idle after {format_duration(mark.idle)}"
+def _watermark_words(source: Source, watermark: Watermark) -> str:
+    idle = "" if watermark.idle is None else f", idle after {format_duration(watermark.idle)}"
     slowest = ", of the slowest partition" if source_format(source).has_partitions and source.kind == "stream" else ""
-    return f"{mark.column} - {amount_in_words(mark.lag)}{slowest}{idle}"
+    return f"{watermark.column} - {amount_in_words(watermark.lag)}{slowest}{idle}"
 
 
 def _data(source: Source) -> dict[str, object]:
@@ -100,10 +106,10 @@ def _data(source: Source) -> dict[str, object]:
         "order": source.order,
         "watermarks": [
             {
-                "column": mark.column,
-                "lag": amount_in_words(mark.lag),
-                "idle": None if mark.idle is None else format_duration(mark.idle),
+                "column": watermark.column,
+                "lag": amount_in_words(watermark.lag),
+                "idle": None if watermark.idle is None else format_duration(watermark.idle),
             }
-            for mark in source.watermarks
+            for watermark in source.watermarks
         ],
     }

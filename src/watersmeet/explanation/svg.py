@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 from watersmeet.explanation.sketch import sketch
-from watersmeet.explanation.svg_layout import GAP_DOWN, Place, broken, layout, text_width
-from watersmeet.explanation.topology import Node, Step, Topology, said
+from watersmeet.explanation.svg_layout import GAP_DOWN, BoxPlace, layout, text_width, wrap_text
+from watersmeet.explanation.topology import Node, PlanStep, Topology, drop_empty_facts
 from watersmeet.plan.facts import Fact
 
 MARGIN, PADDING, BAR = 24.0, 12.0, 4.0
@@ -42,7 +42,7 @@ text { fill: #f0f6fc } .ground { fill: #0d1117 } .box { fill: #161b22; stroke: #
 
 
 @dataclass(frozen=True)
-class Text:
+class CardLine:
     """A line of a box: how large, in which class, and how far below the one before."""
 
     text: str
@@ -56,7 +56,7 @@ class Card:
     """What stands in the box of a node, and its size."""
 
     node: Node
-    texts: tuple[Text, ...]
+    texts: tuple[CardLine, ...]
 
     @property
     def size(self) -> tuple[float, float]:
@@ -67,9 +67,9 @@ class Card:
 
 def card_of(node: Node) -> Card:
     """The box of a node: what the step does, what it is called and the first lines of what is said of it."""
-    title = broken(node.step.title, TITLE, MOST_WIDTH)
+    title = wrap_text(node.step.title, TITLE, MOST_WIDTH)
     shown: list[str] = []
-    facts = [_fact_lines(node.step, fact) for fact in _ranked(node.step)]
+    facts = [_fact_lines(node.step, fact) for fact in _rank_facts(node.step)]
     for lines in facts:
         if len(shown) + len(lines) > MOST_LINES and shown:
             shown.append("…")
@@ -78,28 +78,28 @@ def card_of(node: Node) -> Card:
     return Card(
         node,
         (
-            Text(node.step.kind.upper(), KIND, "kind", KIND),
-            *(Text(line, TITLE, "title", TITLE + 5) for line in title),
-            *(Text(line, LINE, "line", LINE + 4) for line in shown),
+            CardLine(node.step.kind.upper(), KIND, "kind", KIND),
+            *(CardLine(line, TITLE, "title", TITLE + 5) for line in title),
+            *(CardLine(line, LINE, "line", LINE + 4) for line in shown),
         ),
     )
 
 
-def _ranked(step: Step) -> list[Fact]:
+def _rank_facts(step: PlanStep) -> list[Fact]:
     rank = {label: place for place, label in enumerate(_FIRST)}
-    facts = [fact for fact in said(step.facts) if fact[0] not in _UNSAID]
+    facts = [fact for fact in drop_empty_facts(step.facts) if fact[0] not in _UNSAID]
     return sorted(facts, key=lambda fact: rank.get(fact[0], len(_FIRST)))
 
 
-def _fact_lines(step: Step, fact: Fact) -> list[str]:
+def _fact_lines(step: PlanStep, fact: Fact) -> list[str]:
     label, lines = fact
     # The columns of a result are lined up for the tree.
     texts = [re.sub(r"  +", " ", line) for line in lines]
-    told = label in (step.kind, "where") or (label == "columns" and step.kind == "project")
+    is_plain = label in (step.kind, "where") or (label == "columns" and step.kind == "project")
     return [
         part
         for number, line in enumerate(texts)
-        for part in broken(line if told or number else f"{label}: {line}", LINE, MOST_WIDTH)
+        for part in wrap_text(line if is_plain or number else f"{label}: {line}", LINE, MOST_WIDTH)
     ]
 
 
@@ -107,7 +107,7 @@ def draw(graphs: Sequence[Topology]) -> str:
     """The graphs of a script's queries, one below the other, as the text of an SVG file.
 
     >>> from watersmeet.explanation.topology import Edge
-    >>> nodes = (Node("source1", Step("source", "orders")), Node("sink1", Step("sink", "INSERT INTO joined")))
+    >>> nodes = (Node("source1", PlanStep("source", "orders")), Node("sink1", PlanStep("sink", "INSERT INTO joined")))
     >>> text = draw([Topology("INSERT INTO joined", nodes, (Edge("source1", "sink1"),))])
     >>> text.startswith("<svg "), text.count('class="box"'), text.count('class="edge"')
     (True, 2, 1)
@@ -115,7 +115,7 @@ def draw(graphs: Sequence[Topology]) -> str:
     parts: list[str] = []
     width, top = 0.0, MARGIN
     for graph in sketch(graphs):
-        heading = broken(graph.title, HEADING, 4 * MOST_WIDTH)
+        heading = wrap_text(graph.title, HEADING, 4 * MOST_WIDTH)
         for line in heading:
             top += HEADING
             parts.append(_text(line, MARGIN, top, HEADING, "heading"))
@@ -125,10 +125,10 @@ def draw(graphs: Sequence[Topology]) -> str:
         parts += drawn
         width, top = max(width, wide), top + high + 2 * MARGIN
     size = (width + 2 * MARGIN, top - MARGIN)
-    return "\n".join([*_opening(*size, [graph.title for graph in graphs]), *parts, "</svg>", ""])
+    return "\n".join([*_svg_head(*size, [graph.title for graph in graphs]), *parts, "</svg>", ""])
 
 
-def _opening(width: float, height: float, titles: Sequence[str]) -> list[str]:
+def _svg_head(width: float, height: float, titles: Sequence[str]) -> list[str]:
     box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     arrow = '<path class="head" d="M 0 0 L 8 4 L 0 8 z"/>'
     marker = f'<marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto" markerUnits="userSpaceOnUse">{arrow}</marker>'  # noqa: E501 - one element
@@ -145,35 +145,35 @@ def _graph(graph: Topology, left: float, top: float) -> tuple[list[str], tuple[f
     """The elements of one graph from that corner on, and how wide and high it is."""
     cards = {node.id: card_of(node) for node in graph.nodes}
     places = layout(graph, {name: card.size for name, card in cards.items()})
-    moved = {name: Place(place.x + left, place.y + top, place.width, place.height) for name, place in places.items()}
+    moved = {name: BoxPlace(place.x + left, place.y + top, place.width, place.height) for name, place in places.items()}
     edges = [_edge(moved[edge.start], moved[edge.end]) for edge in graph.edges]
     boxes = [element for name, card in cards.items() for element in _box(card, moved[name])]
     size = (max(p.x + p.width for p in places.values()), max(p.y + p.height for p in places.values()))
     return [*edges, *boxes], size
 
 
-def _edge(start: Place, end: Place) -> str:
+def _edge(start: BoxPlace, end: BoxPlace) -> str:
     x, y, to_x, to_y = start.x + start.width, start.middle, end.x, end.middle
     if to_x <= x:
         # On the next row: below this one, and from the left.
         lane = end.y - GAP_DOWN if end.y > start.y + start.height else max(start.y + start.height, to_y) + GAP_DOWN
-        way = (
+        path = (
             f"M {x:.1f} {y:.1f} h {GAP_DOWN / 2:.1f} V {lane:.1f} H {to_x - GAP_DOWN / 2:.1f} V {to_y:.1f} H {to_x:.1f}"
         )
-        return f'<path class="edge" marker-end="url(#head)" d="{way}"/>'
+        return f'<path class="edge" marker-end="url(#head)" d="{path}"/>'
     bend = (to_x - x) / 2
-    way = f"M {x:.1f} {y:.1f} C {x + bend:.1f} {y:.1f} {to_x - bend:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
-    return f'<path class="edge" marker-end="url(#head)" d="{way}"/>'
+    path = f"M {x:.1f} {y:.1f} C {x + bend:.1f} {y:.1f} {to_x - bend:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+    return f'<path class="edge" marker-end="url(#head)" d="{path}"/>'
 
 
-def _box(card: Card, place: Place) -> list[str]:
+def _box(card: Card, place: BoxPlace) -> list[str]:
     corner = f'x="{place.x:.1f}" y="{place.y:.1f}"'
     texts: list[str] = []
     down = place.y + PADDING
     for text in card.texts:
         down += text.down
         texts.append(_text(text.text, place.x + BAR + PADDING, down, text.size, text.style))
-    whole = [f"{label}: {line}" for label, lines in said(card.node.step.facts) for line in lines]
+    whole = [f"{label}: {line}" for label, lines in drop_empty_facts(card.node.step.facts) for line in lines]
     return [
         f'<g class="{card.node.step.kind}" id="{_xml(card.node.id)}">',
         f"<title>{_xml(chr(10).join([card.node.step.title or card.node.step.kind, *whole]))}</title>",

@@ -45,10 +45,10 @@ def _width(character: str) -> int:
     return _WIDE if east_asian_width(character) in "WF" else _OTHER
 
 
-def broken(text: str, size: float, most: float) -> list[str]:
+def wrap_text(text: str, size: float, most: float) -> list[str]:
     """The text in lines that are at most so wide, broken at spaces, and inside a word only where it fits no line.
 
-    >>> broken("rows are kept until later", 10, 80)
+    >>> wrap_text("rows are kept until later", 10, 80)
     ['rows are kept', 'until later']
     """
     lines: list[str] = []
@@ -81,7 +81,7 @@ Sizes = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Place:
+class BoxPlace:
     """A box: its upper left corner and its size."""
 
     x: float
@@ -95,11 +95,11 @@ class Place:
         return self.y + self.height / 2
 
 
-def layout(graph: Topology, sizes: Sizes) -> dict[str, Place]:
+def layout(graph: Topology, sizes: Sizes) -> dict[str, BoxPlace]:
     """The place of every node, from (0, 0) on.
 
-    >>> from watersmeet.explanation.topology import Edge, Node, Step
-    >>> nodes = tuple(Node(name, Step("join")) for name in "abc")
+    >>> from watersmeet.explanation.topology import Edge, Node, PlanStep
+    >>> nodes = tuple(Node(name, PlanStep("join")) for name in "abc")
     >>> graph = Topology("", nodes, (Edge("a", "c"), Edge("b", "c")))
     >>> [(place.x, place.y) for place in layout(graph, dict.fromkeys("abc", (100.0, 40.0))).values()]
     [(0.0, 0.0), (0.0, 64.0), (140.0, 32.0)]
@@ -110,76 +110,80 @@ def layout(graph: Topology, sizes: Sizes) -> dict[str, Place]:
     for column in set(columns.values()):
         bottom = float("-inf")
         # The result goes on straight; what has an output of its own stands below.
-        for name in sorted(_in(columns, column), key=lambda name: (middles[name], name in _beside(graph))):
+        for name in sorted(
+            _nodes_in_column(columns, column), key=lambda name: (middles[name], name in _side_sinks(graph))
+        ):
             tops[name] = max(middles[name] - sizes[name][1] / 2, bottom)
             bottom = tops[name] + sizes[name][1] + GAP_DOWN
-    return _wrapped(columns, tops, sizes)
+    return _wrap_columns(columns, tops, sizes)
 
 
-def _wrapped(columns: Mapping[str, int], tops: Mapping[str, float], sizes: Sizes) -> dict[str, Place]:
+def _wrap_columns(columns: Mapping[str, int], tops: Mapping[str, float], sizes: Sizes) -> dict[str, BoxPlace]:
     """The places of boxes in these columns, so far down; a drawing that is too wide goes on below, from the left."""
-    widths = [max(sizes[name][0] for name in _in(columns, column)) for column in range(max(columns.values()) + 1)]
+    widths = [
+        max(sizes[name][0] for name in _nodes_in_column(columns, column)) for column in range(max(columns.values()) + 1)
+    ]
     rows = rows_of(widths, MOST_ACROSS, GAP_ACROSS)
-    places: dict[str, Place] = {}
+    places: dict[str, BoxPlace] = {}
     top = 0.0
     for row in range(rows[-1] + 1):
-        held = [column for column, found in enumerate(rows) if found == row]
+        held = [column for column, row_number in enumerate(rows) if row_number == row]
         names = [name for name in columns if columns[name] in held]
         highest = min(tops[name] for name in names)
         left = dict(zip(held, accumulate((widths[c] + GAP_ACROSS for c in held), initial=0.0), strict=False))
         for name in names:
-            places[name] = Place(left[columns[name]], top + tops[name] - highest, *sizes[name])
+            places[name] = BoxPlace(left[columns[name]], top + tops[name] - highest, *sizes[name])
         top = max(places[name].y + places[name].height for name in names) + 2 * GAP_DOWN
     return {name: places[name] for name in columns}
 
 
-def _in(columns: Mapping[str, int], column: int) -> list[str]:
-    return [name for name, found in columns.items() if found == column]
+def _nodes_in_column(columns: Mapping[str, int], column: int) -> list[str]:
+    return [name for name, column_number in columns.items() if column_number == column]
 
 
-def _beside(graph: Topology) -> frozenset[str]:
+def _side_sinks(graph: Topology) -> frozenset[str]:
     """The sinks that get rows apart from the result."""
     steps = {node.id: node.step for node in graph.nodes}
-    return frozenset(e.end for e in graph.edges if any(steps[e.end] is sink for sink in steps[e.start].beside))
+    return frozenset(e.end for e in graph.edges if any(steps[e.end] is sink for sink in steps[e.start].side_outputs))
 
 
 def _columns(graph: Topology) -> dict[str, int]:
     """The column of every node, the first being 0: results as early as they can, others right before what they feed."""
-    beside = _beside(graph)
+    side_sinks = _side_sinks(graph)
     depth: dict[str, int] = {}
     for node in graph.nodes:
         depth[node.id] = max((depth[edge.start] + 1 for edge in graph.edges if edge.end == node.id), default=0)
     columns: dict[str, int] = {}
     for node in reversed(graph.nodes):
-        following = [edge.end for edge in graph.edges if edge.start == node.id and edge.end not in beside]
+        following = [edge.end for edge in graph.edges if edge.start == node.id and edge.end not in side_sinks]
         columns[node.id] = min((columns[name] - 1 for name in following), default=depth[node.id])
     before = {edge.end: edge.start for edge in graph.edges}
-    columns |= {name: columns[before[name]] + 1 for name in beside}
+    columns |= {name: columns[before[name]] + 1 for name in side_sinks}
     first = min(columns.values())
     return {node.id: columns[node.id] - first for node in graph.nodes}
 
 
 def _middles(graph: Topology, sizes: Sizes) -> dict[str, float]:
     """How far down the middle of every box should be: sources below each other, the others between their inputs."""
-    found: dict[str, float] = {}
+    middles: dict[str, float] = {}
     bottom = 0.0
     for node in graph.nodes:
-        before = [found[edge.start] for edge in graph.edges if edge.end == node.id]
+        before = [middles[edge.start] for edge in graph.edges if edge.end == node.id]
         if before:
-            found[node.id] = (min(before) + max(before)) / 2
+            middles[node.id] = (min(before) + max(before)) / 2
         else:
             height = max(sizes[name][1] for name in _chain(graph, node.id))
-            found[node.id] = bottom + height / 2
+            middles[node.id] = bottom + height / 2
             bottom += height + GAP_DOWN
-    return found
+    return middles
 
 
 def _chain(graph: Topology, name: str) -> list[str]:
     """A node and those behind it that get rows from nowhere else."""
     chain = [name]
-    beside = _beside(graph)
+    side_sinks = _side_sinks(graph)
     while True:
-        following = [edge.end for edge in graph.edges if edge.start == chain[-1] and edge.end not in beside]
+        following = [edge.end for edge in graph.edges if edge.start == chain[-1] and edge.end not in side_sinks]
         if not following or sum(edge.end == following[0] for edge in graph.edges) > 1:
             return chain
         chain.append(following[0])

@@ -27,38 +27,38 @@ Inputs = Literal["sides", "inputs", "parts", "input"]
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One thing that happens to rows: ``facts`` for people, ``data`` for machines.
 
-    ``beside`` are sinks that get rows apart from the step that follows, such as late ones. ``operator`` is what the
-    numbers of a running query call it, if it keeps rows.
+    ``side_outputs`` are sinks that get rows apart from the step that follows, such as late ones. ``operator`` is what
+    the numbers of a running query call it, if it keeps rows.
     """
 
     kind: StepKind
     title: str = ""
     facts: tuple[Fact, ...] = ()
     data: Mapping[str, object] = field(default_factory=dict[str, object])
-    beside: tuple[Step, ...] = ()
+    side_outputs: tuple[PlanStep, ...] = ()
     operator: str = ""
 
 
 @dataclass(frozen=True)
-class Block:
+class PlanBlock:
     """Steps that stand together, in the order in which rows pass them, and the blocks that they get rows from."""
 
     heading: str
-    steps: tuple[Step, ...]
-    inputs: tuple[Block, ...] = ()
-    called: Inputs = "inputs"
+    steps: tuple[PlanStep, ...]
+    inputs: tuple[PlanBlock, ...] = ()
+    inputs_name: Inputs = "inputs"
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What is to be said of all steps, what the block gives before how it comes about; each label once."""
-        found: dict[str, list[str]] = {}
+        lines_by_label: dict[str, list[str]] = {}
         for step in sorted(self.steps, key=lambda step: _RANK.get(step.kind, 0)):
             for label, lines in step.facts:
-                found.setdefault(label, []).extend(lines)
-        return tuple(found.items())
+                lines_by_label.setdefault(label, []).extend(lines)
+        return tuple(lines_by_label.items())
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Node:
     """A step with a name of its own in the graph, such as ``join1``."""
 
     id: str
-    step: Step
+    step: PlanStep
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class Topology:
     edges: tuple[Edge, ...]
 
 
-def topology(block: Block) -> Topology:
+def topology(block: PlanBlock) -> Topology:
     """The graph of a block.
 
-    >>> orders = Block("stream orders", (Step("source", "orders"), Step("filter", "id > 0")))
-    >>> graph = topology(Block("SELECT", (Step("project"), Step("sink")), (orders,)))
+    >>> orders = PlanBlock("stream orders", (PlanStep("source", "orders"), PlanStep("filter", "id > 0")))
+    >>> graph = topology(PlanBlock("SELECT", (PlanStep("project"), PlanStep("sink")), (orders,)))
     >>> [(edge.start, edge.end) for edge in graph.edges]
     [('source1', 'filter1'), ('filter1', 'project1'), ('project1', 'sink1')]
     """
@@ -100,19 +100,19 @@ def topology(block: Block) -> Topology:
     return Topology(block.heading, tuple(nodes), tuple(edges))
 
 
-def _collect(block: Block, nodes: list[Node], edges: list[Edge]) -> str:
+def _collect(block: PlanBlock, nodes: list[Node], edges: list[Edge]) -> str:
     """Add the nodes and edges of a block; the name of the node that its rows come out of."""
     before = [_collect(side, nodes, edges) for side in block.inputs]
     for step in block.steps:
         name = _add(step, nodes)
         edges += [Edge(start, name) for start in before]
-        for sink in step.beside:
+        for sink in step.side_outputs:
             edges.append(Edge(name, _add(sink, nodes)))
         before = [name]
     return before[0]
 
 
-def _add(step: Step, nodes: list[Node]) -> str:
+def _add(step: PlanStep, nodes: list[Node]) -> str:
     number = sum(node.step.kind == step.kind for node in nodes) + 1
     nodes.append(Node(f"{step.kind}{number}", step))
     return nodes[-1].id
@@ -126,7 +126,7 @@ def topology_as_json(graph: Topology) -> dict[str, object]:
                 "id": node.id,
                 "kind": node.step.kind,
                 "title": node.step.title,
-                "facts": {label: list(lines) for label, lines in said(node.step.facts)},
+                "facts": {label: list(lines) for label, lines in drop_empty_facts(node.step.facts)},
             }
             for node in graph.nodes
         ],
@@ -134,24 +134,24 @@ def topology_as_json(graph: Topology) -> dict[str, object]:
     }
 
 
-def block_as_json(block: Block) -> dict[str, object]:
+def block_as_json(block: PlanBlock) -> dict[str, object]:
     """What the steps of a block know for machines, and the same of its inputs."""
-    found = {key: value for step in block.steps for key, value in step.data.items()}
+    data = {key: value for step in block.steps for key, value in step.data.items()}
     inputs = [block_as_json(side) for side in block.inputs]
-    match block.called:
+    match block.inputs_name:
         case "sides":
-            return {**found, "left": inputs[0], "right": inputs[1]}
+            return {**data, "left": inputs[0], "right": inputs[1]}
         case "input":
-            return {**found, "input": inputs[0]}
+            return {**data, "input": inputs[0]}
         case "inputs" | "parts":
-            return {**found, block.called: inputs}
+            return {**data, block.inputs_name: inputs}
 
 
-def tree(block: Block) -> str:
+def tree(block: PlanBlock) -> str:
     """A block as an indented tree for people.
 
     >>> facts = (("columns", ["id BIGINT", "t BIGINT"]), ("filter", []), ("watermark", ["t - 5"]))
-    >>> print(tree(Block("SELECT", (), (Block("stream orders", (Step("source", "orders", facts),)),))))
+    >>> print(tree(PlanBlock("SELECT", (), (PlanBlock("stream orders", (PlanStep("source", "orders", facts),)),))))
     SELECT
     └─ stream orders
        ├─ columns    id BIGINT
@@ -161,8 +161,8 @@ def tree(block: Block) -> str:
     return "\n".join([block.heading, *_draw(block, "")])
 
 
-def _draw(block: Block, indent: str) -> Iterator[str]:
-    facts = said(block.facts)
+def _draw(block: PlanBlock, indent: str) -> Iterator[str]:
+    facts = drop_empty_facts(block.facts)
     width = max((len(label) for label, _ in facts), default=0)
     rest = len(facts) + len(block.inputs)
     for label, (first, *more) in facts:
@@ -176,6 +176,6 @@ def _draw(block: Block, indent: str) -> Iterator[str]:
         yield from _draw(side, indent + ("│  " if rest else "   "))
 
 
-def said(facts: tuple[Fact, ...]) -> list[Fact]:
+def drop_empty_facts(facts: tuple[Fact, ...]) -> list[Fact]:
     """The facts of which there is something to say."""
     return [(label, lines) for label, lines in facts if lines]

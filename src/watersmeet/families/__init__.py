@@ -13,45 +13,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from watersmeet.analyze import FamilyAnalysis
     from watersmeet.explanation.family import JoinExplainer, StageExplainer
-    from watersmeet.fates.family import FamilyFates
+    from watersmeet.fates.family import FamilyTracer
     from watersmeet.forecast.family import Forecaster
-    from watersmeet.joins.state.kept import Keeping
+    from watersmeet.joins.state.kept import StateSchema
     from watersmeet.language import Grammar
-    from watersmeet.physical.change import Changing
+    from watersmeet.physical.change import ChangeRule
     from watersmeet.physical.family import JoinPlanner, StagePlanner
 from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
-class _Keeps:
+class _StatefulFamily:
     """What keeps rows, by its name, and the parts that tell of them."""
 
     name: str
 
     @property
-    def fates(self) -> FamilyFates:
+    def trace(self) -> FamilyTracer:
         """What becomes of its rows."""
-        return _part(self.name, "fates")
+        return _load_part(self.name, "fates", "TRACE")
 
     @property
-    def kept(self) -> Keeping:
+    def state_schema(self) -> StateSchema:
         """What its states hold."""
-        return _kept(self.name)
+        return _load_state_schema(self.name)
 
     @property
     def forecast(self) -> Forecaster:
         """How long its rows live."""
-        return _part(self.name, "forecast")
+        return _load_part(self.name, "forecast")
 
 
 @dataclass(frozen=True)
-class Family(_Keeps):
+class JoinFamily(_StatefulFamily):
     """The parts of a family: ``READ`` of its module ``read``, ``ANALYZE`` of ``analyze``, and so on.
 
     ``has_words``: it adds to the language; one that does not is read as a plain JOIN. ``may_change``: its states can
     go on with some changes of it (``CHANGE`` of ``change``). ``gives_tables``: its results take rows back.
 
-    >>> Family("sync").analyze.family
+    >>> JoinFamily("sync").analyze.family
     'sync'
     """
 
@@ -62,81 +62,84 @@ class Family(_Keeps):
     @property
     def read(self) -> Grammar:
         """What it adds to the language."""
-        return _part(self.name, "read")
+        return _load_part(self.name, "read")
 
     @property
     def analyze(self) -> FamilyAnalysis:
         """How its joins are analyzed."""
-        return _part(self.name, "analyze")
+        return _load_part(self.name, "analyze")
 
     @property
     def plan(self) -> JoinPlanner[Any]:
         """Which operator, and on which columns."""
-        return _part(self.name, "plan")
+        return _load_part(self.name, "plan")
 
     @property
     def explain(self) -> JoinExplainer[Any]:
         """What is said of its joins."""
-        return _part(self.name, "explain")
+        return _load_part(self.name, "explain")
 
 
 @dataclass(frozen=True)
-class Stage(_Keeps):
+class StageFamily(_StatefulFamily):
     """What keeps rows behind the relation of a query and makes its result a table; the parts are those of a family."""
 
     @property
     def plan(self) -> StagePlanner:
         """Which operator, and on which columns."""
-        return _part(self.name, "plan")
+        return _load_part(self.name, "plan")
 
     @property
     def explain(self) -> StageExplainer:
         """What is said of it."""
-        return _part(self.name, "explain")
+        return _load_part(self.name, "explain")
 
 
-def _part(family: str, name: str) -> Any:
+def _load_part(family: str, name: str, constant: str | None = None) -> Any:
     """A part; what only runs a query need not load what reads one."""
-    return getattr(import_module(f"{__package__}.{family}.{name}"), name.upper())
+    return getattr(import_module(f"{__package__}.{family}.{name}"), constant or name.upper())
 
 
-def _kept(family: str) -> Keeping:
-    return import_module(f"watersmeet.joins.{family}.kept").KEPT
+def _load_state_schema(family: str) -> StateSchema:
+    return import_module(f"watersmeet.joins.{family}.kept").STATE_SCHEMA
 
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, JoinFamily] = {
     family.name: family
     for family in (
-        Family("interval", may_change=True),
-        Family("window", has_words=True, may_change=True),
-        Family("sync", has_words=True),
-        Family("asof", has_words=True, may_change=True),
-        Family("lookup", may_change=True),
-        Family("changelog", gives_tables=True),
+        JoinFamily("interval", may_change=True),
+        JoinFamily("window", has_words=True, may_change=True),
+        JoinFamily("sync", has_words=True),
+        JoinFamily("asof", has_words=True, may_change=True),
+        JoinFamily("lookup", may_change=True),
+        JoinFamily("changelog", gives_tables=True),
     )
 }
 """All families by name: the folder of each, here and in ``joins/``."""
 
-OPERATORS: Mapping[str, Family | Stage] = {**FAMILIES, **{name: Stage(name) for name in ("top", "group", "latest")}}
+OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
+    **FAMILIES,
+    **{name: StageFamily(name) for name in ("top", "group", "latest")},
+}
 """Whatever keeps rows, by name: all that is planned and explained. Of stages the outermost comes first."""
 
 
-def changing() -> Mapping[str, Changing]:
+def change_rules() -> Mapping[str, ChangeRule]:
     """By the names of operators in identities: what of them may change while a state goes on."""
     changeable = [family for family in FAMILIES.values() if family.may_change]
-    return {name: _part(family.name, "change") for family in changeable for name in family.kept.names}
+    return {name: _load_part(family.name, "change") for family in changeable for name in family.state_schema.names}
 
 
-def tables() -> frozenset[str]:
+def table_operators() -> frozenset[str]:
     """The operators, by their names in identities, whose results are tables."""
-    found = [one for one in OPERATORS.values() if isinstance(one, Stage) or one.gives_tables]
-    return frozenset(name for one in found for name in one.kept.names)
+    families = [family for family in OPERATORS.values() if isinstance(family, StageFamily) or family.gives_tables]
+    return frozenset(name for family in families for name in family.state_schema.names)
 
 
-def keeping_of(name: str) -> Keeping:
+def state_schema_of(name: str) -> StateSchema:
     """What states of the operator hold that is called so in identities.
 
-    >>> keeping_of("merge").names
+    >>> state_schema_of("merge").names
     ('merge', 'block-nested')
     """
-    return next(one.kept for one in OPERATORS.values() if name in one.kept.names)
+    return next(family.state_schema for family in OPERATORS.values() if name in family.state_schema.names)

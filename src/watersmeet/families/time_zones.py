@@ -36,7 +36,7 @@ def in_zone(query: AnalyzedQuery, zone: str, types: Types) -> AnalyzedQuery:
 def _in_zone(relation: AnalyzedRelation, shift: int, types: Types) -> AnalyzedRelation:
     relation = relation.with_inputs([_in_zone(side, shift, types) for side in relation.inputs])
     if isinstance(relation, AnalyzedIntervalJoin):
-        relation = _widened(relation, shift)
+        relation = _widen_bounds(relation, shift)
     if isinstance(relation, ConditionalJoin):
         sides = (frozenset(relation.left.aliases), frozenset(relation.right.aliases))
         residual = tuple(_by_local_times(part, sides, types) for part in relation.residual)
@@ -44,7 +44,7 @@ def _in_zone(relation: AnalyzedRelation, shift: int, types: Types) -> AnalyzedRe
     return relation
 
 
-def _widened(join: AnalyzedIntervalJoin, shift: int) -> AnalyzedIntervalJoin:
+def _widen_bounds(join: AnalyzedIntervalJoin, shift: int) -> AnalyzedIntervalJoin:
     """The join with bounds that only say how long rows are kept, and the parts of ON as conditions."""
     if not join.zoned:
         return replace(join, shift=shift)

@@ -1,6 +1,26 @@
 """What became of each row of a query: rows that arrived, marks that moved, rows that met, how each life ended."""
 
-from watersmeet.fates.model import Arrival, Fate, Mark, Meeting, Miss, Shown, Told, What
-from watersmeet.fates.telling import Batch, told
+from watersmeet.fates.model import (
+    Lineage,
+    OutcomeKind,
+    ResultRow,
+    RowArrival,
+    RowMatch,
+    RowOutcome,
+    TracedWatermark,
+    UnmatchedReason,
+)
+from watersmeet.fates.telling import Batch, trace_query
 
-__all__ = ["Arrival", "Batch", "Fate", "Mark", "Meeting", "Miss", "Shown", "Told", "What", "told"]
+__all__ = [
+    "Batch",
+    "Lineage",
+    "OutcomeKind",
+    "ResultRow",
+    "RowArrival",
+    "RowMatch",
+    "RowOutcome",
+    "TracedWatermark",
+    "UnmatchedReason",
+    "trace_query",
+]

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from watersmeet.fates.family import Scene
-from watersmeet.fates.model import What
-from watersmeet.fates.notes import Event, Notes
-from watersmeet.fates.stage import Stage, row_column
-from watersmeet.joins.core.rowwise import Gone
+from watersmeet.fates.family import TraceContext
+from watersmeet.fates.model import OutcomeKind
+from watersmeet.fates.notes import RowEvent, TraceRecorder
+from watersmeet.fates.stage import TraceStage, row_column
+from watersmeet.joins.core.rowwise import RemovedRow
 
 
-class BriefNotes(Notes):
+class CountingRecorder(TraceRecorder):
     """Notes whose events of most rows have no reason and name no other row."""
 
-    def late(self, stage: Stage, step: Any, scene: Scene) -> None:
+    def note_late(self, stage: TraceStage, step: Any, context: TraceContext) -> None:
         """Note who came too late."""
         for port, row in getattr(step, "late", ()):
-            flight = row[row_column(port)]
-            stage.late[flight] = self.batch
-            self.events.append(Event(flight, "late", self.batch, ""))
+            row_id = row[row_column(port)]
+            stage.late[row_id] = self.batch
+            self.events.append(RowEvent(row_id, "late", self.batch, ""))
 
-    def _alive(self, stage: Stage) -> None:
-        self.events += [Event(flight, "alive", self.batch, "") for _, flight, _ in stage.kept]
+    def _note_alive(self, stage: TraceStage) -> None:
+        self.events += [RowEvent(row_id, "alive", self.batch, "") for _, row_id, _ in stage.state_rows]
 
-    def _shown(self, stage: Stage, port: int, flight: int, others: list[int], sign: int) -> None:
+    def _note_output(self, stage: TraceStage, port: int, row_id: int, others: list[int], sign: int) -> None:
         if not others:
-            super()._shown(stage, port, flight, others, sign)
+            super()._note_output(stage, port, row_id, others, sign)
             return
-        self.events.append(Event(flight, cast("What", "matched" if sign > 0 else "taken back"), self.batch, ""))
+        self.events.append(
+            RowEvent(row_id, cast("OutcomeKind", "matched" if sign > 0 else "taken back"), self.batch, "")
+        )
 
-    def _gone(self, stage: Stage, gone: Gone, alone: dict[int, int]) -> None:
-        flight = gone.row[row_column(gone.port)]
-        self.events += [Event(flight, what, self.batch, "") for what in self._left(gone, alone)]
+    def _note_removal(self, stage: TraceStage, gone: RemovedRow, alone: dict[int, int]) -> None:
+        row_id = gone.row[row_column(gone.port)]
+        self.events += [RowEvent(row_id, what, self.batch, "") for what in self._removal_kinds(gone, alone)]

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from watersmeet.fates.model import Axis, Cause, What
+from watersmeet.fates.model import Axis, Cause, OutcomeKind
 from watersmeet.fates.words import Words
 from watersmeet.joins.core.condition import columns_of
-from watersmeet.joins.core.operator import Family
-from watersmeet.joins.core.rowwise import Gone, Row, evaluate, event_time, is_dead
+from watersmeet.joins.core.operator import StreamOperator
+from watersmeet.joins.core.rowwise import RemovedRow, Row, evaluate, event_time, is_dead
 from watersmeet.physical import JoinPlan
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr
 
 
 @dataclass(frozen=True)
-class Scene:
+class TraceContext:
     """What a family knows when it is asked about a row: its join, what has been heard, and how things are called.
 
     ``names``: what people call each side. ``received``: the marks before the batch, or after it, as the question says.
@@ -45,16 +45,16 @@ class Distance:
     text: str
 
 
-class FamilyFates:
+class FamilyTracer:
     """What a family tells of its rows; one that differs from what most do says so itself."""
 
     axis_name: Axis = "event time"
     by_key = True
     """Whether rows of different keys know nothing of each other, so that they can be looked at apart."""
-    lacking: Cause = "no such key"
+    unmatched_cause: Cause = "no such key"
     """Why a row met nothing, if no row of another side is equal to it in what must be."""
 
-    def equal(self, operator: Any, port: int) -> tuple[str, ...]:
+    def equal_columns(self, operator: Any, port: int) -> tuple[str, ...]:
         """The columns in which rows must be equal to meet: their keys."""
         return operator.sides[port].keys
 
@@ -62,67 +62,74 @@ class FamilyFates:
         """What lives are measured by."""
         return self.axis_name
 
-    def required(self, operator: Any, port: int) -> tuple[str, ...]:
+    def non_null_columns(self, operator: Any, port: int) -> tuple[str, ...]:
         """The columns besides the keys without which a row can match nothing."""
         return ()
 
-    def cannot(self, scene: Scene, port: int, row: Row) -> tuple[What, str] | None:
+    def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
         """Why a row can match nothing; None: it may."""
-        side, required = scene.operator.sides[port], self.required(scene.operator, port)
+        side, non_null = context.operator.sides[port], self.non_null_columns(context.operator, port)
         for name in side.keys:
             if row[name] is None:
-                return "null key", f"Its key {scene.words.bare(name)} is NULL, and NULL equals nothing."
-        for name in required:
+                return "null key", f"Its key {context.words.short_column_words(name)} is NULL, and NULL equals nothing."
+        for name in non_null:
             if row[name] is None:
-                return "null time", f"Its time {scene.words.bare(name)} is NULL, so that it is within no bound."
-        if is_dead(side, row, *required):
-            parts = scene.plan.ports[port].predicates
+                return (
+                    "null time",
+                    f"Its time {context.words.short_column_words(name)} is NULL, so that it is within no bound.",
+                )
+        if is_dead(side, row, *non_null):
+            parts = context.plan.ports[port].predicates
             failed = [part for part in parts if is_untrue(part, row)] or parts
-            told = " and ".join(scene.words.failing(part, row) for part in failed) or "its own part of ON"
-            return "unfit", f"It can match nothing, since ON asks more of it: {told} is not true."
+            text = " and ".join(context.words.condition_words(part, row) for part in failed) or "its own part of ON"
+            return "unfit", f"It can match nothing, since ON asks more of it: {text} is not true."
         return None
 
-    def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
         """Why a row was late, and the column whose mark had passed it."""
-        for name in scene.operator.sides[port].times:
-            mark, time = scene.received.get(name), event_time(row[name])
-            if mark is not None and scene.words.is_end(mark):
-                return f"It came after the end of {scene.names[port]}.", name
-            if mark is not None and time is not None and time < mark:
-                by = scene.words.distance(name, mark - time)
-                told = f"its {scene.words.bare(name)} {scene.words.moment(name, time)} is before the watermark"
-                return f"It was late by {by}: {told} {scene.words.moment(name, mark)} of {scene.names[port]}", name
+        for name in context.operator.sides[port].times:
+            watermark, time = context.received.get(name), event_time(row[name])
+            if watermark is not None and context.words.is_end(watermark):
+                return f"It came after the end of {context.names[port]}.", name
+            if watermark is not None and time is not None and time < watermark:
+                by = context.words.distance(name, watermark - time)
+                column, moment = context.words.short_column_words(name), context.words.moment(name, time)
+                text = f"its {column} {moment} is before the watermark"
+                return (
+                    f"It was late by {by}: {text} {context.words.moment(name, watermark)} of {context.names[port]}",
+                    name,
+                )
         return "It was late.", None
 
-    def until(self, scene: Scene, port: int, row: Row, flight: int) -> int | None:
+    def expiry(self, context: TraceContext, port: int, row: Row, row_id: int) -> int | None:
         """The end of a row's life on the axis, as far as it is known."""
         return None
 
-    def left(self, scene: Scene, gone: Gone) -> tuple[str, str | None]:
+    def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
         """Why a row left, and the column whose mark made it leave."""
         return "It left.", None
 
-    def alone(self, scene: Scene, port: int, row: Row) -> str:
+    def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
         """Why a row came out alone, if it did not leave."""
         return "It came out alone."
 
-    def alone_is(self, operator: Any) -> What:
+    def alone_outcome(self, operator: Any) -> OutcomeKind:
         """What it means for a row that it came out without another."""
         return "padded"
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         """What became of a row that is not kept and of which nothing is shown."""
         return "unmatched", "It met nothing."
 
-    def shown(self, scene: Scene, sign: int) -> tuple[What, str] | None:
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
         """What it means for a row that it is shown by itself, or no longer is."""
         return None
 
-    def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
         """For whom a row that is alive waits, and until when."""
         return "It is kept."
 
-    def distance(self, scene: Scene, port: int, row: Row, other: Row) -> Distance | None:
+    def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
         """Why a row and one of the other side with equal keys are no pair; None: they would be one."""
         return None
 
@@ -138,19 +145,19 @@ def is_untrue(part: Expr, row: Row) -> bool:
         return False
 
 
-class Told(Protocol):
+class Traceable(Protocol):
     """A family or a stage, as far as the telling of fates knows it."""
 
     @property
-    def fates(self) -> FamilyFates:
+    def trace(self) -> FamilyTracer:
         """What it tells of its rows."""
         ...
 
 
-Families = Mapping[str, Told]
+Families = Mapping[str, Traceable]
 """Families and stages by name."""
 
 
-def family_of(operator: Family, families: Families) -> FamilyFates:
+def tracer_of(operator: StreamOperator, families: Families) -> FamilyTracer:
     """The part of an operator's family."""
-    return families[type(operator).__module__.split(".")[-2]].fates
+    return families[type(operator).__module__.split(".")[-2]].trace

@@ -30,7 +30,7 @@ class _Chunk:
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawArrival:
     """An arrival as it came from its source."""
 
     side: str
@@ -45,13 +45,13 @@ class Raw:
 
 
 @dataclass
-class Flights:
+class TracedRows:
     """All rows of a query by number. Of the first numbers each is an arrival; others are made of some.
 
-    >>> flights = Flights()
+    >>> flights = TracedRows()
     >>> flights.arrive("l", "s", 0, pa.table({"a": [1, 2]})).to_pylist()
     [0, 1]
-    >>> made = flights.made(0, (0, 1))
+    >>> made = flights.derive_row(0, (0, 1))
     >>> flights.arrivals(made), str(flights.raw(1))
     ((0, 1), 'the s row (a 2)')
     """
@@ -71,17 +71,17 @@ class Flights:
         self._arrived += rows.num_rows
         return pa.array(numbers, pa.int64())
 
-    def made(self, where: int, parents: Iterable[int]) -> int:
+    def derive_row(self, where: int, parents: Iterable[int]) -> int:
         """The number of the row that some rows make at a place; the same rows make the same there."""
         name = (where, tuple(parents))
         if name not in self._made:
             self._made[name] = len(self._of)
-            self._of.append(tuple(dict.fromkeys(one for parent in name[1] for one in self._of[parent])))
+            self._of.append(tuple(dict.fromkeys(arrival for parent in name[1] for arrival in self._of[parent])))
         return self._made[name]
 
-    def arrivals(self, flight: int) -> tuple[int, ...]:
+    def arrivals(self, row_id: int) -> tuple[int, ...]:
         """The arrivals that a row is made of."""
-        return self._of[flight]
+        return self._of[row_id]
 
     def side(self, arrival: int) -> str:
         """The side on which an arrival came."""
@@ -91,13 +91,13 @@ class Flights:
         # Chunks without rows share their first number with the next one that has some.
         return self._chunks[bisect_right(self._chunks, arrival, key=lambda chunk: chunk.first) - 1]
 
-    def raw(self, arrival: int) -> Raw:
+    def raw(self, arrival: int) -> RawArrival:
         """An arrival as it came."""
         chunk = self._chunk(arrival)
         place = arrival - chunk.first
         values = {name: python_value(column[place]) for name, column in chunk.columns}
         sign = -1 if values.pop(CHANGE, "+") == "-" else 1
-        return Raw(chunk.side, chunk.source, chunk.batch, values, str(values.pop(WHERE, "") or ""), sign)
+        return RawArrival(chunk.side, chunk.source, chunk.batch, values, str(values.pop(WHERE, "") or ""), sign)
 
     @property
     def count(self) -> int:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from watersmeet.fates.family import is_untrue
-from watersmeet.fates.model import Cause, Miss
-from watersmeet.fates.near import Near
-from watersmeet.fates.stage import Stage
+from watersmeet.fates.model import Cause, UnmatchedReason
+from watersmeet.fates.near import NearKeys
+from watersmeet.fates.stage import TraceStage
 from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import capital, key_in_words
 from watersmeet.joins.core.condition import Apply, Condition
@@ -30,118 +30,137 @@ class _Others:
 
     by_key: Mapping[Any, list[int]]
     barred: Mapping[int, str]
-    near: Near
+    near: NearKeys
     alive: frozenset[int]
     times: Sequence[int] = ()
 
 
-def misses_of(trace: Trace) -> dict[int, Miss]:
+def find_unmatched_reasons(trace: Trace) -> dict[int, UnmatchedReason]:
     """For the arrivals that met nothing and were barred by nothing, why not."""
-    found: dict[int, Miss] = {}
+    reasons: dict[int, UnmatchedReason] = {}
     whats: dict[int, set[str]] = {}
-    for event in trace.notes.events:
-        for arrival in trace.notes.flights.arrivals(event.flight):
+    for event in trace.recorder.events:
+        for arrival in trace.recorder.traced_rows.arrivals(event.row_id):
             whats.setdefault(arrival, set()).add(event.what)
     for stage in trace.stages.values():
         if len(stage.plan.ports) < 2:
             continue
         others = [_others(trace, stage, port) for port in range(len(stage.plan.ports))]
         for port, rows in enumerate(stage.entered):
-            for flight in rows:
-                for arrival in trace.notes.flights.arrivals(flight):
-                    if arrival not in found and not whats.get(arrival, set()) & {*_BARRED, "matched"}:
-                        missed = [_miss(trace, stage, port, flight, n, o) for n, o in enumerate(others) if n != port]
-                        found[arrival] = min(missed, key=lambda miss: _WORST.index(miss.cause))
-    return found
+            for row_id in rows:
+                for arrival in trace.recorder.traced_rows.arrivals(row_id):
+                    if arrival not in reasons and not whats.get(arrival, set()) & {*_BARRED, "matched"}:
+                        candidates = [
+                            _find_reason(trace, stage, port, row_id, n, o) for n, o in enumerate(others) if n != port
+                        ]
+                        reasons[arrival] = min(candidates, key=lambda miss: _WORST.index(miss.cause))
+    return reasons
 
 
-def _others(trace: Trace, stage: Stage, port: int) -> _Others:
+def _others(trace: Trace, stage: TraceStage, port: int) -> _Others:
     by_key: dict[Any, list[int]] = {}
-    columns, known = stage.family.equal(stage.operator, port), dict(stage.keys[port])
-    for flight, (row, _) in stage.entered[port].items():
+    columns, values_by_key = stage.family.equal_columns(stage.operator, port), dict(stage.keys[port])
+    for row_id, (row, _) in stage.entered[port].items():
         key = stage.key(port, row)
-        by_key.setdefault(key, []).append(flight)
+        by_key.setdefault(key, []).append(row_id)
         if key is not None:
-            known.setdefault(key, [row[name] for name in columns])
-    barred = {event.flight: event.reason for event in trace.notes.events if event.what in _BARRED}
-    alive = frozenset(event.flight for event in trace.notes.events if event.what == "alive")
-    times = sorted(event_time(one[0]) or 0 for one in known) if stage.family.lacking == "no such time" else ()
-    return _Others(by_key, barred, Near(known, known), alive, times)
+            values_by_key.setdefault(key, [row[name] for name in columns])
+    barred = {event.row_id: event.reason for event in trace.recorder.events if event.what in _BARRED}
+    alive = frozenset(event.row_id for event in trace.recorder.events if event.what == "alive")
+    times = (
+        sorted(event_time(key_values[0]) or 0 for key_values in values_by_key)
+        if stage.family.unmatched_cause == "no such time"
+        else ()
+    )
+    return _Others(by_key, barred, NearKeys(values_by_key, values_by_key), alive, times)
 
 
-def _miss(trace: Trace, stage: Stage, port: int, own: int, other_port: int, others: _Others) -> Miss:
+def _find_reason(
+    trace: Trace, stage: TraceStage, port: int, own: int, other_port: int, others: _Others
+) -> UnmatchedReason:
     """Why a row met none of another port."""
     row = stage.entered[port][own][0]
     key, name = stage.key(port, row), stage.names[other_port]
     same = others.by_key.get(key, [])
     hidden = stage.hidden[other_port].get(key, [])
-    what = stage.family.lacking.removeprefix("no such ")
+    what = stage.family.unmatched_cause.removeprefix("no such ")
     if not same and hidden:
-        arrival = trace.notes.flights.arrivals(hidden[0])[0]
-        called = capital(str(trace.notes.flights.raw(arrival)))
-        told = f"{called} has its {what}, but did not come to the join. {others.barred.get(hidden[0], '')}"
-        return Miss("barred", told.strip(), arrival)
+        arrival = trace.recorder.traced_rows.arrivals(hidden[0])[0]
+        called = capital(str(trace.recorder.traced_rows.raw(arrival)))
+        sentence = f"{called} has its {what}, but did not come to the join. {others.barred.get(hidden[0], '')}"
+        return UnmatchedReason("barred", sentence.strip(), arrival)
     if not same:
-        return _lacking(stage, port, row, name, others)
-    found: list[tuple[int, Miss]] = []
-    for flight in same:
-        other = stage.entered[other_port][flight][0]
-        arrival = trace.notes.flights.arrivals(flight)[0]
-        called = f"{trace.notes.flights.raw(arrival)} has its {what}, but"
-        distance = stage.family.distance(stage.scene, port, row, other)
+        return _no_equal_row(stage, port, row, name, others)
+    reasons: list[tuple[int, UnmatchedReason]] = []
+    for row_id in same:
+        other = stage.entered[other_port][row_id][0]
+        arrival = trace.recorder.traced_rows.arrivals(row_id)[0]
+        called = f"{trace.recorder.traced_rows.raw(arrival)} has its {what}, but"
+        distance = stage.family.distance(stage.context, port, row, other)
         if distance is not None:
-            found.append(
-                (1 + abs(distance.by), Miss("out of bounds", f"{called} {distance.text}", arrival, distance.by))
+            reasons.append(
+                (
+                    1 + abs(distance.by),
+                    UnmatchedReason("out of bounds", f"{called} {distance.text}", arrival, distance.by),
+                )
             )
-        elif flight in others.barred:
-            found.append((-1, Miss("barred", f"{called} could not meet it. {others.barred[flight]}", arrival)))
+        elif row_id in others.barred:
+            reasons.append(
+                (-1, UnmatchedReason("barred", f"{called} could not meet it. {others.barred[row_id]}", arrival))
+            )
         else:
-            failed = _failed(stage, port, row, other)
-            cause, text = ("condition", f"{failed} is not true") if failed else _unmet(flight, own, others)
-            found.append((0, Miss(cause, f"{called} {text}.", arrival)))
-    found.sort(key=lambda one: one[0])
-    first, more = found[0][1], len(found) - 1
-    text = " ".join(capital(miss.text) for _, miss in found[:_SHOWN])
+            failed = _false_conditions(stage, port, row, other)
+            cause, text = ("condition", f"{failed} is not true") if failed else _unmet(row_id, own, others)
+            reasons.append((0, UnmatchedReason(cause, f"{called} {text}.", arrival)))
+    reasons.sort(key=lambda candidate: candidate[0])
+    first, more = reasons[0][1], len(reasons) - 1
+    text = " ".join(capital(miss.text) for _, miss in reasons[:_SHOWN])
     rest = f" And {more + 1 - _SHOWN} more rows of {name} have it." if more + 1 > _SHOWN else ""
-    return Miss(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
+    return UnmatchedReason(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
 
 
-def _unmet(flight: int, own: int, others: _Others) -> tuple[Cause, str]:
+def _unmet(row_id: int, own: int, others: _Others) -> tuple[Cause, str]:
     """Why two rows that fit did not meet."""
-    if {flight, own} <= others.alive:
+    if {row_id, own} <= others.alive:
         return "waiting", "both wait until it is certain that no other comes before it"
     return "gone", "they were not alive at the same time"
 
 
-def _lacking(stage: Stage, port: int, row: Row, name: str, others: _Others) -> Miss:
+def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Others) -> UnmatchedReason:
     """Why a row met none of a side on which no row is equal to it in what must be."""
-    columns = stage.family.equal(stage.operator, port)
-    by_time = stage.family.lacking == "no such time"
+    columns = stage.family.equal_columns(stage.operator, port)
+    by_time = stage.family.unmatched_cause == "no such time"
     if not columns or (by_time and not others.times):
-        return Miss("no row", f"No row of {name} came.")
+        return UnmatchedReason("no row", f"No row of {name} came.")
     if by_time:
-        return _no_time(stage, columns[0], row, name, others.times)
-    near = others.near.to(stage.key(port, row))
-    told = f"No row of {name} has its key {key_in_words([row[column] for column in columns])}."
-    return Miss("no such key", told) if near is None else Miss("near miss", f"{told} {near}")
+        return _no_equal_time(stage, columns[0], row, name, others.times)
+    near = others.near.describe_nearest(stage.key(port, row))
+    sentence = f"No row of {name} has its key {key_in_words([row[column] for column in columns])}."
+    return (
+        UnmatchedReason("no such key", sentence) if near is None else UnmatchedReason("near miss", f"{sentence} {near}")
+    )
 
 
-def _no_time(stage: Stage, column: str, row: Row, name: str, times: Sequence[int]) -> Miss:
+def _no_equal_time(stage: TraceStage, column: str, row: Row, name: str, times: Sequence[int]) -> UnmatchedReason:
     """Why a row met none of a side that has no row of its time, and how far the nearest is."""
-    words, time = stage.scene.words, event_time(row[column]) or 0
+    words, time = stage.context.words, event_time(row[column]) or 0
     place = bisect(times, time)
-    nearest = min(times[max(0, place - 1) : place + 1], key=lambda one: abs(one - time))
-    apart = f"{words.distance(column, abs(nearest - time))} {'later' if nearest > time else 'earlier'}"
-    told = f"No row of {name} has its time {words.moment(column, time)}; the nearest one is {apart}."
-    return Miss("no such time", told, None, nearest - time)
+    nearest = min(times[max(0, place - 1) : place + 1], key=lambda candidate: abs(candidate - time))
+    distance = f"{words.distance(column, abs(nearest - time))} {'later' if nearest > time else 'earlier'}"
+    sentence = f"No row of {name} has its time {words.moment(column, time)}; the nearest one is {distance}."
+    return UnmatchedReason("no such time", sentence, None, nearest - time)
 
 
-def _failed(stage: Stage, port: int, row: Row, other: Row) -> str:
+def _false_conditions(stage: TraceStage, port: int, row: Row, other: Row) -> str:
     """The parts of the condition that are not true of two rows."""
     both = {**row, **other}
-    words = stage.scene.words
+    words = stage.context.words
     condition: Condition | None = getattr(stage.operator, "condition", None)
     parts = condition.args if isinstance(condition, Apply) and condition.operator == "and" else (condition,)
-    failed = [words.condition(part, both) for part in parts if part is not None and evaluate(part, both) is not True]
-    failed += [words.failing(part, both) for part in stage.plan.after if is_untrue(part, both)]
+    failed = [
+        words.kernel_condition_words(part, both)
+        for part in parts
+        if part is not None and evaluate(part, both) is not True
+    ]
+    failed += [words.condition_words(part, both) for part in stage.plan.after if is_untrue(part, both)]
     return " and ".join(failed)

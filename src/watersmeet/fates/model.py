@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from watersmeet.deprecation import accept_old_names
+
 Axis = Literal["event time", "arrivals", "clock"]
 """What the lives of a query's rows are measured by.
 
@@ -17,7 +19,7 @@ Axis = Literal["event time", "arrivals", "clock"]
 Unit = Literal["microseconds", "numbers"]
 """What a step on the axis is: microseconds since 1970 (of a clock: since any moment), or plain numbers."""
 
-What = Literal[
+OutcomeKind = Literal[
     "filtered",
     "null key",
     "null time",
@@ -59,7 +61,7 @@ What = Literal[
 
 
 @dataclass(frozen=True)
-class Arrival:
+class RowArrival:
     """A row that arrived: on which side of the query (its alias), from which source, in which batch, with what.
 
     ``number`` is unique among all arrivals of a query and follows their order. ``key`` is the text of what ON compares
@@ -78,7 +80,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Mark:
+class TracedWatermark:
     """The watermark of a column (``alias.column``) after a batch; ``by`` is the arrival that moved it there."""
 
     batch: int
@@ -89,7 +91,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class RowMatch:
     """Rows that met in a batch and made a row of a join's result."""
 
     batch: int
@@ -97,7 +99,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Fate:
+class RowOutcome:
     """Something that became of an arrival in a batch.
 
     ``until`` is the end of its life on the axis: the last mark, number or clock at which it is alive; None: nothing
@@ -105,7 +107,7 @@ class Fate:
     """
 
     arrival: int
-    what: What
+    what: OutcomeKind
     batch: int
     until: int | None
     by: int | None
@@ -127,7 +129,7 @@ Cause = Literal[
 
 
 @dataclass(frozen=True)
-class Miss:
+class UnmatchedReason:
     """Why an arrival met nothing, as sentences; ``by``: the arrival that came nearest, and how far it was."""
 
     cause: Cause
@@ -137,7 +139,7 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ResultRow:
     """A row of the query's result: its batch, its values, and the arrivals it was made of; ``sign`` -1: it goes."""
 
     batch: int
@@ -146,40 +148,42 @@ class Shown:
     sign: int = 1
 
 
+@accept_old_names(fates="outcomes", marks="watermarks", meetings="matches", misses="unmatched_reasons")
 @dataclass(frozen=True)
-class Told:
+class Lineage:
     """All that became of the rows of a query.
 
-    ``fates`` come in the order of their batches. An arrival has one or more; the last one says how it ended, ``alive``
-    where it has not. ``misses`` say of arrivals that met nothing why not.
+    ``outcomes`` come in the order of their batches. An arrival has one or more; the last one says how it ended,
+    ``alive`` where it has not. ``unmatched_reasons`` say of arrivals that met nothing why not.
 
-    >>> told = Told("q", "event time", fates=(Fate(0, "matched", 0, 9, 1, "."), Fate(0, "alive", 0, 9, None, ".")))
+    >>> outcomes = (RowOutcome(0, "matched", 0, 9, 1, "."), RowOutcome(0, "alive", 0, 9, None, "."))
+    >>> told = Lineage("q", "event time", outcomes=outcomes)
     >>> [fate.what for fate in told.of(0)], told.end(0).what
     (['matched', 'alive'], 'alive')
     """
 
     query: str
     axis: Axis
-    arrivals: tuple[Arrival, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    meetings: tuple[Meeting, ...] = ()
-    fates: tuple[Fate, ...] = ()
+    arrivals: tuple[RowArrival, ...] = ()
+    watermarks: tuple[TracedWatermark, ...] = ()
+    matches: tuple[RowMatch, ...] = ()
+    outcomes: tuple[RowOutcome, ...] = ()
     unit: Unit = "numbers"
-    results: tuple[Shown, ...] = ()
-    misses: Mapping[int, Miss] = field(default_factory=dict[int, Miss])
-    _by_arrival: dict[int, list[Fate]] = field(
-        default_factory=dict[int, list[Fate]], init=False, compare=False, repr=False
+    results: tuple[ResultRow, ...] = ()
+    unmatched_reasons: Mapping[int, UnmatchedReason] = field(default_factory=dict[int, UnmatchedReason])
+    _by_arrival: dict[int, list[RowOutcome]] = field(
+        default_factory=dict[int, list[RowOutcome]], init=False, compare=False, repr=False
     )
 
     def __post_init__(self) -> None:
         """Have the fates of an arrival at hand."""
-        for fate in self.fates:
-            self._by_arrival.setdefault(fate.arrival, []).append(fate)
+        for outcome in self.outcomes:
+            self._by_arrival.setdefault(outcome.arrival, []).append(outcome)
 
-    def of(self, arrival: int) -> tuple[Fate, ...]:
+    def of(self, arrival: int) -> tuple[RowOutcome, ...]:
         """What became of an arrival, in order."""
         return tuple(self._by_arrival.get(arrival, ()))
 
-    def end(self, arrival: int) -> Fate:
+    def end(self, arrival: int) -> RowOutcome:
         """What became of an arrival last."""
         return self._by_arrival[arrival][-1]

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from watersmeet.fates.family import FamilyFates, Scene
+from watersmeet.fates.family import FamilyTracer, TraceContext
 from watersmeet.fates.words import Words
-from watersmeet.joins.core.operator import Family, Marks
+from watersmeet.joins.core.operator import StreamOperator, Watermarks
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Row, Step, freeze
+from watersmeet.joins.core.rowwise import ReferenceStep, Row, freeze
 from watersmeet.local.definitions import Definition, definition_of
 from watersmeet.local.query import ROW
 from watersmeet.physical import JoinPlan, leaf_plans
@@ -30,7 +30,7 @@ def row_column(port: int) -> str:
 
 
 @dataclass
-class Stage:
+class TraceStage:
     """A join or stage: its definition, in ``buckets`` parts by key, and the rows that came to it.
 
     ``entered``: per port the rows by number, with their batch. ``received``: the marks heard. ``numbers``: the number
@@ -39,7 +39,7 @@ class Stage:
     """
 
     plan: JoinPlan
-    family: FamilyFates
+    family: FamilyTracer
     buckets: int = 1
     operator: Any = field(init=False)
     names: tuple[str, ...] = field(init=False)
@@ -54,12 +54,12 @@ class Stage:
     shown: dict[Any, int] = field(default_factory=dict[Any, int])
     _definitions: dict[int, Definition] = field(default_factory=dict[int, Definition])
     _kinds: dict[str, Any] = field(default_factory=dict[str, Any])
-    _scene: Scene | None = None
+    _context: TraceContext | None = None
 
     def __post_init__(self) -> None:
-        self.operator = _followed(self.plan.operator)
+        self.operator = _with_row_columns(self.plan.operator)
         self.names = tuple("+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in self.plan.ports)
-        self.equal = tuple(self.family.equal(self.operator, port) for port in range(len(self.plan.ports)))
+        self.equal = tuple(self.family.equal_columns(self.operator, port) for port in range(len(self.plan.ports)))
         self.entered = [{} for _ in self.plan.ports]
         self.keys = [{} for _ in self.plan.ports]
         self.hidden = [{} for _ in self.plan.ports]
@@ -72,22 +72,24 @@ class Stage:
         return self.operator.sides
 
     @property
-    def scene(self) -> Scene:
+    def context(self) -> TraceContext:
         """What its family is told now."""
-        self._scene = self._scene or self._made_scene()
-        return self._scene
+        self._context = self._context or self._build_context()
+        return self._context
 
-    def _made_scene(self) -> Scene:
-        computed = {one.name: one.expr for port in self.plan.ports for one in port.computed}
+    def _build_context(self) -> TraceContext:
+        computed = {
+            computed_column.name: computed_column.expr for port in self.plan.ports for computed_column in port.computed
+        }
         words = Words(self._kinds, computed)
-        return Scene(self.plan, self.operator, words, self.names, dict(self.received), self.numbers)
+        return TraceContext(self.plan, self.operator, words, self.names, dict(self.received), self.numbers)
 
-    def know(self, tables: Iterable[pa.Table]) -> None:
+    def note_types(self, tables: Iterable[pa.Table]) -> None:
         """Take in which types the columns of arrivals have."""
         for table in tables:
             self._kinds |= {f.name: f.type for f in table.schema}
 
-    def step(self, arrivals: Mapping[int, Sequence[Row]], marks: Marks) -> list[Any]:
+    def step(self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks) -> list[Any]:
         """One batch: what the definition gives, part by part."""
         parts: dict[int, dict[int, list[Row]]] = {}
         for port, rows in arrivals.items():
@@ -95,20 +97,20 @@ class Stage:
                 parts.setdefault(self._bucket(port, row), {}).setdefault(port, []).append(row)
         # All begin together, so that each hears every mark.
         self._definitions = self._definitions or {n: definition_of(self.operator) for n in range(self.buckets)}
-        steps = [one.step(parts.get(bucket, {}), marks) for bucket, one in self._definitions.items()]
+        steps = [definition.step(parts.get(bucket, {}), watermarks) for bucket, definition in self._definitions.items()]
         for step in steps:
             self.received |= getattr(step, "received", {})
-        self._scene = None
+        self._context = None
         return steps
 
     @property
-    def kept(self) -> list[tuple[int, int, Row]]:
+    def state_rows(self) -> list[tuple[int, int, Row]]:
         """The rows that it keeps: port, number, row."""
-        found: list[tuple[int, int, Row]] = []
+        state_rows: list[tuple[int, int, Row]] = []
         for definition in self._definitions.values():
-            for port, rows in enumerate(cast("tuple[list[Row], ...]", getattr(definition, "kept", ()))):
-                found += [(port, row[row_column(port)], row) for row in rows]
-        return found
+            for port, rows in enumerate(cast("tuple[list[Row], ...]", getattr(definition, "state_rows", ()))):
+                state_rows += [(port, row[row_column(port)], row) for row in rows]
+        return state_rows
 
     def key(self, port: int, row: Row) -> Any:
         """What of a row must equal that of another; None where a part is NULL."""
@@ -121,29 +123,31 @@ class Stage:
         return 0 if self.buckets == 1 else hash(self.key(port, row)) % self.buckets
 
 
-def rows_given(step: Any) -> Sequence[tuple[Any, ...]]:
+def output_rows(step: Any) -> Sequence[tuple[Any, ...]]:
     """The rows that a definition gives, with weights where it counts them."""
     if isinstance(step, Counter):
         counted = cast("Counter[tuple[Any, ...]]", step)
         return [(*row, number) for row, number in counted.items()]
-    return cast("Step", step).rows
+    return cast("ReferenceStep", step).rows
 
 
-def _followed(operator: Family) -> Family:
+def _with_row_columns(operator: StreamOperator) -> StreamOperator:
     """The operator that shows of each port by what its rows are followed."""
     changed: dict[str, Any] = {}
-    for one in fields(operator):
-        value = getattr(operator, one.name)
+    for operator_field in fields(operator):
+        value = getattr(operator, operator_field.name)
         if isinstance(value, Port):
-            changed[one.name] = _following(value, len(changed))
+            changed[operator_field.name] = _with_row_column(value, len(changed))
         elif isinstance(value, tuple) and value and all(isinstance(each, Port) for each in cast("Any", value)):
-            changed[one.name] = tuple(_following(port, n) for n, port in enumerate(cast("tuple[Port, ...]", value)))
-        elif one.name == "columns":
-            changed[one.name] = (*value, row_column(0))
+            changed[operator_field.name] = tuple(
+                _with_row_column(port, n) for n, port in enumerate(cast("tuple[Port, ...]", value))
+            )
+        elif operator_field.name == "columns":
+            changed[operator_field.name] = (*value, row_column(0))
     return replace(operator, **changed)
 
 
-def _following(port: Port, number: int) -> Port:
+def _with_row_column(port: Port, number: int) -> Port:
     name = row_column(number)
     unmatched = (*port.unmatched, name) if port.unmatched else ()
     return replace(port, columns=(*port.columns, name), unmatched=unmatched)

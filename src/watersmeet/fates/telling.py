@@ -8,15 +8,25 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from watersmeet.fates.brief import BriefNotes
+from watersmeet.fates.brief import CountingRecorder
 from watersmeet.fates.family import Families
-from watersmeet.fates.misses import misses_of
-from watersmeet.fates.model import Arrival, Axis, Fate, Mark, Meeting, Shown, Told, Unit, What
-from watersmeet.fates.notes import Notes
-from watersmeet.fates.stage import Stage
+from watersmeet.fates.misses import find_unmatched_reasons
+from watersmeet.fates.model import (
+    Axis,
+    Lineage,
+    OutcomeKind,
+    ResultRow,
+    RowArrival,
+    RowMatch,
+    RowOutcome,
+    TracedWatermark,
+    Unit,
+)
+from watersmeet.fates.notes import TraceRecorder
+from watersmeet.fates.stage import TraceStage
 from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import key_in_words
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.operator import Watermarks
 from watersmeet.physical import QueryPlan
 
 Detail = Literal["sentences", "counts"]
@@ -31,12 +41,12 @@ class Batch:
     """
 
     rows: Mapping[str, pa.Table]
-    marks: Marks = field(default_factory=dict[str, int])
+    watermarks: Watermarks = field(default_factory=dict[str, int])
     restart: bool = False
     number: int | None = None
 
 
-def traced(
+def run_trace(
     plan: QueryPlan,
     batches: Sequence[Batch],
     families: Families,
@@ -48,56 +58,62 @@ def traced(
 
     ``buckets``: in how many parts rows of different keys are looked at, where they know nothing of each other.
     """
-    trace = Trace(plan, families, buckets, keys, Notes() if detail == "sentences" else BriefNotes())
+    trace = Trace(plan, families, buckets, keys, TraceRecorder() if detail == "sentences" else CountingRecorder())
     for place, batch in enumerate(batches):
         if batch.restart or not place:
             trace.restart()
-        trace.arrive(place if batch.number is None else batch.number, batch.rows, batch.marks)
-    trace.notes.end(trace.stages.values())
+        trace.arrive(place if batch.number is None else batch.number, batch.rows, batch.watermarks)
+    trace.recorder.end(trace.stages.values())
     return trace
 
 
-def told(plan: QueryPlan, batches: Sequence[Batch], families: Families, name: str = "") -> Told:
+def trace_query(plan: QueryPlan, batches: Sequence[Batch], families: Families, name: str = "") -> Lineage:
     """What became of all rows of a query."""
-    return told_of(traced(plan, batches, families), name or plan.into or "")
+    return lineage_of(run_trace(plan, batches, families), name or plan.into or "")
 
 
-def ends_of(trace: Trace) -> dict[int, list[What]]:
+def outcome_kinds(trace: Trace) -> dict[int, list[OutcomeKind]]:
     """What became of each arrival of a query, in order, without a word about why."""
-    found: dict[int, list[What]] = {}
-    for event in sorted(trace.notes.events, key=lambda event: event.batch):
-        for arrival in trace.notes.flights.arrivals(event.flight):
-            found.setdefault(arrival, []).append(event.what)
-    return found
+    kinds: dict[int, list[OutcomeKind]] = {}
+    for event in sorted(trace.recorder.events, key=lambda event: event.batch):
+        for arrival in trace.recorder.traced_rows.arrivals(event.row_id):
+            kinds.setdefault(arrival, []).append(event.what)
+    return kinds
 
 
-def arrivals_of(trace: Trace, numbers: Collection[int]) -> dict[int, Arrival]:
+def arrivals_of(trace: Trace, numbers: Collection[int]) -> dict[int, RowArrival]:
     """Some arrivals of a query."""
     keys, times = _places(trace, _axis(trace), frozenset(numbers))
     return {number: _arrival(trace, number, keys, times) for number in numbers}
 
 
-def told_of(trace: Trace, name: str) -> Told:
+def lineage_of(trace: Trace, name: str) -> Lineage:
     """What a query knows of the rows that it followed."""
     first = next(iter(trace.stages.values()), None)
     axis = _axis(trace)
     keys, times = _places(trace, axis)
-    fates = [
-        Fate(arrival, event.what, event.batch, event.until, event.by, event.reason)
-        for event in trace.notes.events
-        for arrival in trace.notes.flights.arrivals(event.flight)
+    outcomes = [
+        RowOutcome(arrival, event.what, event.batch, event.until, event.by, event.reason)
+        for event in trace.recorder.events
+        for arrival in trace.recorder.traced_rows.arrivals(event.row_id)
     ]
-    misses = misses_of(trace)
-    return Told(
+    reasons = find_unmatched_reasons(trace)
+    return Lineage(
         name,
         axis,
-        tuple(_arrival(trace, number, keys, times) for number in sorted(_mentioned(trace))),
-        tuple(Mark(m.batch, m.column.split(".")[0], m.column, m.value, m.by) for m in trace.notes.moved),
-        tuple(Meeting(*met) for met in trace.notes.met),
-        tuple(sorted(fates, key=lambda fate: fate.batch)),
+        tuple(_arrival(trace, number, keys, times) for number in sorted(_arrivals_to_report(trace))),
+        tuple(
+            TracedWatermark(m.batch, m.column.split(".")[0], m.column, m.value, m.by)
+            for m in trace.recorder.watermark_moves
+        ),
+        tuple(RowMatch(*match_) for match_ in trace.recorder.matches),
+        tuple(sorted(outcomes, key=lambda outcome: outcome.batch)),
         _unit(first, axis),
-        tuple(Shown(batch, values, trace.notes.flights.arrivals(f), sign) for batch, f, sign, values in trace.results),
-        misses,
+        tuple(
+            ResultRow(batch, values, trace.recorder.traced_rows.arrivals(f), sign)
+            for batch, f, sign, values in trace.results
+        ),
+        reasons,
     )
 
 
@@ -106,17 +122,19 @@ def _axis(trace: Trace) -> Axis:
     return "event time" if first is None else first.family.axis(first.operator)
 
 
-def _mentioned(trace: Trace) -> set[int]:
+def _arrivals_to_report(trace: Trace) -> set[int]:
     """The arrivals of which something is told."""
-    flights = trace.notes.flights
-    found = {arrival for event in trace.notes.events for arrival in flights.arrivals(event.flight)}
-    found |= {event.by for event in trace.notes.events if event.by is not None}
-    return found | {moved.by for moved in trace.notes.moved if moved.by is not None}
+    traced_rows = trace.recorder.traced_rows
+    arrivals = {arrival for event in trace.recorder.events for arrival in traced_rows.arrivals(event.row_id)}
+    arrivals |= {event.by for event in trace.recorder.events if event.by is not None}
+    return arrivals | {move.by for move in trace.recorder.watermark_moves if move.by is not None}
 
 
-def _arrival(trace: Trace, number: int, keys: Mapping[int, str | None], times: Mapping[int, int | None]) -> Arrival:
-    raw = trace.notes.flights.raw(number)
-    return Arrival(number, raw.side, raw.source, raw.batch, raw.values, keys.get(number), times.get(number), raw.where)
+def _arrival(trace: Trace, number: int, keys: Mapping[int, str | None], times: Mapping[int, int | None]) -> RowArrival:
+    raw = trace.recorder.traced_rows.raw(number)
+    return RowArrival(
+        number, raw.side, raw.source, raw.batch, raw.values, keys.get(number), times.get(number), raw.where
+    )
 
 
 def _places(
@@ -127,22 +145,22 @@ def _places(
     times: dict[int, int | None] = {}
     # A stage of one port before a join, such as the latest row per key, has a key of its own.
     for stage in sorted(trace.stages.values(), key=lambda stage: len(stage.sides) < 2):
-        scene = stage.scene
+        context = stage.context
         for port, rows in enumerate(stage.entered):
-            for flight, (row, _) in rows.items():
-                arrivals = trace.notes.flights.arrivals(flight)
+            for row_id, (row, _) in rows.items():
+                arrivals = trace.recorder.traced_rows.arrivals(row_id)
                 if len(arrivals) != 1 or arrivals[0] in keys or (only is not None and arrivals[0] not in only):
                     continue
                 values = [row[name] for name in stage.sides[port].keys]
                 keys[arrivals[0]] = None if None in values else key_in_words(values)
-                number, clock = stage.numbers.get(flight, (None, None))
-                time = scene.time(port, row)
+                number, clock = stage.numbers.get(row_id, (None, None))
+                time = context.time(port, row)
                 times[arrivals[0]] = {"event time": time, "arrivals": number, "clock": clock}[axis]
     return keys, times
 
 
-def _unit(stage: Stage | None, axis: Axis) -> Unit:
+def _unit(stage: TraceStage | None, axis: Axis) -> Unit:
     if axis != "event time" or stage is None:
         return "microseconds" if axis == "clock" else "numbers"
     names = [name for side in stage.sides for name in side.times]
-    return "microseconds" if any(stage.scene.words.is_temporal(name) for name in names) else "numbers"
+    return "microseconds" if any(stage.context.words.is_temporal(name) for name in names) else "numbers"

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from watersmeet.duration import format_duration
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant, columns_of
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, columns_of
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.core.python_values import DistantTime
 from watersmeet.joins.core.rowwise import Row
@@ -105,15 +105,15 @@ class Words:
     kinds: Mapping[str, Any] = field(default_factory=dict[str, Any])
     computed: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
 
-    def called(self, name: str) -> str:
+    def column_words(self, name: str) -> str:
         """What people call a column."""
         if name in self.computed:
             return expression_in_words(self.computed[name])
         return ".".join(word(part) for part in name.split("."))
 
-    def bare(self, name: str) -> str:
+    def short_column_words(self, name: str) -> str:
         """What people call a column of a row that they have before them."""
-        return self.called(name) if name in self.computed else word(name.split(".", 1)[-1])
+        return self.column_words(name) if name in self.computed else word(name.split(".", 1)[-1])
 
     def moment(self, name: str, value: int) -> str:
         """A time of a column."""
@@ -131,26 +131,26 @@ class Words:
         """Whether a column holds times, and not numbers that count as such."""
         return name in self.kinds and pa.types.is_temporal(self.kinds[name])
 
-    def is_end(self, mark: int) -> bool:
+    def is_end(self, watermark: int) -> bool:
         """Whether a mark says that its side has ended."""
-        return mark == END_OF_INPUT
+        return watermark == END_OF_INPUT
 
-    def failing(self, part: Expr, row: Row) -> str:
+    def condition_words(self, part: Expr, row: Row) -> str:
         """A condition with the values that it has for a row."""
         names = dict.fromkeys(ref.column for ref in part.references)
-        values = ", ".join(f"{self.called(n)} is {value_in_words(row[n])}" for n in names if n in row)
+        values = ", ".join(f"{self.column_words(n)} is {value_in_words(row[n])}" for n in names if n in row)
         return f"{expression_in_words(part)}{f' ({values})' if values else ''}"
 
-    def condition(self, condition: Condition, row: Row) -> str:
+    def kernel_condition_words(self, condition: Condition, row: Row) -> str:
         """A condition of the kernel with the values that it has for a pair of rows."""
         names = sorted(columns_of(condition))
-        values = ", ".join(f"{self.called(n)} is {value_in_words(row.get(n))}" for n in names)
+        values = ", ".join(f"{self.column_words(n)} is {value_in_words(row.get(n))}" for n in names)
         return f"{self._text(condition)}{f' ({values})' if values else ''}"
 
     def _text(self, condition: Condition) -> str:
         match condition:
-            case Column(name):
-                return self.called(name)
+            case ColumnRef(name):
+                return self.column_words(name)
             case Constant(value):
                 return value_in_words(value)
             case Apply("is_null", (arg,)):

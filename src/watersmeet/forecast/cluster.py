@@ -20,7 +20,7 @@ MOST_SHARDS = 4096
 
 
 @dataclass(frozen=True)
-class Asked:
+class ClusterRequest:
     """A load: rows per second of both sides together, their bytes, the bound and the lags in seconds.
 
     ``batch``: seconds of a batch that are aimed at. ``results``: result rows per row. ``heaviest``: the share of rows
@@ -39,7 +39,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Line:
+class CostLine:
     """A number, what it is called, the law it follows and what is assumed for it."""
 
     name: str
@@ -50,18 +50,18 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """What a load needs. ``shards`` is how many there should be; ``too_heavy``: one key has more than a core can do.
 
     ``is_possible``: there are so many cores; ``read``: bytes that every batch reads of its state.
     """
 
-    asked: Asked
+    request: ClusterRequest
     cores: int
     shards: int
     machines: int
-    lines: tuple[Line, ...]
-    per_shard: tuple[Line, ...]
+    lines: tuple[CostLine, ...]
+    per_shard: tuple[CostLine, ...]
     seconds: float
     too_heavy: bool
     most_rate: float
@@ -69,16 +69,16 @@ class Plan:
     read: float
 
 
-def row_seconds(asked: Asked, shards: int, costs: Costs = MEASURED) -> float:
+def row_seconds(request: ClusterRequest, shards: int, costs: Costs = MEASURED) -> float:
     """Seconds of a core that a row takes: itself, results it has a part in, and a look into each run of its shard."""
-    of_side = asked.rate * (asked.within + asked.lag) / 2 / shards
-    runs = runs_alive(asked.rate * asked.batch / 2 / shards, of_side)
-    return costs.per_row(asked.row, columns=asked.columns) + asked.results * costs.result + runs * costs.probe
+    of_side = request.rate * (request.within + request.lag) / 2 / shards
+    runs = runs_alive(request.rate * request.batch / 2 / shards, of_side)
+    return costs.per_row(request.row, columns=request.columns) + request.results * costs.result + runs * costs.probe
 
 
-def read_bytes(asked: Asked, machines: int, costs: Costs = MEASURED) -> float:
+def read_bytes(request: ClusterRequest, machines: int, costs: Costs = MEASURED) -> float:
     """What a batch reads of the state: nothing while it is at hand, else all of it, for the oldest go first."""
-    state = asked.rate * (asked.within + asked.lag) * asked.row
+    state = request.rate * (request.within + request.lag) * request.row
     return state if state > machines * costs.mapped else 0.0
 
 
@@ -88,67 +88,70 @@ def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> f
     return tasks * costs.task + shards * costs.shard + tasks * shards * costs.mark + records
 
 
-def plan_cluster(asked: Asked, costs: Costs = MEASURED) -> Plan:
+def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPlan:
     """What a load needs: the fewest cores whose work fits into their time."""
-    cores = _cores(asked, costs)
+    cores = _cores(request, costs)
     shards = max(2, cores)
-    machines = -(-cores // asked.per_machine)
-    left = max(1e-9, asked.batch - costs.batch)
-    seconds = costs.batch + _work(asked, cores, costs) / cores
-    kept = asked.rate * (asked.within + asked.lag)
-    state = kept * asked.row
-    per_run = asked.rate * asked.batch / shards / 2
-    times = times_written(per_run, kept / shards / 2)
-    crossing = 1 - 1 / machines
-    per_row = row_seconds(asked, shards, costs)
-    read = read_bytes(asked, machines, costs)
+    machines = -(-cores // request.per_machine)
+    left = max(1e-9, request.batch - costs.batch)
+    seconds = costs.batch + _work(request, cores, costs) / cores
+    state_rows = request.rate * (request.within + request.lag)
+    state = state_rows * request.row
+    per_run = request.rate * request.batch / shards / 2
+    times = times_written(per_run, state_rows / shards / 2)
+    remote_share = 1 - 1 / machines
+    per_row = row_seconds(request, shards, costs)
+    read = read_bytes(request, machines, costs)
     alive = min(state, machines * costs.mapped)
-    in_batch = min(asked.rate * asked.batch * asked.row, cores * costs.piece) * costs.copies
+    in_batch = min(request.rate * request.batch * request.row, cores * costs.piece) * costs.copies
     lines = (
-        Line("cores", cores, "", f"(rate x {per_row * 1e6:.2f} µs, reading, tasks, shards, records) / {ROOM:.0%}",
-             f"as on {costs.machine}; {asked.results:g} results per row"),
-        Line("machines", machines, "", f"cores / {asked.per_machine}", f"{asked.per_machine} cores each"),
-        Line("rows kept", kept, "rows", "rate x (within + lag)", "both sides about as far in time as each other"),
-        Line("state on disk", state * costs.stored, "B", f"rows kept x row x {costs.stored:g}",
+        CostLine("cores", cores, "", f"(rate x {per_row * 1e6:.2f} µs, reading, tasks, shards, records) / {ROOM:.0%}",
+             f"as on {costs.machine}; {request.results:g} results per row"),
+        CostLine("machines", machines, "", f"cores / {request.per_machine}", f"{request.per_machine} cores each"),
+        CostLine("rows kept", state_rows, "rows", "rate x (within + lag)",
+             "both sides about as far in time as each other"),
+        CostLine("state on disk", state * costs.stored, "B", f"rows kept x row x {costs.stored:g}",
              "compressed as random numbers are, that is hardly; text is smaller"),
-        Line("memory", machines * costs.jvm + 2 * cores * costs.worker + in_batch + alive, "B",
+        CostLine("memory", machines * costs.jvm + 2 * cores * costs.worker + in_batch + alive, "B",
              "machines x JVM + 2 workers per core + rows at once x copies + runs at hand",
              f"{costs.jvm / 1e9:.1f} GB, {costs.worker / 1e6:.0f} MB, {costs.copies:g} copies, pieces of"
              f" {costs.piece / 2**20:.0f} MiB per core, at most {costs.mapped / 2**30:.0f} GiB of runs per machine"),
-        Line("written to disk", asked.rate * asked.row * times, "B/s", f"rate x row x {times:g} times",
+        CostLine("written to disk", request.rate * request.row * times, "B/s", f"rate x row x {times:g} times",
              "once when a row comes, once more for every merge that it lives through"),
-        Line("network", asked.rate * asked.row * crossing, "B/s", "rate x row x (1 - 1 / machines)",
+        CostLine("network", request.rate * request.row * remote_share, "B/s", "rate x row x (1 - 1 / machines)",
              "keys spread evenly; results stay where they are made"),
-        Line("read by a batch", read, "B", "nothing, or all of the state if it is not at hand",
+        CostLine("read by a batch", read, "B", "nothing, or all of the state if it is not at hand",
              f"{costs.mapped / 2**30:.0f} GiB of runs at hand per machine; a core reads {1e-6 / costs.read:,.0f} MB/s"),
-        Line("a batch", seconds, "s", f"{costs.batch:g} s + (rows, reading, tasks, shards, records) / cores",
-             f"it brings what came in {asked.batch:g} s"),
+        CostLine("a batch", seconds, "s", f"{costs.batch:g} s + (rows, reading, tasks, shards, records) / cores",
+             f"it brings what came in {request.batch:g} s"),
     )  # fmt: skip
     of_shard = (
-        Line("rows", asked.rate / shards, "rows/s", "rate / shards", "keys spread evenly"),
-        Line("rows kept", kept / shards, "rows", "rows kept / shards"),
-        Line("state", state * costs.stored / shards, "B", "state / shards"),
-        Line("busy", asked.rate / shards * per_row, "of a core", "rate / shards x seconds per row"),
+        CostLine("rows", request.rate / shards, "rows/s", "rate / shards", "keys spread evenly"),
+        CostLine("rows kept", state_rows / shards, "rows", "rows kept / shards"),
+        CostLine("state", state * costs.stored / shards, "B", "state / shards"),
+        CostLine("busy", request.rate / shards * per_row, "of a core", "rate / shards x seconds per row"),
     )
-    most = ROOM * left / asked.batch / per_row / asked.heaviest if asked.heaviest else float("inf")
-    is_possible = seconds <= asked.batch
-    return Plan(asked, cores, shards, machines, lines, of_shard, seconds, asked.rate > most, most, is_possible, read)
+    most = ROOM * left / request.batch / per_row / request.heaviest if request.heaviest else float("inf")
+    is_possible = seconds <= request.batch
+    return ClusterPlan(
+        request, cores, shards, machines, lines, of_shard, seconds, request.rate > most, most, is_possible, read
+    )
 
 
-def _work(asked: Asked, cores: int, costs: Costs) -> float:
+def _work(request: ClusterRequest, cores: int, costs: Costs) -> float:
     """Seconds of cores that a batch takes on so many, with a task and a shard each."""
     shards = max(2, cores)
-    rows = asked.rate * asked.batch
-    read = read_bytes(asked, -(-cores // asked.per_machine), costs) * costs.read
-    return rows * row_seconds(asked, shards, costs) + read + overhead(rows, cores, shards, costs)
+    rows = request.rate * request.batch
+    read = read_bytes(request, -(-cores // request.per_machine), costs) * costs.read
+    return rows * row_seconds(request, shards, costs) + read + overhead(rows, cores, shards, costs)
 
 
-def _cores(asked: Asked, costs: Costs) -> int:
+def _cores(request: ClusterRequest, costs: Costs) -> int:
     """The fewest cores in whose time a batch is done; where none are enough, those with which it takes the least."""
-    left = max(1e-9, asked.batch - costs.batch) * ROOM
+    left = max(1e-9, request.batch - costs.batch) * ROOM
     numbers = range(1, MOST_SHARDS + 1)
-    enough = next((cores for cores in numbers if _work(asked, cores, costs) <= cores * left), None)
-    return enough or min(numbers, key=lambda cores: _work(asked, cores, costs) / cores)
+    enough = next((cores for cores in numbers if _work(request, cores, costs) <= cores * left), None)
+    return enough or min(numbers, key=lambda cores: _work(request, cores, costs) / cores)
 
 
 @dataclass(frozen=True)
@@ -180,21 +183,21 @@ class Spread:
         return max(parts, key=lambda name: parts[name])
 
 
-def spreads(asked: Asked, costs: Costs = MEASURED, most: int = MOST_SHARDS) -> tuple[Spread, ...]:
+def spreads(request: ClusterRequest, costs: Costs = MEASURED, most: int = MOST_SHARDS) -> tuple[Spread, ...]:
     """A batch of the load over 2, 8, 32, ... tasks and as many shards."""
-    found: list[Spread] = []
+    results: list[Spread] = []
     tasks = 2
     while tasks <= most:
-        found.append(spread_over(asked, tasks, tasks, costs))
+        results.append(spread_over(request, tasks, tasks, costs))
         tasks *= 4
-    return tuple(found)
+    return tuple(results)
 
 
-def spread_over(asked: Asked, tasks: int, shards: int, costs: Costs = MEASURED) -> Spread:
+def spread_over(request: ClusterRequest, tasks: int, shards: int, costs: Costs = MEASURED) -> Spread:
     """A batch of the load over so many map tasks and shards. Every task sends rows to every shard, if it has enough."""
-    rows = asked.rate * asked.batch
+    rows = request.rate * request.batch
     records = min(tasks * shards, rows)
     return Spread(
-        tasks, shards, rows * row_seconds(asked, shards, costs), tasks * shards * costs.mark, records * costs.record,
+        tasks, shards, rows * row_seconds(request, shards, costs), tasks * shards * costs.mark, records * costs.record,
         tasks * costs.task + shards * costs.shard, tasks * shards * 200 + records * costs.record_bytes,
     )  # fmt: skip

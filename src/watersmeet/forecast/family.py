@@ -14,7 +14,7 @@ one for every key there is. ``number``: so many. ``unknown``: nobody can tell fr
 
 
 @dataclass(frozen=True)
-class Life:
+class PortRetention:
     """How long rows of a port are kept.
 
     ``amount``: the length, in units of event time, or the number; ``per_key``: of each partition or key. ``behind``:
@@ -31,11 +31,11 @@ class Life:
     bound: int | None = None
 
 
-Forecaster = Callable[[JoinPlan], tuple[Life, ...]]
+Forecaster = Callable[[JoinPlan], tuple[PortRetention, ...]]
 """The lives of what an operator keeps, in the order of its ports; a port may keep several things, or nothing."""
 
 
-class Forecast(Protocol):
+class Forecastable(Protocol):
     """A family, as far as a forecast knows it."""
 
     @property
@@ -44,7 +44,7 @@ class Forecast(Protocol):
         ...
 
 
-Families = Mapping[str, Forecast]
+Families = Mapping[str, Forecastable]
 """The families by name."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from watersmeet.forecast.costs import MEASURED, Costs
-from watersmeet.forecast.family import Families, Life
+from watersmeet.forecast.family import Families, PortRetention
 from watersmeet.forecast.rates import Rate
 from watersmeet.forecast.sizes import row_bytes
 from watersmeet.forecast.writes import runs_alive, times_written
@@ -35,7 +35,7 @@ FULL = 0.95
 
 
 @dataclass(frozen=True)
-class Given:
+class ForecastInput:
     """What a forecast is made for.
 
     ``rates`` by the names of sources in small letters, "" for all others. ``keys``: how many keys a table has, or a
@@ -55,7 +55,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class KeptForecast:
+class StateForecast:
     """What an operator keeps of a port: ``rows`` and ``bytes``, or what is ``missing`` to know them; ``law`` in words.
 
     ``fullest``: how many of the rows are in the fullest shard. ``port``: whose they are; ``behind``: the port whose
@@ -82,7 +82,7 @@ class OperatorForecast:
     """
 
     name: str
-    kept: tuple[KeptForecast, ...]
+    states: tuple[StateForecast, ...]
     rows_in: float | None
     written: float | None
     row_seconds: float | None
@@ -94,7 +94,7 @@ class QueryForecast:
     """What a query needs. Without ``seconds`` something is missing, or, if it is ``too_slow``, it does not keep up."""
 
     operators: tuple[OperatorForecast, ...]
-    given: Given
+    inputs: ForecastInput
     rows_in: float | None
     busy: float | None
     seconds: float | None
@@ -108,166 +108,174 @@ class QueryForecast:
         return self.busy is not None and self.busy >= FULL
 
     @property
-    def missing(self) -> tuple[str, ...]:
+    def unknown_inputs(self) -> tuple[str, ...]:
         """What would have to be known for the rest."""
-        return tuple(dict.fromkeys(kept.missing for one in self.operators for kept in one.kept if kept.missing))
+        return tuple(
+            dict.fromkeys(state.missing for operator in self.operators for state in operator.states if state.missing)
+        )
 
 
-def forecast_query(plan: QueryPlan, families: Families, given: Given) -> QueryForecast:
+def forecast_query(plan: QueryPlan, families: Families, inputs: ForecastInput) -> QueryForecast:
     """The forecast of a query over its plan."""
     plans = join_plans(plan.relation)
-    operators = tuple(_operator(one, families, given) for one in plans)
-    kept = [one for operator in operators for one in operator.kept]
-    stored = None if any(one.bytes is None for one in kept) else sum(one.bytes or 0 for one in kept)
-    rates = [given.rate(scan.source.name) for scan in scan_plans(plan.relation)]
+    operators = tuple(_operator(one, families, inputs) for one in plans)
+    states = [one for operator in operators for one in operator.states]
+    stored = None if any(one.bytes is None for one in states) else sum(one.bytes or 0 for one in states)
+    rates = [inputs.rate(scan.source.name) for scan in scan_plans(plan.relation)]
     rows_in = (
         None if any(rate is None for rate in rates) else sum(rate.per_second for rate in rates if rate is not None)
     )
     needs = [operator.row_seconds for operator in operators]
     busy = None
     if rows_in is not None and all(need is not None for need in needs):
-        busy = sum(need or 0 for need in needs) / _useful(given, plans, rates)
-    shared = sum(port.inside for plan in plans for port in plan.ports)
+        busy = sum(need or 0 for need in needs) / _usable_cores(inputs, plans, rates)
+    shared = sum(port.is_chained for plan in plans for port in plan.ports)
     fixed = (
-        fixed_seconds(len(plans) - shared, given) + sum(one.read for one in operators) * given.costs.read / given.cores
+        overhead_seconds(len(plans) - shared, inputs)
+        + sum(one.read for one in operators) * inputs.costs.read / inputs.cores
     )
     seconds = None if busy is None or busy >= FULL else fixed / (1 - busy)
-    per_second = _written(operators, kept)
-    in_batch = None if seconds is None or rows_in is None else rows_in * seconds * _width(plans, given)
+    per_second = _write_rate(operators, states)
+    in_batch = None if seconds is None or rows_in is None else rows_in * seconds * _width(plans, inputs)
     return QueryForecast(
-        operators, given, rows_in, busy, seconds,
-        None if stored is None or in_batch is None else memory(given, stored, in_batch),
-        None if stored is None else stored * given.costs.stored,
+        operators, inputs, rows_in, busy, seconds,
+        None if stored is None or in_batch is None else memory(inputs, stored, in_batch),
+        None if stored is None else stored * inputs.costs.stored,
         per_second,
     )  # fmt: skip
 
 
-def fixed_seconds(operators: int, given: Given) -> float:
+def overhead_seconds(operators: int, inputs: ForecastInput) -> float:
     """What a batch takes without a row: Spark around it, and calls and tasks that wait for a core."""
-    costs = given.costs
-    calls = operators * given.shards * costs.shard + (operators + 1) * given.cores * costs.task
-    return costs.batch + max(0, operators - 1) * costs.stage + calls / given.cores
+    costs = inputs.costs
+    calls = operators * inputs.shards * costs.shard + (operators + 1) * inputs.cores * costs.task
+    return costs.batch + max(0, operators - 1) * costs.stage + calls / inputs.cores
 
 
 def batch_seconds(
-    rows: float, results: float, given: Given, *, row: float = 0.0, operators: int = 1, columns: bool = True
+    rows: float, results: float, inputs: ForecastInput, *, row: float = 0.0, operators: int = 1, columns: bool = True
 ) -> float:
     """What a batch of so many rows of ``row`` bytes, and so many results, takes on cores that share them evenly."""
-    costs = given.costs
+    costs = inputs.costs
     work = rows * costs.per_row(row, columns=columns) + results * costs.result
-    return fixed_seconds(operators, given) + work / min(given.cores, given.shards)
+    return overhead_seconds(operators, inputs) + work / min(inputs.cores, inputs.shards)
 
 
-def memory(given: Given, stored: float, in_batch: float) -> float:
+def memory(inputs: ForecastInput, stored: float, in_batch: float) -> float:
     """Bytes of memory: Spark's own process, a worker per core and step, the rows of a batch, and runs at hand."""
-    costs = given.costs
-    rows = min(in_batch, given.cores * costs.piece) * costs.copies
-    return costs.jvm + 2 * given.cores * costs.worker + rows + min(stored, costs.mapped)
+    costs = inputs.costs
+    rows = min(in_batch, inputs.cores * costs.piece) * costs.copies
+    return costs.jvm + 2 * inputs.cores * costs.worker + rows + min(stored, costs.mapped)
 
 
-def _useful(given: Given, plans: tuple[JoinPlan, ...], rates: list[Rate | None]) -> float:
+def _usable_cores(inputs: ForecastInput, plans: tuple[JoinPlan, ...], rates: list[Rate | None]) -> float:
     """How many cores rows can use: not more than shards, and a heavy key has one."""
     heaviest = max((rate.heaviest for rate in rates if rate is not None), default=0.0)
     is_one = any(port.route == "one" for plan in plans for port in plan.ports)
-    most = 1.0 if is_one else float(min(given.cores, given.shards))
+    most = 1.0 if is_one else float(min(inputs.cores, inputs.shards))
     return min(most, 1 / heaviest) if heaviest > 0 else most
 
 
-def _operator(plan: JoinPlan, families: Families, given: Given) -> OperatorForecast:
+def _operator(plan: JoinPlan, families: Families, inputs: ForecastInput) -> OperatorForecast:
     # What stands behind a relation, or follows the upserts of a source, goes by the name of its operator.
-    lives = families[getattr(plan.analyzed, "family", plan.operator.name)].forecast(plan)
-    kept = tuple(replace(_kept(plan, life, given), port=life.port, behind=life.behind) for life in lives)
-    rates = [_rate(port.input, given) for port in plan.ports]
-    known = [rate for rate in rates if rate is not None]
-    rows_in = sum(rate.per_second for rate in known) if len(known) == len(rates) else None
-    costs = given.costs
+    retentions = families[getattr(plan.analyzed, "family", plan.operator.name)].forecast(plan)
+    states = tuple(
+        replace(_state_forecast(plan, retention, inputs), port=retention.port, behind=retention.behind)
+        for retention in retentions
+    )
+    rates = [_rate(port.input, inputs) for port in plan.ports]
+    port_rates = [rate for rate in rates if rate is not None]
+    rows_in = sum(rate.per_second for rate in port_rates) if len(port_rates) == len(rates) else None
+    costs = inputs.costs
     work = None
     if rows_in is not None:
         # As many results as the slower side has rows: each row of it meets one.
-        widths = [_port_width(port, given) for port in plan.ports]
+        widths = [_port_width(port, inputs) for port in plan.ports]
         per_row = [
             costs.per_row(width, columns=is_columnar(port)) for port, width in zip(plan.ports, widths, strict=True)
         ]
-        work = sum(rate.per_second * cost for rate, cost in zip(known, per_row, strict=True))
-        work += min(rate.per_second for rate in known) * costs.result
+        work = sum(rate.per_second * cost for rate, cost in zip(port_rates, per_row, strict=True))
+        work += min(rate.per_second for rate in port_rates) * costs.result
     written, read = None, 0.0
-    if work is not None and rows_in is not None and all(one.rows is not None for one in kept):
-        per_run = rows_in * fixed_seconds(1, given) / given.shards / len(plan.ports)
-        alive = sum(one.rows or 0 for one in kept) / given.shards / max(1, len(kept))
+    if work is not None and rows_in is not None and all(state.rows is not None for state in states):
+        per_run = rows_in * overhead_seconds(1, inputs) / inputs.shards / len(plan.ports)
+        alive = sum(state.rows or 0 for state in states) / inputs.shards / max(1, len(states))
         written = times_written(per_run, alive)
         # Within bounds of time all that is alive is in reach: rows are looked for in every run of it.
-        is_reached = all(life.bound is not None for life in lives)
+        is_reached = all(retention.bound is not None for retention in retentions)
         work += rows_in * runs_alive(per_run, alive) * costs.probe if is_reached else 0.0
-        stored = sum(one.bytes or 0 for one in kept)
+        stored = sum(state.bytes or 0 for state in states)
         read = stored if is_reached and stored > costs.mapped else 0.0
-    return OperatorForecast(plan.operator.name, kept, rows_in, written, work, read)
+    return OperatorForecast(plan.operator.name, states, rows_in, written, work, read)
 
 
-def _kept(plan: JoinPlan, life: Life, given: Given) -> KeptForecast:
-    port = plan.ports[life.port]
-    who = _who(port.input)
-    rate = _rate(port.input, given)
-    width = _port_width(port, given)
-    if life.by == "unknown":
-        return KeptForecast(who, life.law, missing=f"of {who} nobody can tell from the plan: {life.law}")
-    if life.by == "keys" or life.per_key:
+def _state_forecast(plan: JoinPlan, retention: PortRetention, inputs: ForecastInput) -> StateForecast:
+    port = plan.ports[retention.port]
+    who = _source_names(port.input)
+    rate = _rate(port.input, inputs)
+    width = _port_width(port, inputs)
+    if retention.by == "unknown":
+        return StateForecast(who, retention.law, missing=f"of {who} nobody can tell from the plan: {retention.law}")
+    if retention.by == "keys" or retention.per_key:
         names = [scan.source.name.lower() for scan in scan_plans(port.input)]
-        keys = next((given.keys[name] for name in names if name in given.keys), None)
+        keys = next((inputs.keys[name] for name in names if name in inputs.keys), None)
         if keys is None:
-            return KeptForecast(who, life.law, missing=f"how many keys {who} has: `--keys {names[0]}=1000`")
-        rows = float(keys * (life.amount if life.per_key else 1))
-    elif life.by == "number":
-        rows = float(life.amount)
+            return StateForecast(who, retention.law, missing=f"how many keys {who} has: `--keys {names[0]}=1000`")
+        rows = float(keys * (retention.amount if retention.per_key else 1))
+    elif retention.by == "number":
+        rows = float(retention.amount)
     elif rate is None:
-        return KeptForecast(who, life.law, missing=_missing(port.input, who))
+        return StateForecast(who, retention.law, missing=_rate_hint(port.input, who))
     else:
-        behind = 0 if life.behind is None else _behind(plan.ports[life.behind].input, given)
-        rows = rate.per_second * (life.amount + behind) / 1e6
-    spread = 1.0 if port.route == "all" else max(1 / given.shards, rate.heaviest if rate is not None else 0.0)
+        behind = 0 if retention.behind is None else _behind(plan.ports[retention.behind].input, inputs)
+        rows = rate.per_second * (retention.amount + behind) / 1e6
+    spread = 1.0 if port.route == "all" else max(1 / inputs.shards, rate.heaviest if rate is not None else 0.0)
     spread = 1.0 if port.route == "one" else spread
-    copies = given.shards if port.route == "all" else 1
-    per_second, by_time = 0.0 if rate is None else rate.per_second, life.by == "time" and not life.per_key
+    copies = inputs.shards if port.route == "all" else 1
+    per_second, by_time = 0.0 if rate is None else rate.per_second, retention.by == "time" and not retention.per_key
     stored = rows * copies
-    return KeptForecast(who, life.law, stored, stored * width, rows * spread, per_second=per_second, by_time=by_time)
+    return StateForecast(
+        who, retention.law, stored, stored * width, rows * spread, per_second=per_second, by_time=by_time
+    )
 
 
-def _missing(relation: RelationPlan, who: str) -> str:
+def _rate_hint(relation: RelationPlan, who: str) -> str:
     if isinstance(relation, ScanPlan):
         return f"the rate of {relation.source.name}: `--rate {relation.source.name}=1000/s`, or `watersmeet advise`"
     return f"how many rows the join before gives to {who}"
 
 
-def _rate(relation: RelationPlan, given: Given) -> Rate | None:
+def _rate(relation: RelationPlan, inputs: ForecastInput) -> Rate | None:
     """The rate of what feeds a port; of a join before it nobody knows it."""
     match relation:
         case ScanPlan():
-            whole = given.rates.get("+".join(part.name for part in relation.parts).lower()) if relation.parts else None
+            whole = inputs.rates.get("+".join(part.name for part in relation.parts).lower()) if relation.parts else None
             if whole is not None:
                 return whole
             if relation.parts:
-                rates = [given.rate(part.name) for part in relation.parts]
-                known = [rate for rate in rates if rate is not None]
-                return Rate(sum(rate.per_second for rate in known)) if len(known) == len(rates) else None
-            return given.rate(relation.source.name)
+                rates = [inputs.rate(part.name) for part in relation.parts]
+                part_rates = [rate for rate in rates if rate is not None]
+                return Rate(sum(rate.per_second for rate in part_rates)) if len(part_rates) == len(rates) else None
+            return inputs.rate(relation.source.name)
         case ViewPlan() | LateralPlan():
-            return _rate(relation.input, given) if not isinstance(relation.input, JoinPlan) else None
+            return _rate(relation.input, inputs) if not isinstance(relation.input, JoinPlan) else None
         case StaticJoinPlan():
-            return _rate(relation.stream, given)
+            return _rate(relation.stream, inputs)
         case UnionPlan():
             return None
         case JoinPlan():
             return None
 
 
-def _behind(relation: RelationPlan, given: Given) -> int:
-    return max((given.behind.get(scan.source.name.lower(), 0) for scan in scan_plans(relation)), default=0)
+def _behind(relation: RelationPlan, inputs: ForecastInput) -> int:
+    return max((inputs.behind.get(scan.source.name.lower(), 0) for scan in scan_plans(relation)), default=0)
 
 
-def _who(relation: RelationPlan) -> str:
+def _source_names(relation: RelationPlan) -> str:
     return " with ".join(scan.alias if scan.parts else scan.source.name for scan in scan_plans(relation))
 
 
-def _port_width(port: PortPlan, given: Given) -> float:
+def _port_width(port: PortPlan, inputs: ForecastInput) -> float:
     scans = {scan.alias: scan for scan in scan_plans(port.input)}
 
     def column(name: str) -> tuple[str, str | None]:
@@ -277,19 +285,19 @@ def _port_width(port: PortPlan, given: Given) -> float:
 
     widths: dict[str, float] = {}
     for scan in scans.values():
-        rate = given.rate(scan.source.name)
+        rate = inputs.rate(scan.source.name)
         widths |= {name.lower(): width for name, width in (rate.widths.items() if rate is not None else ())}
     return row_bytes((column(name) for name in port.names), widths)
 
 
-def _width(plans: tuple[JoinPlan, ...], given: Given) -> float:
-    widths = [_port_width(port, given) for plan in plans for port in plan.ports]
+def _width(plans: tuple[JoinPlan, ...], inputs: ForecastInput) -> float:
+    widths = [_port_width(port, inputs) for plan in plans for port in plan.ports]
     return sum(widths) / max(1, len(widths))
 
 
-def _written(operators: tuple[OperatorForecast, ...], kept: list[KeptForecast]) -> float | None:
+def _write_rate(operators: tuple[OperatorForecast, ...], states: list[StateForecast]) -> float | None:
     """Bytes that are written to the state per second."""
     if any(one.rows_in is None or one.written is None for one in operators):
         return None
-    width = sum(one.bytes or 0 for one in kept) / max(1.0, sum(one.rows or 0 for one in kept))
+    width = sum(one.bytes or 0 for one in states) / max(1.0, sum(one.rows or 0 for one in states))
     return sum((one.rows_in or 0) * (one.written or 1) for one in operators) * width

@@ -38,35 +38,35 @@ def parse_rate(text: str) -> float:
     >>> parse_rate("2e6/s"), parse_rate("90/min")
     (2000000.0, 1.5)
     """
-    found = _RATE.fullmatch(text)
-    if found is None or float(found[1]) <= 0:
+    match = _RATE.fullmatch(text)
+    if match is None or float(match[1]) <= 0:
         raise refuse("WRONG_RATE", rate=text)
-    return float(found[1]) / _SECONDS.get(found[2], 86400)
+    return float(match[1]) / _SECONDS.get(match[2], 86400)
 
 
-def given_rates(texts: Sequence[str]) -> dict[str, Rate]:
+def parse_rates(texts: Sequence[str]) -> dict[str, Rate]:
     """Rates by the names of sources, in small letters, from texts such as ``orders=1000/s``; "" is for all others.
 
-    >>> given_rates(["orders=60/min", "5/s"])[""].per_second
+    >>> parse_rates(["orders=60/min", "5/s"])[""].per_second
     5.0
     """
-    found: dict[str, Rate] = {}
+    rates: dict[str, Rate] = {}
     for text in texts:
         name, equals, rate = text.rpartition("=")
-        found[name.strip().lower() if equals else ""] = Rate(parse_rate(rate))
-    return found
+        rates[name.strip().lower() if equals else ""] = Rate(parse_rate(rate))
+    return rates
 
 
-def sampled_rates(path: Path) -> dict[str, Rate]:
+def read_sampled_rates(path: Path) -> dict[str, Rate]:
     """The rates that ``watersmeet advise`` has found and kept; none if it has not run, or times are numbers."""
     try:
         advice: dict[str, Any] = json.loads(path.read_text("utf-8"))
         sides = [pair[side] for pair in advice["pairs"] if pair["unit"] != "number" for side in ("left", "right")]
-        return {side["source"].lower(): _sampled(side) for side in sides}
+        return {side["source"].lower(): _side_rate(side) for side in sides}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def _sampled(side: dict[str, Any]) -> Rate:
+def _side_rate(side: dict[str, Any]) -> Rate:
     heaviest = side["heaviest_keys"]
     return Rate(side["rows_per_unit"] * 1e6, "sampled", side["column_bytes"], heaviest[0][1] if heaviest else 0.0)

@@ -13,13 +13,13 @@ VALID = 1 / 8
 """Whether a value is there at all takes a bit."""
 
 
-def row_bytes(columns: Iterable[tuple[str, str | None]], known: Mapping[str, float]) -> float:
+def row_bytes(columns: Iterable[tuple[str, str | None]], widths: Mapping[str, float]) -> float:
     """The bytes of a row with columns of those names and types; ``known``: what values of a column have on average.
 
     >>> row_bytes([("id", "BIGINT"), ("name", "STRING"), ("note", "STRING")], {"note": 100.0})
     132.125
     """
-    return sum(known.get(name.lower(), known.get(name, width_of(type_))) for name, type_ in columns)
+    return sum(widths.get(name.lower(), widths.get(name, width_of(type_))) for name, type_ in columns)
 
 
 def width_of(type_: str | None) -> float:

@@ -17,17 +17,19 @@ def parse_size(text: str) -> float:
     >>> parse_size("200B"), parse_size("1.5 kB")
     (200.0, 1500.0)
     """
-    found = _SIZE.fullmatch(text)
-    if found is None or float(found[1]) <= 0:
+    match = _SIZE.fullmatch(text)
+    if match is None or float(match[1]) <= 0:
         raise refuse("WRONG_SIZE", size=text)
-    return float(found[1]) * 1000 ** _POWERS[found[2].upper()]
+    return float(match[1]) * 1000 ** _POWERS[match[2].upper()]
 
 
-def shown(value: float, unit: str = "") -> str:
+def format_quantity(value: float, unit: str = "") -> str:
     """A number with its unit, in three digits.
 
-    >>> shown(7_200_000_000, "rows"), shown(1.5e12, "B"), shown(0.123, "s"), shown(96)
-    ('7.2 G rows', '1.5 TB', '0.123 s', '96')
+    >>> format_quantity(7_200_000_000, "rows"), format_quantity(1.5e12, "B")
+    ('7.2 G rows', '1.5 TB')
+    >>> format_quantity(0.123, "s"), format_quantity(96)
+    ('0.123 s', '96')
     """
     for size, prefix in _STEPS:
         if abs(value) >= size and unit:

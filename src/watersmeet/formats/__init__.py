@@ -18,10 +18,10 @@ from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
 from watersmeet.formats.iceberg import IcebergSink, IcebergSource
 from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
-from watersmeet.formats.malformed import MALFORMED, wrong_fate
+from watersmeet.formats.malformed import MALFORMED, wrong_policy
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.formats.records import VALUE_FORMAT, Records
-from watersmeet.formats.showing import Memory, Showing
+from watersmeet.formats.showing import DisplaySink, MemorySink
 from watersmeet.formats.sink import SinkFormat
 from watersmeet.formats.source import SourceFormat
 
@@ -34,8 +34,8 @@ SINK_FORMATS: tuple[type[SinkFormat], ...] = (
     DeltaSink,
     IcebergSink,
     FileSink,
-    Showing,
-    Memory,
+    DisplaySink,
+    MemorySink,
 )
 FEEDS: tuple[type[Feed], ...] = (Debezium, Delta)
 """What CHANGES FROM can name."""
@@ -50,7 +50,7 @@ def source_format(source: Source) -> SourceFormat:
     >>> type(source_format(Source("orders", (), format="JSON"))).__name__
     'Json'
     """
-    named = (one for one in SOURCE_FORMATS if (source.format or "").lower() in one.names)
+    named = (format_class for format_class in SOURCE_FORMATS if (source.format or "").lower() in format_class.names)
     return next(named, SourceFormat)(source)
 
 
@@ -60,24 +60,24 @@ def sink_format(sink: Sink) -> SinkFormat:
     >>> type(sink_format(Sink("totals", "jdbc", {"url": "jdbc:postgresql:shop"}))).__name__
     'PostgresSink'
     """
-    return next((one for one in SINK_FORMATS if one.covers(sink)), SinkFormat)(sink)
+    return next((format_class for format_class in SINK_FORMATS if format_class.covers(sink)), SinkFormat)(sink)
 
 
 def feed_of(source: Source) -> Feed:
     """How the rows of a source tell what they do: as CHANGES FROM says, as records with a value, or by themselves."""
-    told = next((feed for feed in FEEDS if feed.name == source.changes), None)
-    return (told or (Records if VALUE_FORMAT in source.said else Feed))(source)
+    feed_class = next((feed for feed in FEEDS if feed.name == source.changes), None)
+    return (feed_class or (Records if VALUE_FORMAT in source.lowercase_options else Feed))(source)
 
 
 def may_be_malformed(source: Source) -> bool:
     """Whether rows of a source can be there that nobody can read."""
-    opened = feed_of(source).may_be_malformed or KEY_FORMAT in source.said
+    opened = feed_of(source).may_be_malformed or KEY_FORMAT in source.lowercase_options
     return opened or source_format(source).may_be_malformed
 
 
-def known_formats() -> tuple[str, ...]:
+def format_names() -> tuple[str, ...]:
     """The names of the formats that a misspelt one may have meant."""
-    return tuple(name for one in SOURCE_FORMATS for name in one.names)
+    return tuple(name for format_class in SOURCE_FORMATS for name in format_class.names)
 
 
 def check_source(source: Source) -> Iterator[Refusal]:
@@ -85,5 +85,5 @@ def check_source(source: Source) -> Iterator[Refusal]:
     if source.format is not None or source.changes is not None:
         yield from source_format(source).check()
         yield from feed_of(source).check()
-        wrong = wrong_fate(source, may_be=may_be_malformed(source))
+        wrong = wrong_policy(source, may_be=may_be_malformed(source))
         yield from () if wrong is None else (wrong,)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Place, Refusal
-from watersmeet.references import resolved
+from watersmeet.references import resolve_references
 
 SECONDS = 3.0
 """How long each server has to answer."""
@@ -29,12 +29,12 @@ class Topics:
     def option(self) -> str:
         """The option that names them."""
         names = ("topic",) if isinstance(self.of, Sink) else ("subscribe", "subscribepattern", "assign")
-        return next((name for name in names if name in self.of.said), names[0])
+        return next((name for name in names if name in self.of.lowercase_options), names[0])
 
     @property
     def names(self) -> tuple[str, ...]:
         """Their names, or what stands for them."""
-        return self._listed(self.option)
+        return self._split_option(self.option)
 
     @property
     def in_words(self) -> str:
@@ -44,43 +44,43 @@ class Topics:
     @property
     def servers(self) -> tuple[str, ...]:
         """The servers that are asked first."""
-        return self._listed("kafka.bootstrap.servers")
+        return self._split_option("kafka.bootstrap.servers")
 
-    def _listed(self, option: str) -> tuple[str, ...]:
-        told = resolved({option: self.of.said.get(option, "")})[option]
-        return tuple(part.strip() for part in told.split(",") if part.strip())
+    def _split_option(self, option: str) -> tuple[str, ...]:
+        text = resolve_references({option: self.of.lowercase_options.get(option, "")})[option]
+        return tuple(part.strip() for part in text.split(",") if part.strip())
 
     def refusal(self, servers: Sequence[str], place: Place | None = None) -> Refusal:
         """The refusal of servers of which none answers."""
         verb = "writes to" if isinstance(self.of, Sink) else "reads"
-        told = {"name": self.of.name, "verb": verb, "topics": self.in_words, "servers": ", ".join(servers)}
-        return Refusal("BROKER_UNREACHABLE", told, place)
+        parameters = {"name": self.of.name, "verb": verb, "topics": self.in_words, "servers": ", ".join(servers)}
+        return Refusal("BROKER_UNREACHABLE", parameters, place)
 
     def unknown(self, name: str | None = None) -> Refusal:
         """The refusal of topics that are not there: one of them, or all."""
         servers, topics = ", ".join(self.servers), self.in_words if name is None else f"`{name}`"
         made = "; with `partitions '1'` among its OPTIONS it is made" if isinstance(self.of, Sink) else ""
-        told = {
+        parameters = {
             "name": self.of.name, "topics": topics, "servers": servers, "option": self.option, "made": made,
         }  # fmt: skip
-        return Refusal("UNKNOWN_TOPIC", told)
+        return Refusal("UNKNOWN_TOPIC", parameters)
 
     def silence(self, place: Place | None = None) -> Refusal | None:
         """The refusal if no server answers; one that does suffices, since it knows the others."""
-        is_encrypted = any(name.upper().endswith("SSL") for name in self._listed("kafka.security.protocol"))
+        is_encrypted = any(name.upper().endswith("SSL") for name in self._split_option("kafka.security.protocol"))
         why: list[str] = []
         for server in self.servers:
-            problem = problem_of(server, is_encrypted=is_encrypted)
+            problem = server_problem(server, is_encrypted=is_encrypted)
             if problem is None:
                 return None
             why.append(f"{server} ({problem})")
         return self.refusal(why, place) if why else None
 
 
-def problem_of(server: str, *, is_encrypted: bool) -> str | None:
+def server_problem(server: str, *, is_encrypted: bool) -> str | None:
     """Why a server, ``host:port``, does not answer; None: it does.
 
-    >>> problem_of("localhost", is_encrypted=False)
+    >>> server_problem("localhost", is_encrypted=False)
     'not host:port'
     """
     host, _, port = server.rpartition("://")[2].rpartition(":")

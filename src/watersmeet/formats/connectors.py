@@ -86,16 +86,20 @@ def connector_of(format_: str, spark: str) -> Connector | None:
     return CONNECTORS.get(format_.lower(), {}).get(".".join(spark.split(".")[:2]))
 
 
-def connectors_of(formats: Iterable[str], spark: str, given: Sequence[str] = ()) -> list[Connector]:
-    """What brings those formats to a version of Spark, but for what is ``given``: coordinates, or names of files.
+def connectors_of(formats: Iterable[str], spark: str, present: Sequence[str] = ()) -> list[Connector]:
+    """What brings those formats to a version of Spark, but for what is ``present``: coordinates, or names of files.
 
     >>> connectors_of(["json", "kafka"], "4.3.0", ["/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar"])
     []
     """
-    found = (connector_of(format_, spark) for format_ in dict.fromkeys(name.lower() for name in formats))
-    return [one for one in found if one is not None and not any(one.name in text for text in given)]
+    connectors = (connector_of(format_, spark) for format_ in dict.fromkeys(name.lower() for name in formats))
+    return [
+        connector
+        for connector in connectors
+        if connector is not None and not any(connector.name in text for text in present)
+    ]
 
 
 def formats_in(script: Script) -> list[str]:
     """The formats of all sources and sinks of a script."""
-    return [one.format for one in (*script.sources, *script.sinks) if one.format is not None]
+    return [declared.format for declared in (*script.sources, *script.sinks) if declared.format is not None]

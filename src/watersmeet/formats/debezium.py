@@ -12,7 +12,7 @@ from watersmeet.formats.records import JSON, VALUE_FORMAT, wrong_format, wrong_s
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.source import SourceFormat
 from watersmeet.plan.expressions import quote
-from watersmeet.type_names import is_moment, named
+from watersmeet.type_names import is_moment, parse_type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +36,7 @@ class Debezium(Feed):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a unit that no time comes in, and decimals that come in no form."""
-        said = self.source.said.get(TIME_UNIT, "micros").lower()
+        said = self.source.lowercase_options.get(TIME_UNIT, "micros").lower()
         if said not in get_args(Unit):
             reason, hint = "a time counts millis, micros or nanos", f"write `{TIME_UNIT} 'millis'`, for example."
             yield self.wrong_option(TIME_UNIT, said, reason, hint)
@@ -49,12 +49,12 @@ class Debezium(Feed):
     @property
     def is_avro(self) -> bool:
         """Whether records come in Avro, and not as JSON."""
-        return self.source.said.get(VALUE_FORMAT, JSON).lower() == AVRO
+        return self.source.lowercase_options.get(VALUE_FORMAT, JSON).lower() == AVRO
 
     @property
     def decimals(self) -> str | None:
         """How decimals come as text, if that is said."""
-        said = self.source.said.get(DECIMALS)
+        said = self.source.lowercase_options.get(DECIMALS)
         return None if said is None else said.lower()
 
     def accepts(self, names: Iterable[str]) -> bool:
@@ -93,8 +93,8 @@ def is_decimal(type_: str) -> bool:
     >>> is_decimal("NUMERIC(10, 2)"), is_decimal("DOUBLE")
     (True, False)
     """
-    found = named(type_)
-    return found is not None and found.name == "DECIMAL"
+    type_name = parse_type_name(type_)
+    return type_name is not None and type_name.name == "DECIMAL"
 
 
 def type_in_record(type_: str) -> str:

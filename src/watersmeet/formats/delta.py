@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 CHANGE_TYPE = "_change_type"
 """Where Delta tells what a row of its change data feed does."""
@@ -65,29 +65,29 @@ class DeltaSink(SinkFormat):
     takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
 
     @property
-    def way_out(self) -> str:
+    def changes_hint(self) -> str:
         """What to write where a table goes to it."""
         return "add `changes 'upsert'` to its OPTIONS, and rows are merged by key, or `changes 'log'`."
 
-    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
+    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
         """Refuse to merge in a session that does not know how."""
-        known = connector_of("delta", "4.1")
-        assert known is not None
-        needed = known.settings[EXTENSIONS]
+        connector = connector_of("delta", "4.1")
+        assert connector is not None
+        needed = connector.settings[EXTENSIONS]
         if target.changes == "upsert" and needed not in str(spark.conf.get(EXTENSIONS, "")):
-            given = " ".join(f"--conf {name}={value}" for name, value in known.settings.items())
+            options = " ".join(f"--conf {name}={value}" for name, value in connector.settings.items())
             reason = "the session does not know MERGE of Delta"
-            hint = f"start the session with it: `{given}`."
+            hint = f"start the session with it: `{options}`."
             option = "changes 'upsert'"
             raise refuse("WRONG_OPTION", place, format="delta", option=option, reason=reason, hint=hint)
 
-    def writer(self, target: Target) -> Write:
+    def writer(self, target: SinkTarget) -> Write:
         """What writes batches."""
         from watersmeet.spark.sinks.delta import delta_writer
 
         return delta_writer(target)
 
-    def position(self, target: Target, spark: SparkSession) -> Position | None:
+    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
         """The last batch that the table has."""
         from watersmeet.spark.sinks.delta import delta_commit
 

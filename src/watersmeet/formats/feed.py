@@ -56,15 +56,15 @@ class Feed:
     def schema(self, format_: SourceFormat) -> str | None:
         """What Spark is to read; None: what there is."""
         source = self.source
-        is_told = "deletes" in source.said or source.field(CHANGE) is not None
-        tells = source.kind == "table" and format_.may_tell_changes and not is_told
-        return f"{ddl(source)}, {CHANGE} STRING" if tells else ddl(source)
+        has_changes = "deletes" in source.lowercase_options or source.field(CHANGE) is not None
+        adds_change = source.kind == "table" and format_.may_have_change and not has_changes
+        return f"{ddl(source)}, {CHANGE} STRING" if adds_change else ddl(source)
 
     def changes(self, frame: DataFrame) -> DataFrame:
         """The declared columns of what was read and, for a table, what each row does."""
-        from watersmeet.spark.sources.feeds import told_rows
+        from watersmeet.spark.sources.feeds import row_changes
 
-        return told_rows(self.source, frame)
+        return row_changes(self.source, frame)
 
     def wrong_option(self, option: str, said: str, reason: str, hint: str) -> Refusal:
         """The refusal of an option."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
                          "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly",
@@ -34,46 +34,48 @@ class NamedColumns(SourceFormat):
     """Files that have names for their columns."""
 
     names: ClassVar = ("avro", "orc")
-    may_tell_changes: ClassVar = True
+    may_have_change: ClassVar = True
 
 
-class Text(SourceFormat):
+class TextSource(SourceFormat):
     """Lines of text, each of which is a row if it has the declared form."""
 
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
         """Refuse Spark's own ways of passing malformed rows over, none of which is counted."""
-        mode = self.source.said.get("mode", "failfast").lower()
-        if mode != "failfast" and self.source.field(self.kept_in) is None:
+        mode = self.source.lowercase_options.get("mode", "failfast").lower()
+        if mode != "failfast" and self.source.field(self.corrupt_record_column) is None:
             reason = "rows that cannot be read would be lost, or come as NULLs, and nobody would know"
-            hint = f"write `malformed 'drop'`, or declare `{self.kept_in} STRING` and look at it yourself."
+            hint = (
+                f"write `malformed 'drop'`, or declare `{self.corrupt_record_column} STRING` and look at it yourself."
+            )
             option = {"format": str(self.source.format), "option": f"mode '{mode}'"}
             yield Refusal("WRONG_OPTION", {**option, "reason": reason, "hint": hint})
 
     @property
-    def kept_in(self) -> str:
+    def corrupt_record_column(self) -> str:
         """The column in which Spark keeps the text of a malformed row, if it is declared."""
-        return self.source.said.get("columnnameofcorruptrecord", "_corrupt_record")
+        return self.source.lowercase_options.get("columnnameofcorruptrecord", "_corrupt_record")
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, and of rows that cannot be read why; those who declare where to keep them look there."""
         from watersmeet.spark.sources.malformed import load_text
 
-        if schema is None or self.source.field(self.kept_in) is not None:
+        if schema is None or self.source.field(self.corrupt_record_column) is not None:
             return super().load(spark, schema, options)
         return load_text(spark, self.source, schema, options, is_json=self.holds_json)
 
 
-class Json(Text):
+class Json(TextSource):
     """A JSON object per line."""
 
     names: ClassVar = ("json",)
     holds_json: ClassVar = True
-    may_tell_changes: ClassVar = True
+    may_have_change: ClassVar = True
 
 
-class Csv(Text):
+class Csv(TextSource):
     """Values with commas between them, a row per line."""
 
     names: ClassVar = ("csv",)
@@ -85,11 +87,11 @@ class Parquet(NamedColumns):
     names: ClassVar = ("parquet",)
     title: ClassVar = "Parquet"
 
-    def may_be_columns(self, types: Iterable[str] = ()) -> bool:
+    def can_read_columns(self, types: Iterable[str] = ()) -> bool:
         """Whether nothing needs Spark: plain columns of files under a local path, read as they are."""
-        said = self.source.said
+        said = self.source.lowercase_options
         is_local = PATH in said and "://" not in local_path(said[PATH])
-        return is_local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(one) for one in types)
+        return is_local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(type_) for type_ in types)
 
     def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
         """What reads these columns of its files in workers, if these are known to give what Spark reads."""
@@ -108,47 +110,48 @@ class FileSink(SinkFormat):
 
     def can_take(self, changes: Changes) -> bool:
         """Whether there is a folder to hold the table."""
-        return super().can_take(changes) and (changes != "snapshot" or PATH in self.sink.said)
+        return super().can_take(changes) and (changes != "snapshot" or PATH in self.sink.lowercase_options)
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a folder of another machine that is to hold a table, and what would have no effect."""
-        path = self.sink.said.get(PATH, "")
+        path = self.sink.lowercase_options.get(PATH, "")
         if self.changes == "snapshot" and "://" in local_path(path):
             reason, hint = "a table as it is can only be kept in a folder of this machine", "write `changes 'log'`."
             yield self.wrong_option(f"path '{path}'", reason, hint)
-        if "retention" in self.sink.said:
+        if "retention" in self.sink.lowercase_options:
             reason, hint = "there is no log of its files that could forget them", "leave it out, and delete old files."
             yield self.wrong_option("retention", reason, hint)
 
-    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
+    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
         """Refuse a folder of another query, format or checkpoint, and one that cannot be written to."""
         from watersmeet.spark.sinks.files import Files
 
-        if PATH not in self.sink.said:
+        if PATH not in self.sink.lowercase_options:
             wrong = self.wrong_option(f"USING {self.sink.format}", "no folder is named", "add `path 'folder'`.")
             raise WatersmeetError([replace(wrong, place=place)])
         Files(target).check_start(spark, place)
 
-    def make_ready(self, target: Target, rows: DataFrame | None, place: Place | None) -> None:
+    def prepare_target(self, target: SinkTarget, rows: DataFrame | None, place: Place | None) -> None:
         """Finish a compaction that was interrupted, so that readers find all rows before the first batch."""
         from watersmeet.spark.private.files import LocalFolder
         from watersmeet.spark.sinks.merged_files import finish_swap
 
-        path = local_path(self.sink.said[PATH])
+        path = local_path(self.sink.lowercase_options[PATH])
         if "://" not in path:
             finish_swap(LocalFolder(Path(path)))
 
-    def position(self, target: Target, spark: SparkSession) -> Position | None:
+    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
         """The last batch that a table as it is has; other files are replaced by batches that are written again."""
         from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
 
         return snapshot_of(target).position(run_of(target.checkpoint)) if target.changes == "snapshot" else None
 
-    def way_back(self, target: Target, last: int) -> str:
+    def recovery_hint(self, target: SinkTarget, last: int) -> str:
         """What to do about a table that is not where its checkpoint is."""
-        return f"put the checkpoint and the folder {local_path(target.sink.said[PATH])} back to the same moment."
+        folder = local_path(target.sink.lowercase_options[PATH])
+        return f"put the checkpoint and the folder {folder} back to the same moment."
 
-    def can_rewind(self, target: Target, spark: SparkSession) -> bool:
+    def can_rewind(self, target: SinkTarget, spark: SparkSession) -> bool:
         """Whether the version of the table that the checkpoint ends with is still there."""
         from watersmeet.spark.sinks.positions import BatchPlans
         from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
@@ -156,7 +159,7 @@ class FileSink(SinkFormat):
         plans = BatchPlans.of(spark, target.checkpoint)
         return snapshot_of(target).version_at_end(run_of(target.checkpoint), plans) is not None
 
-    def rewind(self, target: Target, spark: SparkSession) -> None:
+    def rewind(self, target: SinkTarget, spark: SparkSession) -> None:
         """Put that version back."""
         from watersmeet.spark.sinks.positions import BatchPlans
         from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of

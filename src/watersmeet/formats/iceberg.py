@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 _TABLE = "table"
 
@@ -30,7 +30,7 @@ class IcebergSource(SourceFormat):
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads."""
-        return super().load(spark, None, _named(options))
+        return super().load(spark, None, _table_as_path(options))
 
 
 class IcebergSink(SinkFormat):
@@ -42,24 +42,24 @@ class IcebergSink(SinkFormat):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse to merge into a folder: only a catalog knows tables that can be."""
-        if self.changes == "upsert" and _TABLE not in self.sink.said:
+        if self.changes == "upsert" and _TABLE not in self.sink.lowercase_options:
             hint = "name it as its catalog does, for example `table 'lake.shop.totals'`."
             yield self.wrong_option("changes 'upsert'", "rows are merged into a table that a catalog knows", hint)
 
     @property
-    def way_out(self) -> str:
+    def changes_hint(self) -> str:
         """What to write where a table goes to it."""
         return "add `changes 'upsert'` to its OPTIONS, and rows are merged by key, or `changes 'log'`."
 
-    def writer(self, target: Target) -> Write:
+    def writer(self, target: SinkTarget) -> Write:
         """What writes batches."""
         if target.changes != "upsert":
             return super().writer(target)
         from watersmeet.spark.sinks.iceberg import iceberg_merger
 
-        return iceberg_merger(target, self.sink.said[_TABLE])
+        return iceberg_merger(target, self.sink.lowercase_options[_TABLE])
 
-    def position(self, target: Target, spark: SparkSession) -> Position | None:
+    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
         """The last batch that the table has."""
         from watersmeet.spark.sinks.iceberg import iceberg_commit
 
@@ -69,8 +69,8 @@ class IcebergSink(SinkFormat):
     @property
     def options(self) -> dict[str, str]:
         """The options that are Spark's."""
-        return _named(super().options)
+        return _table_as_path(super().options)
 
 
-def _named(options: Mapping[str, str]) -> dict[str, str]:
+def _table_as_path(options: Mapping[str, str]) -> dict[str, str]:
     return {PATH if name.lower() == _TABLE else name: value for name, value in options.items()}

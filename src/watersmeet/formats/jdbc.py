@@ -47,7 +47,7 @@ def driver_of(source: Source) -> Driver | None:
     >>> driver_of(Source("c", (), options={"url": "jdbc:postgresql://db/shop"})).name
     'org.postgresql.Driver'
     """
-    return _DRIVERS.get(f"{source.said.get('url', '')}::".split(":")[1].lower())
+    return _DRIVERS.get(f"{source.lowercase_options.get('url', '')}::".split(":")[1].lower())
 
 
 class Jdbc(SourceFormat):
@@ -58,7 +58,9 @@ class Jdbc(SourceFormat):
     def check(self) -> Iterator[Refusal]:
         """Refuse what would be read as a stream."""
         format_ = str(self.source.format)
-        is_static = self.source.kind == "table" and self.source.said.get("static", "false").lower() == "true"
+        is_static = (
+            self.source.kind == "table" and self.source.lowercase_options.get("static", "false").lower() == "true"
+        )
         if format_.lower() != "jdbc":
             reason, hint = "it is written to, and not read from", f"write {_STATIC} in CREATE TABLE; or {_CHANGES}."
         elif not is_static:
@@ -67,16 +69,18 @@ class Jdbc(SourceFormat):
             hint = f"{table}add `static 'true'` to its OPTIONS, if it never changes; or {_CHANGES}."
         else:
             return
-        told = {"format": format_, "option": f"USING {format_}", "reason": reason, "hint": hint}
-        yield Refusal("WRONG_OPTION", told)
+        parameters = {"format": format_, "option": f"USING {format_}", "reason": reason, "hint": hint}
+        yield Refusal("WRONG_OPTION", parameters)
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads. Java finds a driver that came with a package by its name only."""
         driver = driver_of(self.source)
-        further = [{**options, "driver": driver.name}] if driver and "driver" not in self.source.said else []
-        for one in (options, *further):
+        further = (
+            [{**options, "driver": driver.name}] if driver and "driver" not in self.source.lowercase_options else []
+        )
+        for attempt in (options, *further):
             try:
-                frame = super().load(spark, schema, one)
+                frame = super().load(spark, schema, attempt)
                 _ = frame.schema
             except Exception as error:
                 if all(word not in str(error) for word in _NO_DRIVER):
@@ -86,7 +90,7 @@ class Jdbc(SourceFormat):
         raise WatersmeetError([self._without_driver()])
 
     def _without_driver(self) -> Refusal:
-        said, driver = self.source.said, driver_of(self.source)
+        said, driver = self.source.lowercase_options, driver_of(self.source)
         package = "its jar, `--jars driver.jar`" if driver is None else f"`--packages {driver.package}`"
         hint = f"{'correct `driver`, or ' if 'driver' in said else ''}add the driver of the database: {package}."
         address = ":".join(said.get("url", "").split(":")[:2])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 Delivery = Literal["at_least_once", "exactly_once"]
 """How often a record arrives. ``at_least_once``: a batch that is repeated after a failure comes again.
@@ -49,50 +49,50 @@ class Kafka(SourceFormat):
     def check(self) -> Iterator[Refusal]:
         """Refuse columns that no record has, where nothing says how to find them in its value."""
         source = self.source
-        if VALUE_FORMAT in source.said or source.changes is not None:
+        if VALUE_FORMAT in source.lowercase_options or source.changes is not None:
             return
-        known = [name for name, _ in FIXED["kafka"]] + ["headers"]
-        others = [f.name for f in source.fields if not f.hidden and f.name.lower() not in map(str.lower, known)]
+        names = [name for name, _ in FIXED["kafka"]] + ["headers"]
+        others = [f.name for f in source.fields if not f.hidden and f.name.lower() not in map(str.lower, names)]
         if others:
             *most, last = (f"`{name}`" for name in others)
             named = f"{', '.join(most)} and {last}" if most else last
-            reason = f"a record has the columns {', '.join(known)}, and nothing says how its value holds {named}"
+            reason = f"a record has the columns {', '.join(names)}, and nothing says how its value holds {named}"
             hint = f"add `{VALUE_FORMAT} '{JSON}'` to its OPTIONS, or whatever its values are."
-            told = {"format": "kafka", "option": "USING kafka", "reason": reason, "hint": hint}
-            yield Refusal("WRONG_OPTION", told)
+            parameters = {"format": "kafka", "option": "USING kafka", "reason": reason, "hint": hint}
+            yield Refusal("WRONG_OPTION", parameters)
 
-    def check_reached(self) -> Iterator[Refusal]:
+    def check_reachable(self) -> Iterator[Refusal]:
         """Whether no server answers."""
         silence = Topics(self.source).silence()
         if silence is not None:
             yield silence
 
-    def check_there(self, spark: SparkSession) -> Iterator[Refusal]:
+    def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
         """Topics that are not there, as far as a server answers."""
-        from watersmeet.spark.topics import missing_topics
+        from watersmeet.spark.topics import check_topics
 
         if Topics(self.source).silence() is None:
-            yield from missing_topics(self.source, spark)
+            yield from check_topics(self.source, spark)
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, with the headers of records where they are asked for."""
-        asked = {"includeHeaders": "true"} if self.source.field("_headers") is not None else {}
-        return super().load(spark, schema, {**asked, **options})
+        headers = {"includeHeaders": "true"} if self.source.field("_headers") is not None else {}
+        return super().load(spark, schema, {**headers, **options})
 
-    def decides(self, option: str) -> bool:
+    def affects_rows(self, option: str) -> bool:
         """Whether an option decides about its rows; of those of Kafka's client that are not of security and tuning."""
         if option.startswith("kafka."):
             return option == "kafka.isolation.level"
-        return option not in _CLIENT and super().decides(option)
+        return option not in _CLIENT and super().affects_rows(option)
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are named."""
-        return Topics(self.source).names if "subscribe" in self.source.said else ()
+        return Topics(self.source).names if "subscribe" in self.source.lowercase_options else ()
 
 
 @contextmanager
-def _placed(place: Place | None) -> Generator[None]:
+def _locate_refusals(place: Place | None) -> Generator[None]:
     """Give what is refused meanwhile its place."""
     try:
         yield
@@ -112,23 +112,25 @@ class KafkaSink(SinkFormat):
     @property
     def delivery(self) -> str:
         """How often records arrive, as the sink says."""
-        return self.sink.said.get("delivery", "at_least_once").lower()
+        return self.sink.lowercase_options.get("delivery", "at_least_once").lower()
 
     @property
     def topic(self) -> str | None:
         """The topic, if one is named for all records."""
-        return self.sink.said.get("topic")
+        return self.sink.lowercase_options.get("topic")
 
     @property
     def _needs_client(self) -> bool:
-        return self.delivery == "exactly_once" or self._is_made
+        return self.delivery == "exactly_once" or self._makes_topic
 
     def check(self) -> Iterator[Refusal]:
         """Refuse deliveries that there are not, numbers that are none, and what needs a topic without one."""
-        known = get_args(Delivery)
-        if self.delivery not in known:
-            hint = f"write `delivery '{known[1]}'`, for example."
-            yield self.wrong_option(f"delivery '{self.delivery}'", f"records go {known[0]} or {known[1]}", hint)
+        deliveries = get_args(Delivery)
+        if self.delivery not in deliveries:
+            hint = f"write `delivery '{deliveries[1]}'`, for example."
+            yield self.wrong_option(
+                f"delivery '{self.delivery}'", f"records go {deliveries[0]} or {deliveries[1]}", hint
+            )
         if self.key_format not in KEYS:
             hint = "write `key.format 'long'`, for example."
             yield self.wrong_option(
@@ -139,15 +141,15 @@ class KafkaSink(SinkFormat):
             reason = f"a value can be written as {', '.join(_VALUES[:-1])} or {_VALUES[-1]}"
             yield self.wrong_option(f"value.format '{self.value_format}'", reason, hint)
         for part, format_ in (("value", self.value_format), ("key", self.key_format)):
-            if format_ == AVRO and URL not in self.sink.said:
+            if format_ == AVRO and URL not in self.sink.lowercase_options:
                 hint = f"add `{URL} 'http://host:8081'` to its OPTIONS."
                 reason = f"no registry would know the schema of its {part}s"
                 yield self.wrong_option(f"{part}.format '{AVRO}'", reason, hint)
-        wrong = wrong_descriptor(self.sink.said)
+        wrong = wrong_descriptor(self.sink.lowercase_options)
         if wrong is not None:
             yield self.wrong_option(f"{VALUE_FORMAT} '{PROTOBUF}'", *wrong)
         for name in _NEW_TOPIC:
-            said = self.sink.said.get(name, "1")
+            said = self.sink.lowercase_options.get(name, "1")
             if not said.isdecimal() or int(said) < 1:
                 hint = f"write `{name} '1'`, for example."
                 yield self.wrong_option(f"{name} '{said}'", f"{name} is a number from 1 on", hint)
@@ -158,7 +160,7 @@ class KafkaSink(SinkFormat):
 
     def _wrong_stores(self) -> Iterator[Refusal]:
         """Refuse certificates in a form that only Java reads, where librdkafka is to write."""
-        said = self.sink.said
+        said = self.sink.lowercase_options
         for store in ("truststore", "keystore"):
             type_ = said.get(f"kafka.ssl.{store}.type", "JKS").upper()
             if self._needs_client and f"kafka.ssl.{store}.location" in said and type_ != "PEM":
@@ -166,23 +168,23 @@ class KafkaSink(SinkFormat):
                 reason = f"`delivery`, `partitions` and `replication` need a client that reads no {type_}"
                 yield self.wrong_option(f"kafka.ssl.{store}.location", reason, hint)
 
-    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
+    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
         """Refuse if no server answers, or the topic is not there and is not to be made."""
         if self._needs_client and find_spec("confluent_kafka") is None:
             raise refuse("KAFKA_NOT_INSTALLED", place, package="confluent-kafka")
         silence = Topics(self.sink).silence(place)
         if silence is not None:
             raise WatersmeetError([silence])
-        if self.topic is not None and not self._is_made:
-            from watersmeet.spark.topics import missing_topics
+        if self.topic is not None and not self._makes_topic:
+            from watersmeet.spark.topics import check_topics
 
-            missing = [replace(refusal, place=place) for refusal in missing_topics(self.sink, spark)]
+            missing = [replace(refusal, place=place) for refusal in check_topics(self.sink, spark)]
             if missing:
                 raise WatersmeetError(missing)
 
-    def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
+    def check_rows(self, target: SinkTarget, rows: DataFrame, place: Place | None) -> None:
         """Refuse rows that have no schema in Avro, or that are not the message of Protobuf."""
-        with _placed(place):
+        with _locate_refusals(place):
             if self._has_schemas(target):
                 from watersmeet.spark.sinks.avro import check_schemas
 
@@ -192,21 +194,21 @@ class KafkaSink(SinkFormat):
 
                 check_message(self.sink, target.changes, rows)
 
-    def make_ready(self, target: Target, rows: DataFrame | None, place: Place | None) -> None:
+    def prepare_target(self, target: SinkTarget, rows: DataFrame | None, place: Place | None) -> None:
         """Make the topic, if it is to be made, and register schemas; refused if the registry does not take them."""
-        if self._is_made:
+        if self._makes_topic:
             self._make_topic(place)
         if rows is not None and self._has_schemas(target):
-            from watersmeet.spark.sinks.records import records_of
+            from watersmeet.spark.sinks.records import batch_records
 
-            with _placed(place):
-                records_of(target, rows.sparkSession.createDataFrame([], rows.schema), 0)
+            with _locate_refusals(place):
+                batch_records(target, rows.sparkSession.createDataFrame([], rows.schema), 0)
 
     @property
-    def _is_made(self) -> bool:
-        return any(name in self.sink.said for name in _NEW_TOPIC)
+    def _makes_topic(self) -> bool:
+        return any(name in self.sink.lowercase_options for name in _NEW_TOPIC)
 
-    def _has_schemas(self, target: Target) -> bool:
+    def _has_schemas(self, target: SinkTarget) -> bool:
         return AVRO in (self.value_format, self.key_format) and self.is_encoded(target.changes)
 
     def _make_topic(self, place: Place | None) -> None:
@@ -214,15 +216,15 @@ class KafkaSink(SinkFormat):
 
         from watersmeet.spark.sinks.kafka import make_topic
 
-        partitions, replication = (int(self.sink.said.get(name, "1")) for name in _NEW_TOPIC)
+        partitions, replication = (int(self.sink.lowercase_options.get(name, "1")) for name in _NEW_TOPIC)
         try:
-            make_topic(self.sink.said, self.topic or "", partitions, replication)
+            make_topic(self.sink.lowercase_options, self.topic or "", partitions, replication)
         except KafkaException as error:
             hint = "correct the options, or make the topic yourself and leave `partitions` and `replication` out."
             refusal = self.wrong_option(f"topic '{self.topic}'", f"it cannot be made ({error.args[0].str()})", hint)
             raise WatersmeetError([replace(refusal, place=place)]) from error
 
-    def writer(self, target: Target) -> Write:
+    def writer(self, target: SinkTarget) -> Write:
         """What writes batches."""
         if self.delivery == "exactly_once":
             from watersmeet.spark.sinks.kafka import Transactions
@@ -232,7 +234,7 @@ class KafkaSink(SinkFormat):
 
         return record_writer(target)
 
-    def position(self, target: Target, spark: SparkSession) -> Position | None:
+    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
         """The last batch that the topic has, if it gets each once."""
         if self.delivery != "exactly_once":
             return None
@@ -240,14 +242,14 @@ class KafkaSink(SinkFormat):
 
         return Transactions(target, self.topic or "").position()
 
-    def way_back(self, target: Target, last: int) -> str:
+    def recovery_hint(self, target: SinkTarget, last: int) -> str:
         """What to do about a topic that is not where its checkpoint is."""
         from watersmeet.spark.sinks.kafka import Transactions
 
-        return Transactions(target, self.topic or "").way_back
+        return Transactions(target, self.topic or "").recovery_hint
 
     @property
-    def way_out(self) -> str:
+    def changes_hint(self) -> str:
         """What to write where a table goes to it."""
         return "add `changes 'upsert'` to its OPTIONS, with NULL values for deletes, or `changes 'log'`."
 

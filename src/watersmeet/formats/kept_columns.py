@@ -16,13 +16,13 @@ from watersmeet.locations import local_path
 FOLDER = "columns"
 
 
-def keep_columns(storage: Path, query: str, sources: Iterable[Source]) -> None:
+def save_columns(storage: Path, query: str, sources: Iterable[Source]) -> None:
     """Keep the columns of those sources of a query that declare none, unless an earlier start did."""
     read = [source for source in sources if source.read_from]
     file = storage / FOLDER / f"{query}.json"
     if not read or (file.exists() and (storage / "checkpoints" / query).exists()):
         return
-    told = [
+    entries = [
         {
             "source": source.name,
             "format": source.format,
@@ -33,23 +33,23 @@ def keep_columns(storage: Path, query: str, sources: Iterable[Source]) -> None:
     ]
     file.parent.mkdir(parents=True, exist_ok=True)
     hidden = file.with_name(f".{file.name}")
-    hidden.write_text(json.dumps(told, indent=2) + "\n", "utf-8")
+    hidden.write_text(json.dumps(entries, indent=2) + "\n", "utf-8")
     # Renamed when it is whole: a run killed here must not leave half of it.
     hidden.rename(file)
 
 
-def kept_columns(storage: Path, source: Source) -> tuple[Field, ...]:
+def load_columns(storage: Path, source: Source) -> tuple[Field, ...]:
     """The columns that a source had when a query first started that still has its checkpoint; none: none has."""
     for file in sorted((storage / FOLDER).glob("*.json")):
         if not (storage / "checkpoints" / file.stem).exists():
             continue
-        told: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
-        for one in told:
-            is_same = (one["format"], one["path"]) == (source.format, _path(source))
-            if one["source"].lower() == source.name.lower() and is_same:
-                return tuple(Field(name, type_) for name, type_ in one["columns"])
+        entries: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
+        for entry in entries:
+            is_same = (entry["format"], entry["path"]) == (source.format, _path(source))
+            if entry["source"].lower() == source.name.lower() and is_same:
+                return tuple(Field(name, type_) for name, type_ in entry["columns"])
     return ()
 
 
 def _path(source: Source) -> str:
-    return local_path(source.said.get("path", "")).rstrip("/")
+    return local_path(source.lowercase_options.get("path", "")).rstrip("/")

@@ -12,23 +12,23 @@ MALFORMED = "malformed"
 SHOWN = "_malformed"
 """The column in which a result shows them beside its rows."""
 
-Fate = Literal["fail", "drop"]
+MalformedPolicy = Literal["fail", "drop"]
 """``fail``: the query stops and names the first one. ``drop``: they are counted and left out."""
 
 
-def fate_of(source: Source, unsaid: Fate = "fail") -> Fate:
+def policy_for(source: Source, unsaid: MalformedPolicy = "fail") -> MalformedPolicy:
     """What becomes of the malformed rows of a source.
 
-    >>> fate_of(Source("orders", (), options={"malformed": "drop"}))
+    >>> policy_for(Source("orders", (), options={"malformed": "drop"}))
     'drop'
     """
-    return "drop" if source.said.get(MALFORMED, unsaid).lower() == "drop" else "fail"
+    return "drop" if source.lowercase_options.get(MALFORMED, unsaid).lower() == "drop" else "fail"
 
 
-def wrong_fate(source: Source, *, may_be: bool) -> Refusal | None:
+def wrong_policy(source: Source, *, may_be: bool) -> Refusal | None:
     """The refusal of what the option says; ``may_be``: whether the source can have malformed rows at all."""
-    said = source.said.get(MALFORMED)
-    if said is None or (may_be and said.lower() in get_args(Fate)):
+    said = source.lowercase_options.get(MALFORMED)
+    if said is None or (may_be and said.lower() in get_args(MalformedPolicy)):
         return None
     reason = "malformed rows fail the query or are dropped and counted" if may_be else "its rows are whole as they come"
     hint = "write `malformed 'drop'`, or leave it out." if may_be else "leave it out: it is for text and for records."

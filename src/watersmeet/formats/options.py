@@ -79,14 +79,14 @@ def unknown_options(format: str, names: tuple[str, ...], own: frozenset[str]) ->
     """
     if format.lower() not in OPTIONS:
         return {}
-    known = {name.lower(): name for name in (*OPTIONS[format.lower()], *own)}
-    found: dict[str, str | None] = {}
+    spellings = {name.lower(): name for name in (*OPTIONS[format.lower()], *own)}
+    unknown: dict[str, str | None] = {}
     for name in names:
-        if name.lower() in known:
+        if name.lower() in spellings:
             continue
         is_dotted = "." in name
-        candidates = [one for one in known if ("." in one) == is_dotted]
+        candidates = [option for option in spellings if ("." in option) == is_dotted]
         near = get_close_matches(name.lower(), candidates, n=1, cutoff=0.85 if is_dotted else 0.7)
         if near or not is_dotted:
-            found[name] = known[near[0]] if near else None
-    return found
+            unknown[name] = spellings[near[0]] if near else None
+    return unknown

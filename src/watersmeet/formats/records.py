@@ -2,7 +2,7 @@
 
 A value is JSON or CSV text, Avro, Protobuf, or taken as it is. A key is text, a number or bytes as Kafka's own
 serializers write them. In a table a record without a value deletes the row of its key. Declared columns with the names
-of `TOLD` are what Kafka tells of each record besides.
+of `RECORD_METADATA` are what Kafka tells of each record besides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ else it is bytes."""
 RAW = "raw"
 VALUES = (JSON, "csv", AVRO, PROTOBUF, RAW)
 """The formats of a value. ``raw``: the one declared column is the value as it is."""
-TOLD: Mapping[str, str] = {
+RECORD_METADATA: Mapping[str, str] = {
     "_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_headers": "headers",
 }  # fmt: skip
 """The columns that a source may declare for what is told of each record, and what Spark calls them."""
@@ -50,7 +50,10 @@ def format_of_key(source: Source) -> str | None:
     >>> format_of_key(Source("orders", (), options={"value.format": "json"}))
     'string'
     """
-    return source.said.get(KEY_FORMAT, "string" if VALUE_FORMAT in source.said else "").lower() or None
+    return (
+        source.lowercase_options.get(KEY_FORMAT, "string" if VALUE_FORMAT in source.lowercase_options else "").lower()
+        or None
+    )
 
 
 class Records(Feed):
@@ -62,16 +65,16 @@ class Records(Feed):
     def check(self) -> Iterator[Refusal]:
         """Refuse a value that nobody can read, and one that would have to be several columns."""
         yield from wrong_format(self, VALUE_FORMAT, VALUES)
-        inside = [f for f in self.source.fields if f.name.lower() not in ("_key", *TOLD)]
+        inside = [f for f in self.source.fields if f.name.lower() not in ("_key", *RECORD_METADATA)]
         # Where none is declared at all, it is refused that they are not known.
         is_declared = any(not f.hidden for f in self.source.fields)
-        if self.source.said[VALUE_FORMAT].lower() == RAW and len(inside) != 1 and is_declared:
+        if self.source.lowercase_options[VALUE_FORMAT].lower() == RAW and len(inside) != 1 and is_declared:
             reason = f"the value as it is goes into one column, and {len(inside)} are declared"
             hint = "declare one column for the value, for example `value STRING`."
             yield self.wrong_option(VALUE_FORMAT, RAW, reason, hint)
         yield from wrong_schema(self, VALUE_FORMAT, SCHEMA)
         yield from wrong_schema(self, KEY_FORMAT, KEY_SCHEMA)
-        wrong = wrong_descriptor(self.source.said)
+        wrong = wrong_descriptor(self.source.lowercase_options)
         if wrong is not None:
             yield self.wrong_option(VALUE_FORMAT, PROTOBUF, *wrong)
 
@@ -80,14 +83,14 @@ class Records(Feed):
 
     def changes(self, frame: DataFrame) -> DataFrame:
         """The declared columns out of the value of each record, its key, and for a table what it does."""
-        from watersmeet.spark.sources.records import decoded
+        from watersmeet.spark.sources.records import decode_records
 
-        return decoded(self.source, frame)
+        return decode_records(self.source, frame)
 
 
 def wrong_schema(feed: Feed, option: str, schema: str) -> Iterator[Refusal]:
     """The refusal of Avro whose schema nobody tells, and whose schema is told by two."""
-    said = feed.source.said
+    said = feed.source.lowercase_options
     if said.get(option, "").lower() != AVRO or (schema in said) != (URL in said):
         return
     if schema in said:
@@ -111,9 +114,9 @@ def wrong_descriptor(said: Mapping[str, str]) -> tuple[str, str] | None:
     return None if MESSAGE in said else ("no message is named", f"add `{MESSAGE} 'shop.Order'` to its OPTIONS.")
 
 
-def wrong_format(feed: Feed, option: str, known: tuple[str, ...]) -> Iterator[Refusal]:
+def wrong_format(feed: Feed, option: str, formats: tuple[str, ...]) -> Iterator[Refusal]:
     """The refusal of a format of values or keys that is not known; of keys only what reads them knows."""
-    said = feed.source.said.get(option, known[0]).lower()
-    if said not in known:
-        reason = f"a {option.removesuffix('.format')} can be read as {', '.join(known[:-1])} or {known[-1]}"
-        yield feed.wrong_option(option, said, reason, f"write `{option} '{known[0]}'`.")
+    said = feed.source.lowercase_options.get(option, formats[0]).lower()
+    if said not in formats:
+        reason = f"a {option.removesuffix('.format')} can be read as {', '.join(formats[:-1])} or {formats[-1]}"
+        yield feed.wrong_option(option, said, reason, f"write `{option} '{formats[0]}'`.")

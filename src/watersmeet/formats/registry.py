@@ -50,7 +50,7 @@ class NotRegisteredError(RegistryError):
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegisteredSchema:
     """A schema that has a number."""
 
     id: int
@@ -71,38 +71,38 @@ class Registry:
     def of(options: Mapping[str, str]) -> Registry | None:
         """The registry that options name, in small letters; None: none."""
         urls = tuple(part.strip().rstrip("/") for part in options.get(URL, "").split(",") if part.strip())
-        told = (options.get(name) for name in (_USER, _PASSWORD, _TOKEN, _AUTHORITY))
-        return Registry(urls, *told) if urls else None
+        settings = (options.get(name) for name in (_USER, _PASSWORD, _TOKEN, _AUTHORITY))
+        return Registry(urls, *settings) if urls else None
 
     def by_id(self, number: int) -> Texts:
         """The schema of a number."""
-        if (self.urls, number) not in _known:
-            _known[self.urls, number] = self._texts(self._asked(f"/schemas/ids/{number}"))
-        return _known[self.urls, number]
+        if (self.urls, number) not in _schemas:
+            _schemas[self.urls, number] = self._texts(self._fetch(f"/schemas/ids/{number}"))
+        return _schemas[self.urls, number]
 
-    def latest(self, subject: str) -> Registered:
+    def latest(self, subject: str) -> RegisteredSchema:
         """The latest schema of a subject."""
-        return self._registered(self._asked(f"/subjects/{quote(subject, safe='')}/versions/latest"))
+        return self._remember(self._fetch(f"/subjects/{quote(subject, safe='')}/versions/latest"))
 
     def register(self, subject: str, schema: str) -> int:
         """The number of a schema under a subject; it gets one if it has none."""
-        return int(self._asked(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
+        return int(self._fetch(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
 
-    def _registered(self, told: Mapping[str, Any]) -> Registered:
-        found = Registered(int(told["id"]), self._texts(told))
-        _known[self.urls, found.id] = found.texts
-        return found
+    def _remember(self, answer: Mapping[str, Any]) -> RegisteredSchema:
+        schema = RegisteredSchema(int(answer["id"]), self._texts(answer))
+        _schemas[self.urls, schema.id] = schema.texts
+        return schema
 
-    def _texts(self, told: Mapping[str, Any]) -> Texts:
-        if told.get("schemaType", "AVRO") != "AVRO":
-            raise RegistryError(f"has a schema of {told['schemaType']} there, not of Avro")
+    def _texts(self, answer: Mapping[str, Any]) -> Texts:
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            raise RegistryError(f"has a schema of {answer['schemaType']} there, not of Avro")
         before: list[str] = []
-        for one in told.get("references") or ():
-            path = f"/subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
-            before += [text for text in self._texts(self._asked(path)) if text not in before]
-        return (*before, str(told["schema"]))
+        for reference in answer.get("references") or ():
+            path = f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}"
+            before += [text for text in self._texts(self._fetch(path)) if text not in before]
+        return (*before, str(answer["schema"]))
 
-    def _asked(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _fetch(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """What the first of its servers says that answers."""
         from urllib.error import HTTPError  # imported late: whoever checks a script needs no network
         from urllib.request import urlopen
@@ -110,17 +110,19 @@ class Registry:
         reason = ""
         for url in self.urls:
             try:
-                with urlopen(self._request(f"{url}{path}", body), timeout=SECONDS, context=self._trusted()) as answer:
+                with urlopen(
+                    self._request(f"{url}{path}", body), timeout=SECONDS, context=self._ssl_context()
+                ) as answer:
                     return json.load(answer)
             except HTTPError as error:
-                reason = f"answers with {error.code} ({_said(error)})"
+                reason = f"answers with {error.code} ({_error_message(error)})"
                 if error.code == _NOT_THERE:
                     raise NotRegisteredError(reason) from error
                 if error.code < _FIRST_OF_SERVER and error.code != _TOO_SLOW:
                     raise RegistryError(reason) from error
             except (OSError, ValueError) as error:
-                told = getattr(error, "reason", error)
-                reason = f"does not answer ({getattr(told, 'strerror', None) or told})".lower()
+                cause = getattr(error, "reason", error)
+                reason = f"does not answer ({getattr(cause, 'strerror', None) or cause})".lower()
         raise RegistryError(reason)
 
     def _request(self, url: str, body: Mapping[str, Any] | None) -> Request:
@@ -139,7 +141,7 @@ class Registry:
             request.add_unredirected_header("Authorization", f"Basic {login}")
         return request
 
-    def _trusted(self) -> ssl.SSLContext | None:
+    def _ssl_context(self) -> ssl.SSLContext | None:
         import ssl
 
         return None if self.authority is None else ssl.create_default_context(cafile=self.authority)
@@ -149,12 +151,12 @@ class Registry:
         return Refusal("REGISTRY_UNREACHABLE", {"name": name, "url": ", ".join(self.urls), "reason": str(error)})
 
 
-_known: dict[tuple[tuple[str, ...], int], Texts] = {}
+_schemas: dict[tuple[tuple[str, ...], int], Texts] = {}
 
 assert is_secret(_PASSWORD) and is_secret(_TOKEN)
 
 
-def _said(error: Any) -> str:
+def _error_message(error: Any) -> str:
     try:
         return str(json.load(error)["message"]).rstrip(".")
     except (ValueError, KeyError, OSError, TypeError):

@@ -11,15 +11,15 @@ CONSOLE, NOTHING = Sink("console", "console", {"truncate": "false"}), Sink("noth
 """Where the rows of a query go that names no sink; and where those do that nobody asked for."""
 
 
-class Showing(SinkFormat):
+class DisplaySink(SinkFormat):
     """What is seen and gone."""
 
     names: ClassVar = ("console", "noop")
-    is_showing: ClassVar = True
+    is_display: ClassVar = True
 
 
-class Memory(Showing):
+class MemorySink(DisplaySink):
     """A table of the session, which Spark cannot read as a stream and so does not find by name."""
 
     names: ClassVar = ("memory",)
-    is_of_spark: ClassVar = False
+    is_spark_format: ClassVar = False

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 Changes = Literal["log", "snapshot", "upsert"]
 """How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
@@ -38,10 +38,10 @@ class SinkFormat:
     """The format of a sink. This class is that of any format of Spark's; a subclass says what is otherwise.
 
     - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
-    - ``takes``: how it can take the changes of a table; ``unasked``: how, where no option says it
-    - ``is_showing``: it keeps nothing and only shows what comes, changes too
+    - ``takes``: how it can take the changes of a table; ``default_changes``: how, where no option says it
+    - ``is_display``: it keeps nothing and only shows what comes, changes too
     - ``has_text_keys``: keys go there as text
-    - ``is_of_spark``: Spark must know the format
+    - ``is_spark_format``: Spark must know the format
     - ``is_batched``: it is always written batch by batch, never by a streaming sink of Spark's
     - ``has_files``: it is files in a folder, which can be renamed and replaced
     - ``has_every_batch``: it remembers its last batch, and every batch counts, one without rows too
@@ -52,10 +52,10 @@ class SinkFormat:
     names: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = ""
     takes: ClassVar[frozenset[Changes]] = frozenset({"log"})
-    unasked: ClassVar[Changes | None] = None
-    is_showing: ClassVar[bool] = False
+    default_changes: ClassVar[Changes | None] = None
+    is_display: ClassVar[bool] = False
     has_text_keys: ClassVar[bool] = False
-    is_of_spark: ClassVar[bool] = True
+    is_spark_format: ClassVar[bool] = True
     is_batched: ClassVar[bool] = False
     has_files: ClassVar[bool] = False
     has_every_batch: ClassVar[bool] = False
@@ -68,8 +68,8 @@ class SinkFormat:
     @property
     def changes(self) -> str | None:
         """How changes are to go there, as the sink says or its format does."""
-        said = self.sink.said.get(CHANGES)
-        return self.unasked if said is None else said.lower()
+        said = self.sink.lowercase_options.get(CHANGES)
+        return self.default_changes if said is None else said.lower()
 
     @property
     def options(self) -> dict[str, str]:
@@ -83,22 +83,22 @@ class SinkFormat:
         >>> SinkFormat(Sink("totals", "postgres", {"key": "id, day"})).key
         ('id', 'day')
         """
-        return tuple(name.strip() for name in self.sink.said.get("key", "").split(",") if name.strip())
+        return tuple(name.strip() for name in self.sink.lowercase_options.get("key", "").split(",") if name.strip())
 
     @property
     def key_format(self) -> str:
         """How the keys of records are written."""
-        return self.sink.said.get("key.format", "string").lower()
+        return self.sink.lowercase_options.get("key.format", "string").lower()
 
     @property
     def value_format(self) -> str:
         """How the values of records are written."""
-        return self.sink.said.get("value.format", "json").lower()
+        return self.sink.lowercase_options.get("value.format", "json").lower()
 
     @property
     def place(self) -> str:
         """Where a sink writes: its path, its table of a database, or what stands for it."""
-        said = self.sink.said
+        said = self.sink.lowercase_options
         if PATH in said:
             return f"path {said[PATH].rstrip('/')}"
         table = said.get("table") or said.get("dbtable")
@@ -107,7 +107,7 @@ class SinkFormat:
         return " ".join(("table", table.lower(), *(said.get(name, "") for name in _DATABASE)))
 
     @property
-    def way_out(self) -> str:
+    def changes_hint(self) -> str:
         """What to write where a table goes to it."""
         held = ", or `changes 'snapshot'` for the table as it is" if "snapshot" in self.takes else ""
         log = f"add `changes 'log'` to the OPTIONS of {self.sink.name} for a changelog"
@@ -119,42 +119,42 @@ class SinkFormat:
 
     def is_encoded(self, changes: Changes | None) -> bool:
         """Whether rows become records with a key and a value."""
-        return "value.format" in self.sink.said
+        return "value.format" in self.sink.lowercase_options
 
     def check(self) -> Iterator[Refusal]:
         """What is wrong with its options and can be told without Spark."""
         yield from ()
 
-    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
+    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
         """Refuse what is known to fail, now that the query is about to start."""
 
-    def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
+    def check_rows(self, target: SinkTarget, rows: DataFrame, place: Place | None) -> None:
         """Refuse rows that cannot be written as the sink says. Nothing is made or told elsewhere yet."""
 
-    def make_ready(self, target: Target, rows: DataFrame | None, place: Place | None) -> None:
+    def prepare_target(self, target: SinkTarget, rows: DataFrame | None, place: Place | None) -> None:
         """Make what must be there before the first batch, now that nothing speaks against starting the query.
 
         ``rows``: those of the result; None where something else goes there.
         """
 
-    def writer(self, target: Target) -> Write:
+    def writer(self, target: SinkTarget) -> Write:
         """What writes batches."""
         from watersmeet.spark.sinks.table_sinks import batch_writer
 
         return batch_writer(target)
 
-    def position(self, target: Target, spark: SparkSession) -> Position | None:
+    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
         """The last batch of this run that it has; None: it has none, or does not remember batches."""
 
-    def way_back(self, target: Target, last: int) -> str:
+    def recovery_hint(self, target: SinkTarget, last: int) -> str:
         """What to do about a sink that is not where its checkpoint is, which ends at the batch ``last``."""
         return f"put {self.sink.name} and the checkpoint back to the same moment."
 
-    def can_rewind(self, target: Target, spark: SparkSession) -> bool:
+    def can_rewind(self, target: SinkTarget, spark: SparkSession) -> bool:
         """Whether what came after the last batch of the checkpoint can be taken back, exactly."""
         return False
 
-    def rewind(self, target: Target, spark: SparkSession) -> None:
+    def rewind(self, target: SinkTarget, spark: SparkSession) -> None:
         """Take back what came after the last batch of the checkpoint."""
         raise NotImplementedError
 

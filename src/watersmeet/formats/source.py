@@ -13,7 +13,7 @@ from watersmeet.formats.malformed import MALFORMED
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.locations import local_path
-from watersmeet.references import is_secret, masked
+from watersmeet.references import is_secret, mask_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ class SourceFormat:
     """The format of a source. This class is that of any format of Spark's; a subclass says what is otherwise.
 
     - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
-    - ``may_tell_changes``: its columns have names, so that one may be ``_change``, or not
+    - ``may_have_change``: its columns have names, so that one may be ``_change``, or not
     - ``holds_json``: it is text of JSON objects, read by the columns that are asked for
     - ``may_be_malformed``: its rows are text, which may be none of the declared form
     - ``has_partitions``: its rows come from partitions, each with marks of its own
@@ -57,7 +57,7 @@ class SourceFormat:
 
     names: ClassVar[tuple[str, ...]] = ("kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
     title: ClassVar[str] = ""
-    may_tell_changes: ClassVar[bool] = False
+    may_have_change: ClassVar[bool] = False
     holds_json: ClassVar[bool] = False
     may_be_malformed: ClassVar[bool] = False
     has_partitions: ClassVar[bool] = False
@@ -69,15 +69,15 @@ class SourceFormat:
         """What is wrong with its options and can be told without Spark."""
         yield from ()
 
-    def check_there(self, spark: SparkSession) -> Iterator[Refusal]:
+    def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
         """What it names and is not there, which a query that starts would notice in its first batch."""
         yield from ()
 
-    def check_reached(self) -> Iterator[Refusal]:
+    def check_reachable(self) -> Iterator[Refusal]:
         """What is known to fail now, with what it reads from."""
         yield from ()
 
-    def decides(self, option: str) -> bool:
+    def affects_rows(self, option: str) -> bool:
         """Whether an option, in small letters, decides about its rows; others say how fast they come, or to whom."""
         return option not in _RATES and option not in _BEGINNING and not is_secret(option)
 
@@ -88,21 +88,25 @@ class SourceFormat:
         >>> SourceFormat(Source("orders", (), options={"Path": "file:/in/", "maxFilesPerTrigger": "1"})).row_options
         {'path': '/in'}
         """
-        found = {name: masked(value) for name, value in self.source.said.items() if self.decides(name)}
-        path = {"path": local_path(found["path"]).rstrip("/")} if "path" in found else {}
-        return {**found, **path}
+        options = {
+            name: mask_secrets(value)
+            for name, value in self.source.lowercase_options.items()
+            if self.affects_rows(name)
+        }
+        path = {"path": local_path(options["path"]).rstrip("/")} if "path" in options else {}
+        return {**options, **path}
 
     @property
     def is_limited(self) -> bool:
         """Whether a batch need not take all that is there."""
-        return not self.limits.isdisjoint(self.source.said)
+        return not self.limits.isdisjoint(self.source.lowercase_options)
 
     @property
     def topics(self) -> tuple[str, ...]:
         """By which names Spark reports how far it has read; none: it cannot be told."""
         return ()
 
-    def may_be_columns(self, types: Iterable[str] = ()) -> bool:
+    def can_read_columns(self, types: Iterable[str] = ()) -> bool:
         """Whether workers may read its files themselves, columns of those types from them."""
         return False
 

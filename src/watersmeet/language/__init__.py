@@ -5,6 +5,6 @@ from __future__ import annotations
 from watersmeet.language.layout import format_script
 from watersmeet.language.reader.cursor import Grammar
 from watersmeet.language.reader.expression import read_expression
-from watersmeet.language.reader.statements import Unread, read_readable, read_script
+from watersmeet.language.reader.statements import UnreadPart, read_partial_script, read_script
 
-__all__ = ["Grammar", "Unread", "format_script", "read_expression", "read_readable", "read_script"]
+__all__ = ["Grammar", "UnreadPart", "format_script", "read_expression", "read_partial_script", "read_script"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from watersmeet.language.reader.cursor import Grammar, Layout
+from watersmeet.language.reader.cursor import Grammar, TokenLayout
 from watersmeet.language.reader.statements import read_statements
 from watersmeet.language.reader.tokens import Token
 
@@ -21,11 +21,14 @@ _CLOSING = {"/*": "*/", "{#": "#}"}
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment as written; ``begins_line``: only spaces stand before it, ``is_apart``: an empty line does."""
+    """A comment as written.
+
+    ``begins_line``: only spaces stand before it in its line. ``follows_blank_line``: an empty line stands before it.
+    """
 
     text: str
     begins_line: bool
-    is_apart: bool
+    follows_blank_line: bool
 
     @property
     def breaks_line(self) -> bool:
@@ -38,7 +41,7 @@ class Gap:
     """What stands before a token: comments, and whether an empty line parts it from what is before it."""
 
     comments: tuple[Comment, ...] = ()
-    is_apart: bool = False
+    follows_blank_line: bool = False
 
 
 def gaps_of(text: str, tokens: tuple[Token, ...], passed: frozenset[int]) -> dict[int, Gap]:
@@ -123,9 +126,9 @@ def format_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] 
     passed = frozenset(i for i, token in enumerate(tokens) if token.word in (",", ";"))
     spaced = _SPACED.union(*(grammar.spaced for grammar in grammars))
     source = _Source(text, tokens, layout, gaps_of(text, tokens, passed - layout.exact), spaced)
-    written = _Written()
+    written = _FormattedText()
     for first, end in layout.statements:
-        lines = _Lines(source, tuple(i for i in range(first, end) if i not in layout.needless)).broken()
+        lines = _Lines(source, tuple(i for i in range(first, end) if i not in layout.needless)).break_lines()
         rendered = [line for start in lines.order for line in lines.render(start)]
         rendered[-1] = _Line(rendered[-1].text + ";", rendered[-1].comments)
         _write_statement(written, source.gaps[first], rendered)
@@ -139,7 +142,7 @@ class _Source:
 
     text: str
     tokens: tuple[Token, ...]
-    layout: Layout
+    layout: TokenLayout
     gaps: dict[int, Gap]
     spaced: frozenset[str]
 
@@ -175,7 +178,7 @@ class _Line:
 
 
 @dataclass
-class _Written:
+class _FormattedText:
     """The lines written so far, and whether the last statement fitted on one."""
 
     lines: list[str] = field(default_factory=list[str])
@@ -193,18 +196,18 @@ class _Lines:
     opened: set[int] = field(default_factory=set[int])
     closings: dict[int, int] = field(default_factory=dict[int, int])
 
-    def broken(self) -> _Lines:
+    def break_lines(self) -> _Lines:
         """These lines, broken until they fit or cannot be broken further."""
-        layout, known = self.source.layout, set(self.tokens)
-        self._begin((self.tokens[0], *(layout.lines & known)), 0)
-        for opening in sorted(layout.blocks.keys() & known):
+        layout, own_tokens = self.source.layout, set(self.tokens)
+        self._begin((self.tokens[0], *(layout.lines & own_tokens)), 0)
+        for opening in sorted(layout.blocks.keys() & own_tokens):
             self._open(opening, layout.blocks[opening], (opening + 1,))
         start: int | None = self.tokens[0]
         while start is not None:
             # A break adds lines behind this one only.
             while self._break(start):
                 pass
-            start = self._following(start)
+            start = self._next_start(start)
         return self
 
     def render(self, start: int) -> list[_Line]:
@@ -212,16 +215,16 @@ class _Lines:
         own = [c for c in self._comments(start) if c.begins_line] if start != self.tokens[0] else []
         is_closing = start in self.closings
         indent = self._indent(start) + (_INDENT if is_closing else "")
-        following = self._following(start)
+        following = self._next_start(start)
         trailing = () if following is None else tuple(c.text for c in self._comments(following) if not c.begins_line)
         return [*(_Line(indent + c.text) for c in own), _Line(self._text(start), trailing)]
 
     def _line(self, start: int) -> list[int]:
-        following = self._following(start)
+        following = self._next_start(start)
         end = self.tokens[-1] + 1 if following is None else following
         return list(self.tokens[bisect_left(self.tokens, start) : bisect_left(self.tokens, end)])
 
-    def _following(self, start: int) -> int | None:
+    def _next_start(self, start: int) -> int | None:
         place = bisect_right(self.order, start)
         return self.order[place] if place < len(self.order) else None
 
@@ -272,36 +275,36 @@ class _Lines:
 
     def _breaks(self, line: list[int]) -> list[int]:
         """Where a line may be broken outside of all brackets: between entries if it has several, else anywhere."""
-        found: list[int] = []
+        breaks: list[int] = []
         depth = 0
         for i in line:
             word = self.source.tokens[i].word
             if depth == 0 and i != line[0] and i in self.source.layout.breaks:
-                found.append(i)
+                breaks.append(i)
             depth = depth + 1 if word in ("(", "[") else max(depth - 1, 0) if word in (")", "]") else depth
-        commas = [i for i in found if self.source.tokens[i - 1].word == ","]
+        commas = [i for i in breaks if self.source.tokens[i - 1].word == ","]
         if not commas:
-            return found
-        is_entry = self.source.tokens[found[0]].word not in ("AND", "OR")
-        return [found[0], *commas] if found[0] < commas[0] and is_entry else commas
+            return breaks
+        is_entry = self.source.tokens[breaks[0]].word not in ("AND", "OR")
+        return [breaks[0], *commas] if breaks[0] < commas[0] and is_entry else commas
 
 
-def _write_statement(written: _Written, gap: Gap, rendered: list[_Line]) -> None:
+def _write_statement(written: _FormattedText, gap: Gap, rendered: list[_Line]) -> None:
     """Write the comments before a statement, those behind the one before it first, and its lines."""
     trailing = [comment for comment in gap.comments if not comment.begins_line and written.lines]
     if trailing:
         written.lines[-1] += "  " + " ".join(comment.text for comment in trailing)
     own = [comment for comment in gap.comments if comment not in trailing]
     is_single = len(rendered) == 1
-    aparts = [*(comment.is_apart for comment in own), *([gap.is_apart] if rendered else [])]
-    if aparts and written.lines:
-        aparts[0] = aparts[0] or not (written.is_single and is_single)
-    elif aparts:
-        aparts[0] = False
-    for comment, is_apart in zip(own, aparts, strict=False):
-        written.lines += [""] * is_apart + [comment.text]
+    blank_lines = [*(comment.follows_blank_line for comment in own), *([gap.follows_blank_line] if rendered else [])]
+    if blank_lines and written.lines:
+        blank_lines[0] = blank_lines[0] or not (written.is_single and is_single)
+    elif blank_lines:
+        blank_lines[0] = False
+    for comment, needs_blank in zip(own, blank_lines, strict=False):
+        written.lines += [""] * needs_blank + [comment.text]
     if rendered:
-        written.lines += [""] * aparts[-1]
+        written.lines += [""] * blank_lines[-1]
     for line in rendered:
         written.lines.append(line.text + "".join(f"  {comment}" for comment in line.comments))
     written.is_single = is_single

@@ -17,7 +17,7 @@ import pyarrow as pa
 from watersmeet.catalog import Field
 from watersmeet.errors import refuse
 from watersmeet.formats.feed import CHANGE
-from watersmeet.joins.core.changes import WEIGHT, consolidated
+from watersmeet.joins.core.changes import WEIGHT, consolidate_changes
 from watersmeet.joins.core.python_values import python_value
 from watersmeet.schema import arrow_type
 
@@ -33,11 +33,11 @@ def arrow_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: st
     for row in rows:
         if len(row) != len(fields):
             raise refuse("WRONG_CASE", path=path, reason=f"{list(row)} has {len(row)} cells, not {len(fields)}")
-        for one, kind, values, column in zip(fields, kinds, row, columns, strict=True):
+        for field, kind, values, column in zip(fields, kinds, row, columns, strict=True):
             try:
                 column.append(cell(values, kind))
             except ValueError:
-                reason = f"{values!r} is not a value of `{one.name}`, whose type is {one.type}"
+                reason = f"{values!r} is not a value of `{field.name}`, whose type is {field.type}"
                 raise refuse("WRONG_CASE", path=path, reason=reason) from None
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
@@ -57,13 +57,13 @@ def change_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: s
     return arrow_table(fields, bare, path).append_column(CHANGE, pa.array(signs, pa.string()))
 
 
-def signed(changes: pa.Table) -> pa.Table:
+def to_signed_rows(changes: pa.Table) -> pa.Table:
     """Changes with weights as cases list them: put together, each as often as its weight says, what it does in front.
 
-    >>> signed(pa.table({"id": [1, 2, 2], WEIGHT: [2, 1, -1]})).to_pylist()
+    >>> to_signed_rows(pa.table({"id": [1, 2, 2], WEIGHT: [2, 1, -1]})).to_pylist()
     [{'_change': '+', 'id': 1}, {'_change': '+', 'id': 1}]
     """
-    net = consolidated(changes, changes.column_names[:-1])
+    net = consolidate_changes(changes, changes.column_names[:-1])
     weights = net.column(WEIGHT).to_numpy()
     rows = net.drop_columns([WEIGHT]).take(pa.array(np.repeat(np.arange(len(weights)), np.abs(weights))))
     signs = np.repeat(np.where(weights > 0, "+", "-"), np.abs(weights))
@@ -79,16 +79,16 @@ def cell(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     try:
-        return python_value(pa.scalar(_converted(value, kind), kind))
+        return python_value(pa.scalar(_convert(value, kind), kind))
     except (pa.ArrowException, TypeError, InvalidOperation, OverflowError) as error:
         raise ValueError(f"{value!r} is not of type {kind}") from error
 
 
-def _converted(value: Any, kind: pa.DataType) -> Any:
+def _convert(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_nested(kind):
-        return _nested(value, kind)
+        return _convert_nested(value, kind)
     if pa.types.is_timestamp(kind):
         return _timestamp(value, is_zoned=kind.tz is not None)
     if pa.types.is_date(kind):
@@ -119,16 +119,16 @@ def _timestamp(value: Any, *, is_zoned: bool) -> datetime:
     return value.replace(tzinfo=None)
 
 
-def _nested(value: Any, kind: Any) -> Any:
+def _convert_nested(value: Any, kind: Any) -> Any:
     if pa.types.is_map(kind):
         pairs = cast("Mapping[Any, Any]", value).items() if isinstance(value, Mapping) else value
-        return [(_converted(k, kind.key_type), _converted(v, kind.item_type)) for k, v in pairs]
+        return [(_convert(k, kind.key_type), _convert(v, kind.item_type)) for k, v in pairs]
     if pa.types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
         parts = dict(cast("Any", value) if isinstance(value, Mapping) else zip(names, value, strict=True))
         if set(parts) - set(names):
             raise ValueError(f"{value!r} is not of type {kind}")
-        return {name: _converted(parts.get(name), kind.field(name).type) for name in names}
+        return {name: _convert(parts.get(name), kind.field(name).type) for name in names}
     if not isinstance(value, list | tuple):
         raise ValueError(f"{value!r} is not a list")
-    return [_converted(part, kind.value_type) for part in cast("list[Any]", value)]
+    return [_convert(part, kind.value_type) for part in cast("list[Any]", value)]

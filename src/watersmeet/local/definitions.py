@@ -9,30 +9,30 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from watersmeet.joins.core.operator import Emission, Family, Marks, Report
+from watersmeet.joins.core.operator import Emission, StepReport, StreamOperator, Watermarks
 from watersmeet.joins.core.python_values import arrow_values, python_rows
-from watersmeet.local.rows import emitted_schema
+from watersmeet.local.rows import output_schema
 
 Row = Mapping[str, Any]
 
-_TOLD = ("state", "partitions", "watermarks")
+_REPORT_FIELDS = ("state", "partitions", "watermarks")
 """The numbers that a definition may tell as an operator does."""
 
 
 class Definition(Protocol):
     """A join in progress, as its family's definition has it."""
 
-    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Any:
+    def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> Any:
         """One batch: the rows that arrived per port, and the marks that came with them."""
         ...
 
 
-def definition_of(operator: Family) -> Definition:
+def definition_of(operator: StreamOperator) -> Definition:
     """The definition that says what an operator must give: ``DEFINITION`` of the module beside it.
 
     >>> from watersmeet.joins.core.port import Port
-    >>> from watersmeet.joins.latest.operator import Latest
-    >>> type(definition_of(Latest(Port(("k",), (), ("k",))))).__name__
+    >>> from watersmeet.joins.latest.operator import LatestOperator
+    >>> type(definition_of(LatestOperator(Port(("k",), (), ("k",))))).__name__
     'LatestReference'
     """
     folder = type(operator).__module__.rpartition(".")[0]
@@ -40,34 +40,39 @@ def definition_of(operator: Family) -> Definition:
 
 
 def step_by_definition(
-    definition: Definition, operator: Family, tables: Mapping[int, pa.Table], marks: Marks
+    definition: Definition, operator: StreamOperator, tables: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Emission:
     """What one batch gives by the definition, as an operator would hand it out."""
     arrivals = {port: python_rows(table) for port, table in tables.items() if table.num_rows}
-    step = definition.step(arrivals, marks)
+    step = definition.step(arrivals, watermarks)
     if isinstance(step, Counter):
         rows = [(*row, number) for row, number in cast("Counter[tuple[Any, ...]]", step).items()]
-        return Emission((joined_table(rows, operator, tables),))
+        return Emission((output_table(rows, operator, tables),))
     late = tuple(
         (port, _late_table([row for p, row in step.late if p == port], table.schema)) for port, table in tables.items()
     )
-    apart: Sequence[tuple[int, Any]] = getattr(step, "unmatched", ())
+    unmatched_rows: Sequence[tuple[int, Any]] = getattr(step, "unmatched", ())
     unmatched = tuple(
-        (port, _alone([row for p, row in apart if p == port], operator.sides[port].unmatched, table))
+        (
+            port,
+            _make_unmatched_table(
+                [row for p, row in unmatched_rows if p == port], operator.sides[port].unmatched, table
+            ),
+        )
         for port, table in tables.items()
     )
-    told = {name: getattr(step, name) for name in _TOLD if hasattr(step, name)}
-    return Emission((joined_table(step.rows, operator, tables),), late, Report(**told), unmatched)
+    report_values = {name: getattr(step, name) for name in _REPORT_FIELDS if hasattr(step, name)}
+    return Emission((output_table(step.rows, operator, tables),), late, StepReport(**report_values), unmatched)
 
 
-def joined_table(rows: Sequence[Sequence[Any]], operator: Family, tables: Mapping[int, pa.Table]) -> pa.Table:
+def output_table(rows: Sequence[Sequence[Any]], operator: StreamOperator, tables: Mapping[int, pa.Table]) -> pa.Table:
     """Rows of a join as it hands them out."""
-    schema = emitted_schema(operator, tables)
+    schema = output_schema(operator, tables)
     columns = [arrow_values([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _alone(rows: Sequence[Sequence[Any]], columns: Sequence[str], table: pa.Table) -> pa.Table:
+def _make_unmatched_table(rows: Sequence[Sequence[Any]], columns: Sequence[str], table: pa.Table) -> pa.Table:
     """Rows that died alone, with the columns of their side."""
     values = [arrow_values([row[i] for row in rows], table.schema.field(name).type) for i, name in enumerate(columns)]
     return pa.Table.from_arrays(values, names=list(columns))

@@ -22,19 +22,19 @@ from watersmeet.analyze.check_collations import is_collated
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
-from watersmeet.joins.core.marks import mark_behind
-from watersmeet.joins.core.operator import LOADED, NOW, RUN, Marks, Report
+from watersmeet.joins.core.marks import watermark_behind
+from watersmeet.joins.core.operator import LOADED, NOW, RUN, StepReport, Watermarks
 from watersmeet.joins.state.layout import as_int64
-from watersmeet.local.cells import CHANGE, signed
+from watersmeet.local.cells import CHANGE, to_signed_rows
 from watersmeet.local.definitions import Definition, definition_of, step_by_definition
-from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
+from watersmeet.local.rows import NeedsSparkError, complete_rows, output_schema
 from watersmeet.local.shards import key_codes, step_in_shards
 from watersmeet.local.store import MemoryStore
 from watersmeet.local.types import check_types
 from watersmeet.local.values import (
-    asked_elsewhere,
     casts_as_spark,
-    collated_in,
+    collation_columns,
+    evaluate_on_spark,
     has_spark_evaluator,
     is_true,
     value_of,
@@ -43,7 +43,6 @@ from watersmeet.local.values import (
 from watersmeet.physical import (
     Computed,
     JoinPlan,
-    Lag,
     LateralPlan,
     PortPlan,
     QueryPlan,
@@ -52,6 +51,7 @@ from watersmeet.physical import (
     StaticJoinPlan,
     UnionPlan,
     ViewPlan,
+    WatermarkLag,
 )
 from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
@@ -60,21 +60,21 @@ _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 
 
 @dataclass(frozen=True)
-class Stepped:
+class BatchOutput:
     """What a relation gave in one batch: its rows, its marks, and of the last join what stands apart, and numbers.
 
     ``late`` and ``unmatched`` rows come per port, with the columns of their side.
     """
 
     rows: pa.Table
-    marks: Marks
+    watermarks: Watermarks
     late: tuple[tuple[int, pa.Table], ...] = ()
-    report: Report = field(default_factory=Report)
+    report: StepReport = field(default_factory=StepReport)
     unmatched: tuple[tuple[int, pa.Table], ...] = ()
 
 
 @dataclass(frozen=True)
-class Lost:
+class DroppedRows:
     """Rows that go no further, and the condition that is not true of them; None: they lack an element, or their key."""
 
     rows: pa.Table
@@ -82,33 +82,33 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Fed:
+class LocalFrame:
     """The rows of a relation as they feed a join: those that ``keep`` denies are there for their event times only."""
 
     rows: pa.Table
     keep: npt.NDArray[np.bool_]
-    marks: Marks
-    last: Stepped | None = None
-    lost: tuple[Lost, ...] = ()
+    watermarks: Watermarks
+    last: BatchOutput | None = None
+    lost: tuple[DroppedRows, ...] = ()
 
-    def filtered(self, parts: tuple[Expr, ...]) -> Fed:
+    def filter(self, parts: tuple[Expr, ...]) -> LocalFrame:
         """Those of the rows for which all parts are true; nothing is computed of rows that are none."""
-        fed = self
+        frame = self
         for part in parts:
-            some = fed.rows.filter(pa.array(fed.keep))
-            fed = fed.only(is_true(part, some), part)
-        return fed
+            some = frame.rows.filter(pa.array(frame.keep))
+            frame = frame.restrict(is_true(part, some), part)
+        return frame
 
-    def only(self, passed: npt.NDArray[np.bool_], part: Expr | None = None) -> Fed:
+    def restrict(self, passed: npt.NDArray[np.bool_], part: Expr | None = None) -> LocalFrame:
         """Those of the rows that are some that passed."""
         keep, lost = self.keep.copy(), self.lost
         if not passed.all():
-            lost = (*lost, Lost(self.kept.filter(pa.array(~passed)), part))
+            lost = (*lost, DroppedRows(self.live_rows.filter(pa.array(~passed)), part))
         keep[keep] = passed
         return replace(self, keep=keep, lost=lost)
 
     @property
-    def kept(self) -> pa.Table:
+    def live_rows(self) -> pa.Table:
         """The rows that are some."""
         return self.rows.filter(pa.array(self.keep))
 
@@ -120,116 +120,124 @@ ROW = "#row"
 """A number by which rows can be followed; it goes along where a source has it."""
 
 
-def _fed(rows: pa.Table, marks: Marks | None = None, last: Stepped | None = None) -> Fed:
-    return Fed(rows, np.array([True] * rows.num_rows, np.bool_), marks or {}, last)
+def _make_frame(rows: pa.Table, watermarks: Watermarks | None = None, last: BatchOutput | None = None) -> LocalFrame:
+    return LocalFrame(rows, np.array([True] * rows.num_rows, np.bool_), watermarks or {}, last)
 
 
-def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
+def _scan(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> LocalFrame:
     """A source's rows with their columns as ``alias.column``; of a union, with the part each comes from."""
     names = [f"{plan.alias}.{column}" for column in plan.columns]
-    collated = _collated_columns(plan)
+    collated = _find_collated_columns(plan)
     if plan.parts:
         positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
-        parts = [_named(arrivals[part.name], positions, names) for part in plan.parts]
+        parts = [_select_columns(arrivals[part.name], positions, names) for part in plan.parts]
         numbered = (t.append_column(PART, pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(parts))
-        return _fed(with_collated(pa.concat_tables(list(numbered)), collated)).filtered(plan.filters)
+        return _make_frame(with_collated(pa.concat_tables(list(numbered)), collated)).filter(plan.filters)
     source = arrivals[plan.source.name]
-    rows = _named(source, [source.column_names.index(column) for column in plan.columns], names)
-    fed = _fed(with_collated(rows, collated))
+    rows = _select_columns(source, [source.column_names.index(column) for column in plan.columns], names)
+    frame = _make_frame(with_collated(rows, collated))
     if plan.changes is None:
-        return fed.filtered(plan.filters)
+        return frame.filter(plan.filters)
     signs = np.array(
         [-1 if change == "-" else 1 for change in cast("list[str]", source.column(CHANGE).to_pylist())], np.int64
     )
     if plan.changes == "weights":
-        return replace(fed, rows=fed.rows.append_column(WEIGHT, pa.array(signs, pa.int64()))).filtered(plan.filters)
+        return replace(frame, rows=frame.rows.append_column(WEIGHT, pa.array(signs, pa.int64()))).filter(plan.filters)
     if plan.changes == "versions":
-        return replace(fed, rows=fed.rows.append_column(OP, pa.array(signs, pa.int8()))).filtered(plan.filters)
-    filtered = fed.filtered(plan.filters)
+        return replace(frame, rows=frame.rows.append_column(OP, pa.array(signs, pa.int8()))).filter(plan.filters)
+    filtered = frame.filter(plan.filters)
     signs = np.where(filtered.keep, signs, -1)
     for name in plan.keys:
-        fed = fed.only(fed.kept.column(name).is_valid().to_numpy())
-    rows = fed.rows.append_column(OP, pa.array(signs, pa.int8()))
-    return replace(fed, rows=rows, lost=(*filtered.lost, *fed.lost))
+        frame = frame.restrict(frame.live_rows.column(name).is_valid().to_numpy())
+    rows = frame.rows.append_column(OP, pa.array(signs, pa.int8()))
+    return replace(frame, rows=rows, lost=(*filtered.lost, *frame.lost))
 
 
-def _collated_columns(plan: ScanPlan) -> list[str]:
+def _find_collated_columns(plan: ScanPlan) -> list[str]:
     """The columns of a scan with strings of a collation, whose values only Spark can compare; refused without Spark."""
-    found = [one for one in plan.source.fields if one.name in plan.columns and is_collated(one.type or "")]
-    if found and not has_spark_evaluator():
-        raise NeedsSparkError(f"what `{found[0].name}` is equal to: it is {found[0].type}")
-    return [f"{plan.alias}.{one.name}" for one in found]
+    fields = [
+        collated
+        for collated in plan.source.fields
+        if collated.name in plan.columns and is_collated(collated.type or "")
+    ]
+    if fields and not has_spark_evaluator():
+        raise NeedsSparkError(f"what `{fields[0].name}` is equal to: it is {fields[0].type}")
+    return [f"{plan.alias}.{one.name}" for one in fields]
 
 
-def _named(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:
+def _select_columns(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:
     """Some columns of a source by other names, and what its rows are followed by."""
-    along = [rows.column_names.index(name) for name in (ROW, PARTITION) if name in rows.column_names]
-    return rows.select([*positions, *along]).rename_columns([*names, *(rows.column_names[place] for place in along)])
+    extra = [rows.column_names.index(name) for name in (ROW, PARTITION) if name in rows.column_names]
+    return rows.select([*positions, *extra]).rename_columns([*names, *(rows.column_names[place] for place in extra)])
 
 
-def _viewed(plan: ViewPlan, fed: Fed) -> Fed:
+def _project_view(plan: ViewPlan, frame: LocalFrame) -> LocalFrame:
     """The columns of a view as ``alias.column``, and its marks under their names outside."""
-    fed = fed.filtered(plan.where)
-    positions = pa.array(np.where(fed.keep, np.cumsum(fed.keep) - 1, 0), mask=~fed.keep)
+    frame = frame.filter(plan.where)
+    positions = pa.array(np.where(frame.keep, np.cumsum(frame.keep) - 1, 0), mask=~frame.keep)
     columns: dict[str, pa.Array] = {}
     for output, name in zip(plan.outputs, plan.columns, strict=True):
         plain = output.expr.op == "column" and not output.expr.refs[0].path
         whole = (
-            fed.rows.column(output.expr.refs[0].column) if plain else value_of(output.expr, fed.kept).take(positions)
+            frame.rows.column(output.expr.refs[0].column)
+            if plain
+            else value_of(output.expr, frame.live_rows).take(positions)
         )
         columns[name] = whole
-    along = {
-        name: fed.rows.column(name) for name in (PART, WEIGHT, OP, ROW, PARTITION) if name in fed.rows.column_names
+    extra = {
+        name: frame.rows.column(name) for name in (PART, WEIGHT, OP, ROW, PARTITION) if name in frame.rows.column_names
     }
-    marks = {outer: fed.marks[inner] for inner, outer in plan.marks if inner in fed.marks}
+    watermarks = {outer: frame.watermarks[inner] for inner, outer in plan.watermarks if inner in frame.watermarks}
     shown = zip(plan.outputs, plan.columns, strict=True)
-    collated = [name for output, name in shown if collated_in(fed.rows).intersection(_read_by(output.expr))]
-    rows = with_collated(pa.table({**columns, **along}), collated)
-    return replace(fed, rows=rows, marks=marks).filtered(plan.filters)
+    collated = [
+        name for output, name in shown if collation_columns(frame.rows).intersection(_columns_read(output.expr))
+    ]
+    rows = with_collated(pa.table({**columns, **extra}), collated)
+    return replace(frame, rows=rows, watermarks=watermarks).filter(plan.filters)
 
 
-def _read_by(expr: Expr) -> Iterator[str]:
+def _columns_read(expr: Expr) -> Iterator[str]:
     return (ref.column for ref in expr.references)
 
 
-def _united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
+def _union(plan: UnionPlan, inputs: list[LocalFrame]) -> LocalFrame:
     """The rows of several inputs as one, each with the number of the input it comes from."""
     parts: list[pa.Table] = []
-    for number, (fed, taken) in enumerate(zip(inputs, plan.taken, strict=True)):
-        along = [name for name in (WEIGHT, ROW, PARTITION) if name in fed.rows.column_names]
-        part = fed.rows.select([*taken, *along]).rename_columns([*plan.columns, *along])
+    for number, (frame, taken) in enumerate(zip(inputs, plan.taken, strict=True)):
+        extra = [name for name in (WEIGHT, ROW, PARTITION) if name in frame.rows.column_names]
+        part = frame.rows.select([*taken, *extra]).rename_columns([*plan.columns, *extra])
         parts.append(part.append_column(PART, pa.array([number] * part.num_rows, pa.int64())))
-    keep = np.concatenate([fed.keep for fed in inputs])
-    together = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
-    given = (zip(plan.columns, taken, strict=True) for taken in plan.taken)
+    keep = np.concatenate([frame.keep for frame in inputs])
+    union_rows = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
+    column_pairs = (zip(plan.columns, taken, strict=True) for taken in plan.taken)
     collated = {
         name
-        for fed, named in zip(inputs, given, strict=True)
+        for frame, named in zip(inputs, column_pairs, strict=True)
         for name, column in named
-        if column in collated_in(fed.rows)
+        if column in collation_columns(frame.rows)
     }
-    together = with_collated(together, collated)
-    lost = tuple(one for fed in inputs for one in fed.lost)
-    return Fed(together, keep, {}, lost=lost).filtered(plan.filters)
+    union_rows = with_collated(union_rows, collated)
+    lost = tuple(dropped for frame in inputs for dropped in frame.lost)
+    return LocalFrame(union_rows, keep, {}, lost=lost).filter(plan.filters)
 
 
-def _exploded(plan: LateralPlan, fed: Fed) -> Fed:
+def _explode(plan: LateralPlan, frame: LocalFrame) -> LocalFrame:
     """Each row once with every element of its array; a row without elements stays for its times and is none."""
-    value = value_of(plan.array, fed.kept)
+    value = value_of(plan.array, frame.live_rows)
     if not pa.types.is_list(value.type):
         value = pa.nulls(len(value), pa.list_(pa.null()))
-    lengths, starts = (np.zeros(fed.rows.num_rows, np.int64) for _ in range(2))
-    lengths[fed.keep] = pc.list_value_length(value).fill_null(0).to_numpy(zero_copy_only=False)
-    starts[fed.keep] = value.offsets.to_numpy()[:-1]
+    lengths, starts = (np.zeros(frame.rows.num_rows, np.int64) for _ in range(2))
+    lengths[frame.keep] = pc.list_value_length(value).fill_null(0).to_numpy(zero_copy_only=False)
+    starts[frame.keep] = value.offsets.to_numpy()[:-1]
     counts = np.maximum(lengths, 1)
-    places = np.repeat(np.arange(fed.rows.num_rows, dtype=np.int64), counts)
+    places = np.repeat(np.arange(frame.rows.num_rows, dtype=np.int64), counts)
     within = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     some = lengths[places] > 0
     elements = value.values.take(pa.array(starts[places] + within, pa.int64(), mask=~some))
-    keep = fed.keep[places]
-    rows = fed.rows.take(pa.array(places, pa.int64()))
+    keep = frame.keep[places]
+    rows = frame.rows.take(pa.array(places, pa.int64()))
     rows = rows.append_column(f"{plan.alias}.{plan.alias}", elements)
-    return replace(fed, rows=rows, keep=keep).only(some[keep]).filtered(plan.filters)
+    return replace(frame, rows=rows, keep=keep).restrict(some[keep]).filter(plan.filters)
 
 
 class LocalQuery:
@@ -246,76 +254,78 @@ class LocalQuery:
     def restart(self) -> None:
         """Keep nothing but what was stored. The definition has nothing else: what it holds is the state."""
         self.run += 1
-        self.stores = {key: store.restarted() for key, store in self.stores.items()}
+        self.stores = {key: store.restart() for key, store in self.stores.items()}
 
-    def step(self, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
+    def step(self, arrivals: Mapping[str, pa.Table], watermarks: Watermarks) -> BatchOutput:
         """One batch: the rows that arrived per source, and marks from outside per ``alias.column``."""
-        return self.shown(self.relation(self.plan.relation, arrivals, marks).filtered(self.plan.where))
+        return self.project(self.relation(self.plan.relation, arrivals, watermarks).filter(self.plan.where))
 
-    def shown(self, fed: Fed) -> Stepped:
+    def project(self, frame: LocalFrame) -> BatchOutput:
         """What the query shows of the rows that its relation gave."""
-        rows = fed.kept
+        rows = frame.live_rows
         outputs = {output.name: value_of(output.expr, rows) for output in self.plan.outputs}
         table = pa.table(outputs) if outputs else rows.select([])
-        last = fed.last or Stepped(table, {})
+        last = frame.last or BatchOutput(table, {})
         if self.plan.is_changelog:
-            table = signed(table.append_column(WEIGHT, rows.column(WEIGHT)))
+            table = to_signed_rows(table.append_column(WEIGHT, rows.column(WEIGHT)))
         return replace(last, rows=table)
 
-    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Fed:
+    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], watermarks: Watermarks) -> LocalFrame:
         """The rows that a relation gives in a batch."""
         match plan:
             case ScanPlan():
-                return _scanned(plan, arrivals)
+                return _scan(plan, arrivals)
             case ViewPlan():
-                return _viewed(plan, self.relation(plan.input, arrivals, marks))
+                return _project_view(plan, self.relation(plan.input, arrivals, watermarks))
             case UnionPlan():
-                return _united(plan, [self.relation(one, arrivals, marks) for one in plan.inputs])
+                return _union(plan, [self.relation(child, arrivals, watermarks) for child in plan.inputs])
             case StaticJoinPlan():
                 raise NeedsSparkError("a join with a table that never changes")
             case LateralPlan():
-                return _exploded(plan, self.relation(plan.input, arrivals, marks))
+                return _explode(plan, self.relation(plan.input, arrivals, watermarks))
             case JoinPlan():
-                return self.join(plan, [self.relation(port.input, arrivals, marks) for port in plan.ports], marks)
+                return self.join(
+                    plan, [self.relation(port.input, arrivals, watermarks) for port in plan.ports], watermarks
+                )
 
-    def join(self, plan: JoinPlan, inputs: list[Fed], marks: Marks) -> Fed:
+    def join(self, plan: JoinPlan, inputs: list[LocalFrame], watermarks: Watermarks) -> LocalFrame:
         """The rows that a join gives of those of its ports."""
-        folded = {name: marks[name] for name in (NOW, LOADED) if name in marks}
-        parts = [lag for port in plan.ports for lag in port.lags if lag.part is not None and lag.source in marks]
-        folded |= {lag.column: marks[lag.source] for lag in parts}
+        folded = {name: watermarks[name] for name in (NOW, LOADED) if name in watermarks}
+        parts = [lag for port in plan.ports for lag in port.lags if lag.part is not None and lag.source in watermarks]
+        folded |= {lag.column: watermarks[lag.source] for lag in parts}
         tables: dict[int, pa.Table] = {}
         for number, (port, side) in enumerate(zip(plan.ports, inputs, strict=True)):
-            folded |= side.marks
+            folded |= side.watermarks
             for lag in port.lags:
-                folded |= marks_of(lag, side.rows, marks)
-            tables[number] = prepared(port, side)
+                folded |= watermarks_of(lag, side.rows, watermarks)
+            tables[number] = prepare_port(port, side)
         tables = _with_equal_keys(plan, tables)
         _check_condition(plan, tables)
         try:
-            stepped = self.meet(plan, tables, folded)
+            stepped = self.step_join(plan, tables, folded)
         except pa.ArrowNotImplementedError as error:
             raise NeedsSparkError(str(error)) from error
-        collated = frozenset[str]().union(*(collated_in(side.rows) for side in inputs))
+        collated = frozenset[str]().union(*(collation_columns(side.rows) for side in inputs))
         rows = with_collated(stepped.rows, collated.intersection(stepped.rows.column_names))
-        return _fed(rows, stepped.marks, stepped)
+        return _make_frame(rows, stepped.watermarks, stepped)
 
-    def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+    def step_join(self, plan: JoinPlan, tables: dict[int, pa.Table], watermarks: Watermarks) -> BatchOutput:
         """What a join gives of the rows that came to its ports, with the marks that came with them."""
         operator = plan.operator
-        marks = {**marks, RUN: self.run} if operator.needs_run else marks
+        watermarks = {**watermarks, RUN: self.run} if operator.needs_run else watermarks
         if self.on == "kernel":
             shards = 1 if plan.ports[0].route == "one" else self.shards
             stores = [self.stores.setdefault((id(plan), shard), MemoryStore()) for shard in range(shards)]
-            emission = step_in_shards(operator, plan.ports, stores, tables, marks)
+            emission = step_in_shards(operator, plan.ports, stores, tables, watermarks)
         else:
             definition = self.definitions.setdefault(id(plan), definition_of(operator))
-            emission = step_by_definition(definition, operator, tables, marks)
-        schema = emitted_schema(operator, tables)
+            emission = step_by_definition(definition, operator, tables, watermarks)
+        schema = output_schema(operator, tables)
         # A padded column takes the type it has elsewhere.
         joined = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in emission.rows)])
-        rows = _where(completed(plan, joined), plan.after)
+        rows = _where(complete_rows(plan, joined), plan.after)
         late = tuple((port, table.select(list(operator.late_columns[port]))) for port, table in emission.late)
-        return Stepped(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
+        return BatchOutput(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
 
 
 def _with_equal_keys(plan: JoinPlan, tables: dict[int, pa.Table]) -> dict[int, pa.Table]:
@@ -353,36 +363,38 @@ def _widen_key(port: PortPlan, table: pa.Table, key: str, wider: pa.DataType) ->
     )
 
 
-def marks_of(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
+def watermarks_of(lag: WatermarkLag, rows: pa.Table, outside: Watermarks) -> dict[str, int]:
     """The mark of a column: its latest time less the lag, or what comes from outside if that is later.
 
     Where partitions have marks of their own, one of each.
     """
     if PARTITION in rows.column_names and lag.part is None:
-        found = {lag.mark: outside[lag.source]} if lag.source in outside else {}
+        watermarks = {lag.watermark: outside[lag.source]} if lag.source in outside else {}
         for name in pc.unique(rows.column(PARTITION)).to_pylist():
             some = rows.filter(pc.equal(rows.column(PARTITION), name)).drop_columns([PARTITION])
-            found |= {f"{lag.mark}{OF_PARTITION}{name}": mark for mark in marks_of(lag, some, {}).values()}
-        return found
-    found = [outside[lag.source]] if lag.source in outside and lag.part is None else []
+            watermarks |= {
+                f"{lag.watermark}{OF_PARTITION}{name}": watermark for watermark in watermarks_of(lag, some, {}).values()
+            }
+        return watermarks
+    watermarks = [outside[lag.source]] if lag.source in outside and lag.part is None else []
     if lag.part is not None:
         rows = rows.filter(pc.equal(rows.column(PART), lag.part))
     times = rows.column(lag.column).drop_null().combine_chunks()
     if len(times):
-        found.append(mark_behind(int(as_int64(times).max()), lag.lag))
-    return {lag.mark: max(found)} if found else {}
+        watermarks.append(watermark_behind(int(as_int64(times).max()), lag.lag))
+    return {lag.watermark: max(watermarks)} if watermarks else {}
 
 
-def prepared(port: PortPlan, fed: Fed) -> pa.Table:
+def prepare_port(port: PortPlan, frame: LocalFrame) -> pa.Table:
     """What goes through the exchange: the rows that are some, with the columns that the join needs."""
     position = () if port.position is None else (port.position,)
     for name in position:
-        fed = replace(fed, rows=fed.rows.append_column(name, pa.array(np.arange(fed.rows.num_rows))))
-    rows = fed.kept
-    along = [name for name in (ROW,) if name in rows.column_names]
-    table = rows.select([*port.columns, *position, *along])
+        frame = replace(frame, rows=frame.rows.append_column(name, pa.array(np.arange(frame.rows.num_rows))))
+    rows = frame.live_rows
+    extra = [name for name in (ROW,) if name in rows.column_names]
+    table = rows.select([*port.columns, *position, *extra])
     for computed in port.computed:
-        table = table.append_column(computed.name, _computed(computed, rows))
+        table = table.append_column(computed.name, _compute_column(computed, rows))
     if port.dead is not None:
         alive = np.ones(rows.num_rows, np.bool_)
         for predicate in port.predicates:
@@ -393,13 +405,13 @@ def prepared(port: PortPlan, fed: Fed) -> pa.Table:
     return table
 
 
-def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
+def _compute_column(computed: Computed, rows: pa.Table) -> pa.Array:
     value = value_of(computed.expr, rows)
     if computed.template == "{}":
         return value
     cast_ = _CAST.fullmatch(computed.template)
     if cast_ is None or not casts_as_spark(value.type, arrow_type(cast_[1])):
-        return asked_elsewhere(computed.sql(), rows)
+        return evaluate_on_spark(computed.sql(), rows)
     return value.cast(arrow_type(cast_[1]))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import Family
+from watersmeet.joins.core.operator import StreamOperator
 from watersmeet.local.cells import cell
 from watersmeet.physical import PADDED, Derived, JoinPlan
 from watersmeet.plan.expressions import Expr
@@ -29,35 +29,35 @@ FAILURES = (pa.ArrowException, ArithmeticError)
 """What an expression raises over values that stop a query on Spark, too: an overflow, a division by zero."""
 
 
-def emitted_schema(operator: Family, tables: Mapping[int, pa.Table]) -> pa.Schema:
+def output_schema(operator: StreamOperator, tables: Mapping[int, pa.Table]) -> pa.Schema:
     """The columns of an emission: what it shows of each port, then what the join adds."""
-    shown = [tables[port].schema.field(name) for port, names in enumerate(operator.shown) for name in names]
+    shown = [tables[port].schema.field(name) for port, names in enumerate(operator.result_columns) for name in names]
     types = operator.extra_types([tables[port].schema for port in sorted(tables)])
     return pa.schema([*(pa.field(f.name, f.type) for f in shown), *map(pa.field, operator.extra, types)])
 
 
-def completed(plan: JoinPlan, rows: pa.Table) -> pa.Table:
+def complete_rows(plan: JoinPlan, rows: pa.Table) -> pa.Table:
     """The rows with values where a side is missing, and with what is derived, in place of the extra columns."""
     for port, pad in enumerate(plan.pads):
-        for name in plan.operator.shown[port] if plan.may_miss[port] and pad != "nulls" else ():
+        for name in plan.operator.result_columns[port] if plan.may_miss[port] and pad != "nulls" else ():
             position, kind = rows.column_names.index(name), rows.schema.field(name).type
             value = _padding(pad, name, kind)
             if value is not None:
                 is_missing = pc.equal(rows.column(PADDED), port)
                 rows = rows.set_column(position, name, pc.if_else(is_missing, value, rows.column(name)))
     for column in plan.derived:
-        rows = rows.append_column(column.name, _derived(column, rows, dict(plan.made)[column.of]))
+        rows = rows.append_column(column.name, _derive_column(column, rows, dict(plan.extra_types)[column.of]))
     return rows.drop_columns([name for name in plan.operator.extra if name != WEIGHT and name not in plan.columns])
 
 
-def zero(kind: pa.DataType) -> Any:
+def default_value(kind: pa.DataType) -> Any:
     """The value of a type that stands for nothing: 0, the empty text, false, the beginning of 1970, nothing in it.
 
-    >>> zero(pa.struct([("a", pa.int32()), ("b", pa.string())]))
+    >>> default_value(pa.struct([("a", pa.int32()), ("b", pa.string())]))
     {'a': 0, 'b': ''}
     """
     if pa.types.is_struct(kind):
-        return {kind.field(i).name: zero(kind.field(i).type) for i in range(kind.num_fields)}
+        return {kind.field(i).name: default_value(kind.field(i).type) for i in range(kind.num_fields)}
     if pa.types.is_nested(kind):
         return []
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -74,9 +74,9 @@ def zero(kind: pa.DataType) -> Any:
 def _padding(pad: Padding, name: str, kind: pa.DataType) -> pa.Scalar | None:
     """What a column shows where its side is missing; None: NULL."""
     if isinstance(pad, str):
-        return pa.scalar(zero(kind), kind)
-    given = dict(pad).get(name)
-    return None if given is None else pa.scalar(cell(_constant(given), kind), kind)
+        return pa.scalar(default_value(kind), kind)
+    constant = dict(pad).get(name)
+    return None if constant is None else pa.scalar(cell(_constant(constant), kind), kind)
 
 
 def _constant(expr: Expr) -> Any:
@@ -87,12 +87,12 @@ def _constant(expr: Expr) -> Any:
     raise NeedsSparkError(expr.sql())
 
 
-def _derived(column: Derived, rows: pa.Table, type_: str) -> pa.Array:
+def _derive_column(column: Derived, rows: pa.Table, type_: str) -> pa.Array:
     """What the operator tells, as the frame shows it."""
-    told = rows.column(column.of).combine_chunks()
+    values = rows.column(column.of).combine_chunks()
     if column.port is None:
-        return told
+        return values
     kind, port = arrow_type(type_), rows.column(column.port).combine_chunks()
-    at = told.cast(pa.timestamp("us")).cast(kind) if pa.types.is_date32(kind) else told.cast(kind)
+    at = values.cast(pa.timestamp("us")).cast(kind) if pa.types.is_date32(kind) else values.cast(kind)
     side = pa.array(column.sides).take(port)
     return pa.StructArray.from_arrays([side, at], names=["side", "at"], mask=port.is_null())

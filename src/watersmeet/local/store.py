@@ -36,6 +36,6 @@ class MemoryStore:
         """Forget the value of that name, if there is one."""
         self._values.pop(name, None)
 
-    def restarted(self) -> MemoryStore:
+    def restart(self) -> MemoryStore:
         """What a restart finds: the same values, and nothing else that was held in memory."""
         return MemoryStore({name: bytes(bytearray(value)) for name, value in self._values.items()}, self.owner)

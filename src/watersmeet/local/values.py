@@ -31,10 +31,10 @@ _FIELDS = re.compile(r"(?P<path>(?:\.\w+)+)")
 _WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")
 
 
-Elsewhere = Callable[[str, pa.Table], pa.Array]
+SparkEvaluator = Callable[[str, pa.Table], pa.Array]
 """What evaluates an expression, as SQL over the columns of a table, that cannot be evaluated here."""
 
-ELSEWHERE: ContextVar[Elsewhere | None] = ContextVar("elsewhere", default=None)
+SPARK_EVALUATOR: ContextVar[SparkEvaluator | None] = ContextVar("elsewhere", default=None)
 """Where to ask for what only Spark can evaluate; None: nowhere, so that it is refused."""
 
 
@@ -47,10 +47,10 @@ def with_collated(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
     return rows.replace_schema_metadata({_COLLATED: json.dumps(named)}) if named else rows
 
 
-def collated_in(rows: pa.Table) -> frozenset[str]:
+def collation_columns(rows: pa.Table) -> frozenset[str]:
     """The columns with strings of a collation.
 
-    >>> sorted(collated_in(with_collated(pa.table({"a.k": ["x"], "a.v": [1]}), ["a.k"])))
+    >>> sorted(collation_columns(with_collated(pa.table({"a.k": ["x"], "a.v": [1]}), ["a.k"])))
     ['a.k']
     """
     metadata: dict[bytes, bytes] = rows.schema.metadata or {}
@@ -61,42 +61,42 @@ def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
     """The value of an expression for every row."""
     _check_collations(expr, rows)
     try:
-        return _evaluated(evaluate, expr, rows)
+        return _evaluate_locally(evaluate, expr, rows)
     except NeedsSparkError:
-        return asked_elsewhere(expr.sql(), rows)
+        return evaluate_on_spark(expr.sql(), rows)
 
 
 def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
     """For which rows a condition is true, and not unknown."""
     _check_collations(expr, rows)
     try:
-        return _evaluated(holds, expr, rows)
+        return _evaluate_locally(holds, expr, rows)
     except NeedsSparkError:
-        return pc.fill_null(asked_elsewhere(expr.sql(), rows), False).to_numpy(zero_copy_only=False)
+        return pc.fill_null(evaluate_on_spark(expr.sql(), rows), False).to_numpy(zero_copy_only=False)
 
 
 def _check_collations(expr: Expr, rows: pa.Table) -> None:
     """Refuse what is computed of strings of a collation: the rows have lost it, wherever that is evaluated."""
-    read = collated_in(rows).intersection(ref.column for ref in expr.references)
+    read = collation_columns(rows).intersection(ref.column for ref in expr.references)
     if read and expr.op != "column":
         raise NeedsSparkError(f"{expr.sql()}, of strings with a collation")
 
 
 def has_spark_evaluator() -> bool:
     """Whether Spark is at hand for what cannot be evaluated here."""
-    return ELSEWHERE.get() is not None
+    return SPARK_EVALUATOR.get() is not None
 
 
-def asked_elsewhere(sql: str, rows: pa.Table) -> pa.Array:
+def evaluate_on_spark(sql: str, rows: pa.Table) -> pa.Array:
     """The value of an expression that only Spark can evaluate, if somebody does."""
-    elsewhere = ELSEWHERE.get()
-    if elsewhere is None:
+    evaluator = SPARK_EVALUATOR.get()
+    if evaluator is None:
         raise NeedsSparkError(sql)
-    return elsewhere(sql, rows)
+    return evaluator(sql, rows)
 
 
-def _evaluated(how: Callable[[Condition, Columns, int], Any], expr: Expr, rows: pa.Table) -> Any:
-    plain, columns = _taken_out(expr, rows)
+def _evaluate_locally(how: Callable[[Condition, Columns, int], Any], expr: Expr, rows: pa.Table) -> Any:
+    plain, columns = _extract_columns(expr, rows)
     condition = plain_condition(plain)
     if condition is None:
         raise NeedsSparkError(expr.sql())
@@ -112,7 +112,7 @@ def _evaluated(how: Callable[[Condition, Columns, int], Any], expr: Expr, rows: 
         raise NeedsSparkError(expr.sql()) from error
 
 
-def _taken_out(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
+def _extract_columns(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
     """The expression with fields of structs and casts as columns of their own, and these columns."""
     if expr.op == "column" and expr.refs[0].path:
         try:
@@ -130,8 +130,8 @@ def _taken_out(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
         if not casts_as_spark(value.type, kind) or "COLLATE" in str(expr.value).upper():
             raise NeedsSparkError(expr.sql())
         return _as_column(expr, value.cast(kind))
-    parts = [_taken_out(arg, rows) for arg in expr.args]
-    columns = {name: column for _, found in parts for name, column in found.items()}
+    parts = [_extract_columns(arg, rows) for arg in expr.args]
+    columns = {name: column for _, part_columns in parts for name, column in part_columns.items()}
     return replace(expr, args=tuple(part for part, _ in parts)), columns
 
 
@@ -139,12 +139,12 @@ def _field_or_window(expr: Expr, rows: pa.Table) -> pa.Array | None:
     """The value of ``column.field`` or ``window(column, 'length')[.field]``; None for any other text."""
     ref = expr.refs[0]
     before, after = expr.text[: ref.start].strip().lower(), expr.text[ref.end :]
-    found = _FIELDS.fullmatch(after) if not before else _WINDOW.fullmatch(after) if before == "window(" else None
-    if found is None or ref.path:
+    match = _FIELDS.fullmatch(after) if not before else _WINDOW.fullmatch(after) if before == "window(" else None
+    if match is None or ref.path:
         return None
     column = _column(rows, ref.column)
-    value = column if not before else _windows(column, found["length"])
-    path = [part for part in found["path"].split(".") if part]
+    value = column if not before else _windows(column, match["length"])
+    path = [part for part in match["path"].split(".") if part]
     return value if value is None or not path else pc.struct_field(value, path)
 
 

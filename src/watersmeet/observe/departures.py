@@ -13,12 +13,12 @@ from pathlib import Path
 
 from watersmeet.duration import rough_duration
 from watersmeet.families import OPERATORS
-from watersmeet.forecast.query import Given, KeptForecast, forecast_query
+from watersmeet.forecast.query import ForecastInput, StateForecast, forecast_query
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.history import read_history
-from watersmeet.observe.metrics import OperatorNumbers
+from watersmeet.observe.metrics import OperatorMetrics
 from watersmeet.observe.progress import Progress, port_names
-from watersmeet.observe.rates import RECENT, seen_in
+from watersmeet.observe.rates import RECENT, observe_rates
 from watersmeet.physical import JoinPlan, QueryPlan, join_name, join_plans
 
 FACTOR = 2.0
@@ -30,7 +30,7 @@ LATELY = 10
 
 
 @dataclass(frozen=True)
-class Departure:
+class ForecastAlert:
     """A state that has left its forecast: which, what it keeps, what was forecast, and why that may be."""
 
     operator: str
@@ -40,26 +40,26 @@ class Departure:
     reason: str
 
     def __str__(self) -> str:
-        kept = f"{self.operator} keeps {self.rows:,} rows of {self.who}"
-        return f"{kept}, {self.rows / self.forecast:.1f} times the {self.forecast:,} of its forecast. {self.reason}"
+        text = f"{self.operator} keeps {self.rows:,} rows of {self.who}"
+        return f"{text}, {self.rows / self.forecast:.1f} times the {self.forecast:,} of its forecast. {self.reason}"
 
 
-def departures_of(plan: QueryPlan, batches: Sequence[Progress]) -> list[Departure]:
+def forecast_alerts(plan: QueryPlan, batches: Sequence[Progress]) -> list[ForecastAlert]:
     """The states of a query that have left their forecast by its latest batch; batches come oldest first."""
     batches = batches[-RECENT:]
     if len(batches) < LEAST_BATCHES:
         return []
-    seen, last = seen_in(batches, plan), batches[-1]
-    found: list[Departure] = []
-    forecast = forecast_query(plan, OPERATORS, Given(seen.rates))
+    observed, last = observe_rates(batches, plan), batches[-1]
+    alerts: list[ForecastAlert] = []
+    forecast = forecast_query(plan, OPERATORS, ForecastInput(observed.rates))
     for join, operator in zip(join_plans(plan.relation), forecast.operators, strict=True):
         numbers = last.operators.get(join_name(join))
         if numbers is not None:
-            found += _departed(plan, join, operator.kept, numbers, batches)
-    return found
+            alerts += _operator_alerts(plan, join, operator.states, numbers, batches)
+    return alerts
 
 
-class Forecasts:
+class ForecastMonitor:
     """The forecasts of the queries of a run: tells once of a state that has left its own, and again if it comes back.
 
     What earlier runs did, by the histories in ``storage``, counts as well.
@@ -68,69 +68,82 @@ class Forecasts:
     def __init__(self, plans: Mapping[str, QueryPlan], storage: Path) -> None:
         self.plans = plans
         self._batches = {name: deque(read_history(storage, name).batches[-RECENT:], RECENT) for name in plans}
-        self._told: dict[str, set[tuple[str, str]]] = {}
+        self._reported: dict[str, set[tuple[str, str]]] = {}
 
-    def left(self, progress: Progress) -> list[Departure]:
+    def new_alerts(self, progress: Progress) -> list[ForecastAlert]:
         """The states that have left their forecast with this batch."""
         if progress.query not in self.plans:
             return []
         batches = self._batches[progress.query]
         batches.append(progress)
-        found = departures_of(self.plans[progress.query], list(batches))
-        told = self._told.get(progress.query, set())
-        self._told[progress.query] = {(one.operator, one.who) for one in found}
-        return [one for one in found if (one.operator, one.who) not in told]
+        alerts = forecast_alerts(self.plans[progress.query], list(batches))
+        reported = self._reported.get(progress.query, set())
+        self._reported[progress.query] = {(alert.operator, alert.who) for alert in alerts}
+        return [alert for alert in alerts if (alert.operator, alert.who) not in reported]
 
 
-def _departed(
-    plan: QueryPlan, join: JoinPlan, kept: Sequence[KeptForecast], numbers: OperatorNumbers, batches: Sequence[Progress]
-) -> Iterator[Departure]:
+def _operator_alerts(
+    plan: QueryPlan,
+    join: JoinPlan,
+    forecasts: Sequence[StateForecast],
+    numbers: OperatorMetrics,
+    batches: Sequence[Progress],
+) -> Iterator[ForecastAlert]:
     name, sides = join_name(join), port_names(len(join.ports))
     for port, side in enumerate(sides):
-        mine = [one for one in kept if one.port == port]
-        rows = [one.rows for one in mine]
+        mine = [spine_forecast for spine_forecast in forecasts if spine_forecast.port == port]
+        rows = [spine_forecast.rows for spine_forecast in mine]
         # What a table or a window keeps does not follow from rates.
-        if not mine or side not in numbers.sides or any(one.rows is None or not one.by_time for one in mine):
+        if (
+            not mine
+            or side not in numbers.sides
+            or any(spine_forecast.rows is None or not spine_forecast.by_time for spine_forecast in mine)
+        ):
             continue
-        said, there = sum(one or 0.0 for one in rows), numbers.sides[side].state_rows
-        if there >= LEAST_ROWS and said >= 1 and there > FACTOR * said:
-            reason = _reason(plan, join, mine[0], there - said, batches)
-            yield Departure(name, mine[0].who, there, round(said), reason)
+        expected_rows, actual_rows = (
+            sum(spine_forecast or 0.0 for spine_forecast in rows),
+            numbers.sides[side].state_rows,
+        )
+        if actual_rows >= LEAST_ROWS and expected_rows >= 1 and actual_rows > FACTOR * expected_rows:
+            reason = _reason(plan, join, mine[0], actual_rows - expected_rows, batches)
+            yield ForecastAlert(name, mine[0].who, actual_rows, round(expected_rows), reason)
     shards, all_rows = numbers.shards, numbers.state_rows
     # Where a side goes to all shards, or to one, they differ by themselves.
     is_even = all(port.route not in ("all", "one") for port in join.ports)
     if is_even and shards > 1 and all_rows >= LEAST_ROWS and numbers.fullest > FACTOR * all_rows / shards:
         reason = f"One of its {shards} shards keeps {numbers.fullest:,} of {all_rows:,} rows: some key is heavy."
-        yield Departure(name, "its fullest shard", numbers.fullest, round(all_rows / shards), reason)
+        yield ForecastAlert(name, "its fullest shard", numbers.fullest, round(all_rows / shards), reason)
 
 
-def _reason(plan: QueryPlan, join: JoinPlan, kept: KeptForecast, excess: float, batches: Sequence[Progress]) -> str:
+def _reason(
+    plan: QueryPlan, join: JoinPlan, forecast: StateForecast, excess: float, batches: Sequence[Progress]
+) -> str:
     """Why more is kept: rows wait for a watermark, more come than before, or they live longer than is said."""
     last = batches[-1]
-    if kept.behind is not None:
-        own, other = (_furthest(last, join, port) for port in (kept.port, kept.behind))
+    if forecast.behind is not None:
+        own, other = (_slowest_watermark(last, join, port) for port in (forecast.port, forecast.behind))
         if own is not None and other is None:
-            return f"They wait for a watermark of {_who(join, kept.behind)}, which has brought no time yet."
+            return f"They wait for a watermark of {_side_name(join, forecast.behind)}, which has brought no time yet."
         if own is not None and other is not None and own[1] > other[1]:
             by = own[1] - other[1]
-            if kept.per_second * by / 1e6 > excess / 2:
+            if forecast.per_second * by / 1e6 > excess / 2:
                 length = rough_duration(by)
                 return f"The watermark of {other[0]} holds them back: it is {length} behind that of {own[0]}."
-    before, now = seen_in(batches[:-LATELY], plan).rates, seen_in(batches[-LATELY - 1 :], plan).rates
+    before, now = observe_rates(batches[:-LATELY], plan).rates, observe_rates(batches[-LATELY - 1 :], plan).rates
     for name in sorted(before.keys() & now.keys()):
         more = now[name].per_second / before[name].per_second
-        if more > FASTER and name == kept.who.lower():
-            return f"{kept.who} brings {more:.1f} times as many rows in a time as before."
-    return f"Rows live longer than {kept.law} say: look at their times with `watersmeet state show`."
+        if more > FASTER and name == forecast.who.lower():
+            return f"{forecast.who} brings {more:.1f} times as many rows in a time as before."
+    return f"Rows live longer than {forecast.law} say: look at their times with `watersmeet state show`."
 
 
-def _furthest(last: Progress, join: JoinPlan, port: int) -> tuple[str, int] | None:
+def _slowest_watermark(last: Progress, join: JoinPlan, port: int) -> tuple[str, int] | None:
     """The column of a side whose own watermark is furthest behind, and that watermark."""
-    marks = [(time, last.own[time]) for time in join.ports[port].times if time in last.own]
-    open_ = [(time, mark) for time, mark in marks if mark != END_OF_INPUT]
-    return min(open_, key=lambda one: one[1], default=None)
+    watermarks = [(time, last.own[time]) for time in join.ports[port].times if time in last.own]
+    open_ = [(time, watermark) for time, watermark in watermarks if watermark != END_OF_INPUT]
+    return min(open_, key=lambda pair: pair[1], default=None)
 
 
-def _who(join: JoinPlan, port: int) -> str:
+def _side_name(join: JoinPlan, port: int) -> str:
     times = join.ports[port].times
     return times[0] if times else "the other side"

@@ -14,7 +14,7 @@ from threading import Thread
 
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.observe.hosts import host_of, is_answered
-from watersmeet.observe.prometheus import CONTENT_TYPE, Metrics
+from watersmeet.observe.prometheus import CONTENT_TYPE, MetricsRegistry
 
 LOOPBACK = "127.0.0.1"
 """Nobody but this machine is answered unless somebody says so."""
@@ -24,13 +24,15 @@ _PLAIN = "text/plain; charset=utf-8"
 
 
 @contextmanager
-def served(metrics: Metrics, port: int, host: str = LOOPBACK, names: Collection[str] = ()) -> Generator[str]:
+def serve_metrics(
+    metrics: MetricsRegistry, port: int, host: str = LOOPBACK, names: Collection[str] = ()
+) -> Generator[str]:
     r"""Serve the metrics while this is entered; gives the address of the endpoint. Port 0 is any that is free.
 
     ``names``: by which names it answers, besides those of this machine.
 
     >>> from urllib.request import urlopen
-    >>> with served(Metrics(), 0) as address, urlopen(f"{address}/health") as answer:
+    >>> with serve_metrics(MetricsRegistry(), 0) as address, urlopen(f"{address}/health") as answer:
     ...     answer.status, answer.read()
     (200, b'{"status": "healthy", "queries": {}}\n')
     """
@@ -53,7 +55,7 @@ class _Server(ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, metrics: Metrics, host: str, port: int, names: Collection[str]) -> None:
+    def __init__(self, metrics: MetricsRegistry, host: str, port: int, names: Collection[str]) -> None:
         self.metrics, self.host, self.names = metrics, host, names
         self.address_family = AF_INET6 if ":" in host else AF_INET
         super().__init__((host, port), _Handler)
@@ -81,10 +83,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _wrong_host(self, server: _Server) -> tuple[HTTPStatus, str] | None:
         """What is said to who asks by a name that is not this server's; a check without one is no browser's."""
-        named = self.headers.get_all("Host") or []
-        if not named:
+        hosts = self.headers.get_all("Host") or []
+        if not hosts:
             return None
-        host = host_of(named[0]) if len(named) == 1 else None
+        host = host_of(hosts[0]) if len(hosts) == 1 else None
         if host is None:
             return HTTPStatus.BAD_REQUEST, "The header Host is malformed.\n"
         if is_answered(host, server.host, server.names):
@@ -103,19 +105,19 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: a line per scrape would stand between the lines of progress."""
 
 
-def health_in_json(metrics: Metrics) -> str:
+def health_in_json(metrics: MetricsRegistry) -> str:
     r"""The health of all queries, and of each: 1 while it runs, 0 once it has failed; and how long some hang.
 
-    >>> health_in_json(Metrics())
+    >>> health_in_json(MetricsRegistry())
     '{"status": "healthy", "queries": {}}\n'
     """
     queries = {name: query.health for name, query in metrics.queries.items()}
-    hanging = {name: round(seconds, 1) for name, seconds in metrics.hanging.items()}
-    told = {"status": metrics.status, "queries": queries, **({"hanging": hanging} if hanging else {})}
-    return json.dumps(told) + "\n"
+    hanging = {name: round(seconds, 1) for name, seconds in metrics.unresponsive_queries.items()}
+    report = {"status": metrics.status, "queries": queries, **({"hanging": hanging} if hanging else {})}
+    return json.dumps(report) + "\n"
 
 
-def _open_server(metrics: Metrics, port: int, host: str, names: Collection[str]) -> _Server:
+def _open_server(metrics: MetricsRegistry, port: int, host: str, names: Collection[str]) -> _Server:
     try:
         return _Server(metrics, host, port, names)
     except (OSError, OverflowError) as error:

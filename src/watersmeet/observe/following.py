@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from watersmeet.observe.history import Event, History, history_file, records_in
-from watersmeet.observe.metrics import OperatorNumbers
+from watersmeet.observe.history import History, QueryEvent, history_file, records_in
+from watersmeet.observe.metrics import OperatorMetrics
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.records import added_up, merged_operators
+from watersmeet.observe.records import merge_metrics, merge_operators
 from watersmeet.observe.totals import Totals
 
 
-class Following:
+class HistoryFollower:
     """The history of a query as far as it was read. ``version`` changes with whatever is new."""
 
     def __init__(self, storage: Path, query: str) -> None:
@@ -19,13 +19,13 @@ class Following:
         self.version = 0
         self._forget()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Read what is new; whether there is something."""
         try:
-            known = self.path.stat()
-            if known.st_ino != self._file or known.st_size < self._read:
+            stat = self.path.stat()
+            if stat.st_ino != self._file or stat.st_size < self._read:
                 self._forget()
-            if known.st_size == self._read:
+            if stat.st_size == self._read:
                 return False
             with self.path.open("rb") as file:
                 file.seek(self._read)
@@ -36,7 +36,7 @@ class Following:
             self.version += is_gone
             return is_gone
         whole = new.rfind(b"\n") + 1
-        self._file, self._read = known.st_ino, self._read + whole
+        self._file, self._read = stat.st_ino, self._read + whole
         self._take(list(records_in(new[:whole], self.query)))
         self.version += bool(whole)
         return bool(whole)
@@ -50,15 +50,15 @@ class Following:
         self._file: int = 0
         self._read: int = 0
         self.batches: list[Progress] = []
-        self.events: list[Event] = []
+        self.events: list[QueryEvent] = []
         self.totals = Totals()
-        self.operators: dict[str, OperatorNumbers] = {}
+        self.operators: dict[str, OperatorMetrics] = {}
 
-    def _take(self, records: list[Progress | Event]) -> None:
-        self.events += [one for one in records if isinstance(one, Event)]
-        batches = [one for one in records if isinstance(one, Progress)]
+    def _take(self, records: list[Progress | QueryEvent]) -> None:
+        self.events += [record for record in records if isinstance(record, QueryEvent)]
+        batches = [record for record in records if isinstance(record, Progress)]
         self.batches += batches
         self.totals = self.totals.plus(*batches)
-        for name, one in merged_operators(batches).items():
-            known = self.operators.get(name)
-            self.operators[name] = one if known is None else added_up([known, one])
+        for name, record in merge_operators(batches).items():
+            previous = self.operators.get(name)
+            self.operators[name] = record if previous is None else merge_metrics([previous, record])

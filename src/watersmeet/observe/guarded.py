@@ -11,29 +11,29 @@ from watersmeet.observe.logs import log
 P = ParamSpec("P")
 
 
-def guarded(what: str, observe: Callable[P, None], on_news: Callable[[str], None]) -> Callable[P, None]:
+def guard_observer(what: str, observe: Callable[P, None], on_news: Callable[[str], None]) -> Callable[P, None]:
     """The same observer, of which an error does not get out: it is told once, and logged each time.
 
     An output that nobody reads any more (``watersmeet run | head``) still ends the run.
 
-    >>> failing = guarded("The page", lambda batch: print(1 / batch), print)
+    >>> failing = guard_observer("The page", lambda batch: print(1 / batch), print)
     >>> failing(0), failing(0)
     The page shows less than there is: ZeroDivisionError: division by zero. The query goes on. This is said once.
     (None, None)
     """
-    is_told = False
+    is_reported = False
 
-    def observed(*args: P.args, **kwargs: P.kwargs) -> None:
-        nonlocal is_told
+    def observe_safely(*args: P.args, **kwargs: P.kwargs) -> None:
+        nonlocal is_reported
         try:
             observe(*args, **kwargs)
         except BrokenPipeError:
             raise
         except Exception as error:
             log("warning", "unobserved", text=f"{what}: {traceback.format_exc()}")
-            if not is_told:
-                is_told = True
+            if not is_reported:
+                is_reported = True
                 reason = f"{type(error).__name__}: {error}"
                 on_news(f"{what} shows less than there is: {reason}. The query goes on. This is said once.")
 
-    return observed
+    return observe_safely

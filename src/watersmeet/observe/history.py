@@ -7,7 +7,7 @@ was spread over time is known less finely.
 
 >>> from tempfile import TemporaryDirectory
 >>> with TemporaryDirectory() as storage:
-...     log = Log(Path(storage), "joined")
+...     log = HistoryWriter(Path(storage), "joined")
 ...     log.append(Progress("joined", 0, rows_in=3, at=60.0))
 ...     log.append(Progress("joined", 1, rows_in=4, at=61.0))
 ...     history = read_history(Path(storage), "joined")
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.records import merged, progress_as_json, progress_from_json
+from watersmeet.observe.records import merge_batches, progress_as_json, progress_from_json
 from watersmeet.observe.totals import Totals
 
 FOLDER = "progress"
@@ -41,7 +41,7 @@ somebody."""
 
 
 @dataclass(frozen=True)
-class Event:
+class QueryEvent:
     """Something that happened to a query: when, in seconds since 1970, and what is to be said of it.
 
     ``process`` is the one that ran it, ``spark`` the address of Spark's own page.
@@ -60,7 +60,7 @@ class History:
 
     query: str
     batches: tuple[Progress, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[QueryEvent, ...] = ()
 
     @property
     def totals(self) -> Totals:
@@ -95,12 +95,12 @@ def read_history(storage: Path, query: str) -> History:
         text = history_file(storage, query).read_bytes()
     except FileNotFoundError:
         return History(query)
-    found = list(records_in(text, query))
-    batches = tuple(one for one in found if isinstance(one, Progress))
-    return History(query, batches, tuple(one for one in found if isinstance(one, Event)))
+    records = list(records_in(text, query))
+    batches = tuple(record for record in records if isinstance(record, Progress))
+    return History(query, batches, tuple(record for record in records if isinstance(record, QueryEvent)))
 
 
-def records_in(text: bytes, query: str) -> Iterator[Progress | Event]:
+def records_in(text: bytes, query: str) -> Iterator[Progress | QueryEvent]:
     """What the whole lines of a file hold of a query; what is none of ours is passed over."""
     for line in text.split(b"\n"):
         with suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -108,14 +108,14 @@ def records_in(text: bytes, query: str) -> Iterator[Progress | Event]:
                 yield _record(cast("dict[str, Any]", json.loads(line)), query)
 
 
-class Log:
+class HistoryWriter:
     """Writes the history of a query. ``largest``: the bytes at which it is thinned out."""
 
     def __init__(self, storage: Path, query: str, largest: int = LARGEST) -> None:
         self.query, self.path = query, history_file(storage, query)
         self.largest = largest
 
-    def append(self, record: Progress | Event) -> None:
+    def append(self, record: Progress | QueryEvent) -> None:
         """Write down one more batch, or what happened; raises OSError where that cannot be done."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
@@ -129,47 +129,47 @@ class Log:
     def _thin_out(self) -> None:
         """Write the file anew with fewer records, as one that takes its place at once."""
         records = list(records_in(self.path.read_bytes(), self.query))
-        beside = self.path.with_suffix(".new")
-        with beside.open("wb") as file:
-            file.writelines(_line(record) for record in thinned(records))
+        replacement = self.path.with_suffix(".new")
+        with replacement.open("wb") as file:
+            file.writelines(_line(record) for record in thin_records(records))
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(self.path)
+        replacement.replace(self.path)
 
 
-def thinned(records: Iterable[Progress | Event]) -> list[Progress | Event]:
+def thin_records(records: Iterable[Progress | QueryEvent]) -> list[Progress | QueryEvent]:
     """Fewer records that count the same: of the older half of the batches, each two as one.
 
-    >>> kept = thinned([Progress("q", batch, rows_in=1, at=float(batch)) for batch in range(8)])
+    >>> kept = thin_records([Progress("q", batch, rows_in=1, at=float(batch)) for batch in range(8)])
     >>> [(one.batch, one.batches, one.rows_in) for one in kept if isinstance(one, Progress)]
     [(1, 2, 2), (3, 2, 2), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1)]
     """
-    found = list(records)
-    batches = [one for one in found if isinstance(one, Progress)]
-    events = [one for one in found if isinstance(one, Event)][-MOST_EVENTS:]
+    items = list(records)
+    batches = [item for item in items if isinstance(item, Progress)]
+    events = [item for item in items if isinstance(item, QueryEvent)][-MOST_EVENTS:]
     half = len(batches) // 4 * 2
-    pairs = [merged(*batches[n : n + 2]) for n in range(0, half, 2)]
-    return sorted([*pairs, *batches[half:], *events], key=lambda one: one.at)
+    pairs = [merge_batches(*batches[n : n + 2]) for n in range(0, half, 2)]
+    return sorted([*pairs, *batches[half:], *events], key=lambda item: item.at)
 
 
-def _line(record: Progress | Event) -> bytes:
+def _line(record: Progress | QueryEvent) -> bytes:
     values = progress_as_json(record) if isinstance(record, Progress) else _event_as_json(record)
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
-def _event_as_json(event: Event) -> dict[str, object]:
+def _event_as_json(event: QueryEvent) -> dict[str, object]:
     values = {"event": event.kind, "at": event.at, "text": event.text, "process": event.process, "spark": event.spark}
     return {name: value for name, value in values.items() if value}
 
 
-def _record(values: dict[str, Any], query: str) -> Progress | Event:
+def _record(values: dict[str, Any], query: str) -> Progress | QueryEvent:
     if "event" not in values:
         return progress_from_json(values, query)
     kind = values.pop("event")
-    return Event(kind, **values)
+    return QueryEvent(kind, **values)
 
 
-def _is_alive(event: Event) -> bool:
+def _is_alive(event: QueryEvent) -> bool:
     try:
         os.kill(event.process, 0)
     except ProcessLookupError:

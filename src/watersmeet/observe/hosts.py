@@ -21,8 +21,8 @@ def host_of(header: str) -> str | None:
     >>> host_of("LocalHost:8484"), host_of("[::1]:80"), host_of("[::1"), host_of("a:b:c")
     ('localhost', '::1', None, None)
     """
-    found = _NAMED.fullmatch(header.strip())
-    return None if found is None else found["host"].strip("[]").lower().rstrip(".")
+    match = _NAMED.fullmatch(header.strip())
+    return None if match is None else match["host"].strip("[]").lower().rstrip(".")
 
 
 def is_loopback(host: str) -> bool:
@@ -37,7 +37,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def is_answered(asked: str, served: str, names: Collection[str] = ()) -> bool:
+def is_answered(requested: str, served: str, names: Collection[str] = ()) -> bool:
     """Whether a server at the address ``served`` answers to a host; ``names``: further ones, ``*`` for all.
 
     On this machine alone it goes by the machine's own names. Elsewhere it goes by addresses in numbers, the name that
@@ -48,10 +48,10 @@ def is_answered(asked: str, served: str, names: Collection[str] = ()) -> bool:
     >>> [is_answered(host, "0.0.0.0", ["metrics.shop"]) for host in ("10.0.0.7", "metrics.shop", "evil.example")]
     [True, True, False]
     """
-    known = {name.strip().lower() for name in names}
-    if is_loopback(asked) or asked in known or "*" in known:
+    accepted = {name.strip().lower() for name in names}
+    if is_loopback(requested) or requested in accepted or "*" in accepted:
         return True
-    return not is_loopback(served) and (_is_address(asked) or asked in (served.lower(), *_own_names()))
+    return not is_loopback(served) and (_is_address(requested) or requested in (served.lower(), *_own_names()))
 
 
 def _is_address(host: str) -> bool:

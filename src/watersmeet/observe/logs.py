@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from watersmeet.control_characters import escape_controls
-from watersmeet.references import masked
+from watersmeet.references import mask_secrets
 
 FILE = "watersmeet.log"
-LARGEST, KEPT = 10_000_000, 5
+LARGEST, BACKUP_COUNT = 10_000_000, 5
 """The bytes of a file, and how many older ones are kept beside it."""
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -31,17 +31,17 @@ LOGGER = logging.getLogger("watersmeet.run")
 
 
 @dataclass(frozen=True)
-class Logging:
+class LogOptions:
     """How much is logged, and in which form."""
 
     level: Level = "info"
     form: Form = "text"
 
     @contextmanager
-    def into(self, storage: Path) -> Generator[None]:
+    def attach(self, storage: Path) -> Generator[None]:
         """Log into the storage while this is entered. Raises OSError where that cannot be done."""
         storage.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(storage / FILE, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
+        handler = RotatingFileHandler(storage / FILE, maxBytes=LARGEST, backupCount=BACKUP_COUNT, encoding="utf-8")
         handler.setFormatter(_AsJson() if self.form == "json" else _AsText())
         before = LOGGER.level, LOGGER.propagate
         LOGGER.addHandler(handler)
@@ -58,26 +58,28 @@ class Logging:
 
 def log(level: Level, event: str, query: str = "", text: str = "", numbers: Mapping[str, object] | None = None) -> None:
     """Log what happened to a query; ``numbers`` are for those who read JSON, and for ``debug``."""
-    told = {"event": event, "query": query, "text": masked(text), "numbers": numbers or {}}
-    LOGGER.log(_NUMBERS[level], event, extra={"told": told})
+    entry = {"event": event, "query": query, "text": mask_secrets(text), "numbers": numbers or {}}
+    LOGGER.log(_NUMBERS[level], event, extra={"told": entry})
 
 
 class _AsText(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = record.__dict__["told"]
-        text, event = str(told["text"]), str(told["event"])
-        said = " ".join(part for part in (str(told["query"]), "" if text.startswith(event) else event, text) if part)
-        numbers = f" {json.dumps(told['numbers'], default=str)}" if LOGGER.isEnabledFor(logging.DEBUG) else ""
+        entry: dict[str, object] = record.__dict__["told"]
+        text, event = str(entry["text"]), str(entry["event"])
+        message = " ".join(
+            part for part in (str(entry["query"]), "" if text.startswith(event) else event, text) if part
+        )
+        numbers = f" {json.dumps(entry['numbers'], default=str)}" if LOGGER.isEnabledFor(logging.DEBUG) else ""
         # One line each, whatever a failure says.
-        return escape_controls(f"{_moment(record)} {record.levelname.lower():7} {said}{numbers}".replace("\n", " "))
+        return escape_controls(f"{_moment(record)} {record.levelname.lower():7} {message}{numbers}".replace("\n", " "))
 
 
 class _AsJson(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = dict(record.__dict__["told"])
-        numbers: Mapping[str, object] = told.pop("numbers")
-        named = {name: value for name, value in told.items() if value}
-        values = {"time": _moment(record), "level": record.levelname.lower(), **numbers, **named}
+        entry: dict[str, Any] = dict(record.__dict__["told"])
+        numbers: Mapping[str, object] = entry.pop("numbers")
+        filled = {name: value for name, value in entry.items() if value}
+        values = {"time": _moment(record), "level": record.levelname.lower(), **numbers, **filled}
         return escape_controls(json.dumps(values, default=str, ensure_ascii=False))
 
 

@@ -26,8 +26,8 @@ ROUNDED = 0.05
 
 
 @dataclass(frozen=True)
-class SideNumbers:
-    """What one side of an operator did in a batch; the names are those of `OperatorNumbers`.
+class SideMetrics:
+    """What one side of an operator did in a batch; the names are those of `OperatorMetrics`.
 
     ``stored``: rows that were written to the state, those of merged runs too; ``bytes``: what they took there.
     """
@@ -44,14 +44,14 @@ class SideNumbers:
     def state_bytes(self) -> int | None:
         """About the bytes that its rows take in the state, by what rows took that were written; None: not known yet.
 
-        >>> SideNumbers(state_rows=10, stored=4, bytes=100).state_bytes
+        >>> SideMetrics(state_rows=10, stored=4, bytes=100).state_bytes
         250
         """
         return round(self.state_rows * self.bytes / self.stored) if self.stored else 0 if not self.state_rows else None
 
 
 @dataclass(frozen=True)
-class OperatorNumbers:
+class OperatorMetrics:
     """What one operator did in a batch.
 
     - ``kind``: what its family is called; nothing where it is not known
@@ -82,29 +82,29 @@ class OperatorNumbers:
     fullest: int = 0
     delays: Mapping[str, int] = field(default_factory=dict[str, int])
     lateness: Mapping[str, int] = field(default_factory=dict[str, int])
-    sides: Mapping[str, SideNumbers] = field(default_factory=dict[str, SideNumbers])
+    sides: Mapping[str, SideMetrics] = field(default_factory=dict[str, SideMetrics])
 
 
-def operator_numbers(
+def operator_metrics(
     observed: Mapping[str, Any], seconds: float, backpressure: float, cores: int | None = None
-) -> OperatorNumbers:
+) -> OperatorMetrics:
     """The numbers of an operator in what was observed of it in a batch that took so many seconds.
 
     ``cores``: how many tasks Spark runs at the same time; None: not known, then each shard is taken to have its own.
 
-    >>> found = operator_numbers({"seconds": 1.5, "shards": 4, "rows_left": 3, "rows_right": 2}, 2.0, 0.0, cores=2)
+    >>> found = operator_metrics({"seconds": 1.5, "shards": 4, "rows_left": 3, "rows_right": 2}, 2.0, 0.0, cores=2)
     >>> found.busy, found.events_processed
     (0.375, 5)
     """
 
     def total(number: str) -> int:
-        return summed([observed], number)
+        return sum_number([observed], number)
 
     shards = int(observed.get("shards") or 0)
     computed = float(observed.get("seconds") or 0.0)
-    return OperatorNumbers(
+    return OperatorMetrics(
         kind=observed.get("operator") or "",
-        busy=busy(computed, seconds, shards if cores is None else min(shards, cores)),
+        busy=busy_share(computed, seconds, shards if cores is None else min(shards, cores)),
         backpressure=backpressure,
         events=total("emitted"),
         events_processed=total("rows"),
@@ -132,11 +132,11 @@ def _spread(counts: Mapping[str, float] | None) -> dict[str, int]:
     return {number: round(count) for number, count in (counts or {}).items() if count >= 0.5}
 
 
-def _sides(observed: Mapping[str, Any]) -> dict[str, SideNumbers]:
+def _sides(observed: Mapping[str, Any]) -> dict[str, SideMetrics]:
     """What is there per side.
 
     >>> _sides({"rows_left": 3, "state_left": 2, "rows_right": None})["left"]
-    SideNumbers(rows=3, late=0, padded=0, dropped=0, state_rows=2, stored=0, bytes=0)
+    SideMetrics(rows=3, late=0, padded=0, dropped=0, state_rows=2, stored=0, bytes=0)
     """
 
     def number(name: str, side: str) -> int:
@@ -144,23 +144,23 @@ def _sides(observed: Mapping[str, Any]) -> dict[str, SideNumbers]:
 
     sides = [name.removeprefix("rows_") for name in observed if name.startswith("rows_")]
     names = ("rows", "late", "padded", "dropped", "state", "stored", "bytes")
-    return {side: SideNumbers(*(number(name, side) for name in names)) for side in sides}
+    return {side: SideMetrics(*(number(name, side) for name in names)) for side in sides}
 
 
-def summed(observed: Sequence[Mapping[str, Any]], number: str) -> int:
+def sum_number(observed: Sequence[Mapping[str, Any]], number: str) -> int:
     """A number of several operators together; where there is one per port, of all ports.
 
-    >>> summed([{"late_left": 1, "late_right": None}, {"late_1": 2, "latest": 9}], "late")
+    >>> sum_number([{"late_left": 1, "late_right": None}, {"late_1": 2, "latest": 9}], "late")
     3
     """
-    found = (v for values in observed for n, v in values.items() if n == number or n.startswith(f"{number}_"))
-    return sum(int(value or 0) for value in found)
+    numbers = (v for values in observed for n, v in values.items() if n == number or n.startswith(f"{number}_"))
+    return sum(int(value or 0) for value in numbers)
 
 
-def busy(computed: float, seconds: float, at_once: int) -> float:
+def busy_share(computed: float, seconds: float, at_once: int) -> float:
     """The share of a batch's time that shards computed, if so many of them can do so at once.
 
-    >>> busy(3.0, 2.0, 2), busy(0.0, 0.0, 0)
+    >>> busy_share(3.0, 2.0, 2), busy_share(0.0, 0.0, 0)
     (0.75, 0.0)
     """
     possible = seconds * at_once
@@ -197,18 +197,18 @@ def backlog_of(reported: Mapping[str, Any]) -> dict[str, int]:
     >>> backlog_of({"sources": [ends, {"endOffset": '{"logOffset": 3}', "latestOffset": "null"}]})
     {'orders': 4}
     """
-    found: dict[str, int] = {}
+    backlog: dict[str, int] = {}
     for source in reported.get("sources") or ():
         end, latest = (_offset(source.get(name)) for name in ("endOffset", "latestOffset"))
         if not (isinstance(end, dict) and isinstance(latest, dict)):
             continue
         for topic, offsets in cast("dict[str, Any]", latest).items():
-            taken: Any = cast("dict[str, Any]", end).get(topic)
-            if isinstance(offsets, dict) and isinstance(taken, dict):
-                known = cast("dict[str, int]", taken)
-                waiting = sum(n - known.get(p, n) for p, n in cast("dict[str, int]", offsets).items())
-                found[topic] = max(found.get(topic, 0), waiting)
-    return found
+            end_offsets: Any = cast("dict[str, Any]", end).get(topic)
+            if isinstance(offsets, dict) and isinstance(end_offsets, dict):
+                read_offsets = cast("dict[str, int]", end_offsets)
+                waiting = sum(n - read_offsets.get(p, n) for p, n in cast("dict[str, int]", offsets).items())
+                backlog[topic] = max(backlog.get(topic, 0), waiting)
+    return backlog
 
 
 def _has_more(source: Mapping[str, Any]) -> bool:

@@ -11,20 +11,20 @@ from typing import Any, cast
 
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.core.python_values import DistantTime
-from watersmeet.observe.metrics import OperatorNumbers, backlog_of, backpressure_of, operator_numbers, summed
-from watersmeet.observe.told import TELLS, by_join
+from watersmeet.observe.metrics import OperatorMetrics, backlog_of, backpressure_of, operator_metrics, sum_number
+from watersmeet.observe.told import REPORTS, by_join
 
-OUT = "watersmeet"
+RESULT_OBSERVATION = "watersmeet"
 """The observation that counts the rows of the result."""
-JOIN = "watersmeet:"
+JOIN_PREFIX = "watersmeet:"
 """How the names of the observations of joins begin."""
-MALFORMED = "watersmeet.malformed:"
+MALFORMED_PREFIX = "watersmeet.malformed:"
 """How the names of the observations begin that count malformed rows, by source."""
-MARK = "watermark:"
+WATERMARK_PREFIX = "watermark:"
 """How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
-EXAMPLES = "example:"
+EXAMPLE_PREFIX = "example:"
 """How the names begin under which some rows are told, by kind, as JSON."""
-OWN = "own:"
+OWN_WATERMARK_PREFIX = "own:"
 """How the names of marks begin that a side has by itself, whether the other side is as far or not."""
 
 
@@ -33,7 +33,7 @@ Examples = dict[str, dict[str, list[dict[str, str | None]]]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProgressSchema:
     """What the numbers that Spark reports of a query stand for.
 
     ``temporal`` are the columns whose marks are times; ``feeds`` the sources that feed a join, by the name of its
@@ -45,9 +45,9 @@ class Reading:
     feeds: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     last: frozenset[str] = frozenset()
 
-    def plus(self, other: Reading) -> Reading:
+    def plus(self, other: ProgressSchema) -> ProgressSchema:
         """What those of both stand for."""
-        return Reading(self.temporal | other.temporal, {**self.feeds, **other.feeds}, self.last | other.last)
+        return ProgressSchema(self.temporal | other.temporal, {**self.feeds, **other.feeds}, self.last | other.last)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Progress:
     dropped: int = 0
     written: int = 0
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
-    operators: Mapping[str, OperatorNumbers] = field(default_factory=dict[str, OperatorNumbers])
+    operators: Mapping[str, OperatorMetrics] = field(default_factory=dict[str, OperatorMetrics])
     marks: Mapping[str, int] = field(default_factory=dict[str, int])
     temporal: frozenset[str] = frozenset()
     backpressure: float = 0.0
@@ -98,83 +98,93 @@ class Progress:
     examples: Examples = field(default_factory=dict[str, dict[str, list[dict[str, str | None]]]], compare=False)
 
 
-def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores: int | None = None) -> Progress:
+def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, cores: int | None = None) -> Progress:
     """The progress in what Spark reports of a batch; ``cores`` is how many tasks Spark runs at the same time."""
-    observed = _observed(reported, reading)
-    named = _joins(observed)
-    joins = [*named.values()]
-    marks, temporal = _marks(joins, MARK), reading.temporal
-    sources = _sources(observed, reading)
+    observed = _observations(reported, schema)
+    joins_by_name = _joins(observed)
+    joins = [*joins_by_name.values()]
+    watermarks, temporal = _watermarks(joins, WATERMARK_PREFIX), schema.temporal
+    sources = _sources(observed, schema)
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
     backpressure = backpressure_of(reported)
     return Progress(
         query=name,
         batch=int(reported["batchId"]),
-        rows_in=sum(sources.values()) if sources else summed(joins, "rows") if joins else _read(reported),
-        rows_out=_out(observed, reported, reading),
-        matched=summed(joins, "matched"),
-        padded=summed(joins, "padded"),
-        late=summed(joins, "late"),
-        dropped=summed(joins, "dropped"),
-        written=summed(joins, "written"),
-        state_rows=summed(joins, "state"),
+        rows_in=sum(sources.values()) if sources else sum_number(joins, "rows") if joins else _rows_read(reported),
+        rows_out=_rows_out(observed, reported, schema),
+        matched=sum_number(joins, "matched"),
+        padded=sum_number(joins, "padded"),
+        late=sum_number(joins, "late"),
+        dropped=sum_number(joins, "dropped"),
+        written=sum_number(joins, "written"),
+        state_rows=sum_number(joins, "state"),
         partitions=_partitions(joins),
-        watermarks={column: mark_in_words(mark, is_temporal=column in temporal) for column, mark in marks.items()},
+        watermarks={
+            column: watermark_text(watermark, is_temporal=column in temporal)
+            for column, watermark in watermarks.items()
+        },
         seconds=seconds,
-        operators={n: operator_numbers(values, seconds, backpressure, cores) for n, values in named.items()},
-        marks=marks,
-        temporal=temporal & marks.keys(),
+        operators={n: operator_metrics(values, seconds, backpressure, cores) for n, values in joins_by_name.items()},
+        marks=watermarks,
+        temporal=temporal & watermarks.keys(),
         backpressure=backpressure,
-        malformed=sum(_malformed(observed).values()),
-        malformed_of=_malformed(observed),
+        malformed=sum(_count_malformed(observed).values()),
+        malformed_of=_count_malformed(observed),
         sources=sources,
-        own=_marks(joins, OWN),
+        own=_watermarks(joins, OWN_WATERMARK_PREFIX),
         silent=frozenset(
-            n.removeprefix(OWN) for values in joins for n, v in values.items() if n.startswith(OWN) and v is None
+            n.removeprefix(OWN_WATERMARK_PREFIX)
+            for values in joins
+            for n, v in values.items()
+            if n.startswith(OWN_WATERMARK_PREFIX) and v is None
         ),
         state_bytes=sum(_bytes(state) for state in reported.get("stateOperators") or ()),
         at=_moment(reported.get("timestamp")),
         parts={n: ms / 1000 for n, ms in reported["durationMs"].items() if n != "triggerExecution" and ms},
         backlog=backlog_of(reported),
-        examples=_examples(observed, named),
+        examples=_examples(observed, joins_by_name),
     )
 
 
-def _observed(reported: Mapping[str, Any], reading: Reading) -> dict[str, Mapping[str, Any]]:
+def _observations(reported: Mapping[str, Any], schema: ProgressSchema) -> dict[str, Mapping[str, Any]]:
     """The numbers of each observation; those of joins by the join, also of those that had nothing to tell."""
-    given: Mapping[str, Any] = reported.get("observedMetrics") or {}
-    found = {key: _numbers(values) for key, values in given.items()}
-    texts = {key: found.pop(key)[TELLS] for key in [*found] if key.startswith(JOIN) and TELLS in found[key]}
-    nothing: dict[str, Mapping[str, Any]] = {key: {} for key in (*reading.feeds, *texts)} if texts else {}
-    return nothing | found | by_join(text for some in texts.values() for text in some)
+    metrics: Mapping[str, Any] = reported.get("observedMetrics") or {}
+    observations = {key: _observation_values(values) for key, values in metrics.items()}
+    texts = {
+        key: observations.pop(key)[REPORTS]
+        for key in [*observations]
+        if key.startswith(JOIN_PREFIX) and REPORTS in observations[key]
+    }
+    nothing: dict[str, Mapping[str, Any]] = {key: {} for key in (*schema.feeds, *texts)} if texts else {}
+    return nothing | observations | by_join(text for some in texts.values() for text in some)
 
 
-def _marks(joins: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, int]:
-    found = ((n.removeprefix(prefix), v) for values in joins for n, v in values.items() if n.startswith(prefix))
-    return {name: int(value) for name, value in found if value is not None}
+def _watermarks(joins: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, int]:
+    pairs = ((n.removeprefix(prefix), v) for values in joins for n, v in values.items() if n.startswith(prefix))
+    return {name: int(value) for name, value in pairs if value is not None}
 
 
-def _sources(observed: Mapping[str, Mapping[str, Any]], reading: Reading) -> dict[str, int]:
+def _sources(observed: Mapping[str, Mapping[str, Any]], schema: ProgressSchema) -> dict[str, int]:
     """The rows of each source. One that several joins read counts once: as often as the one that took most of it."""
-    found: dict[str, int] = {}
-    for key, sides in reading.feeds.items():
+    rows_by_source: dict[str, int] = {}
+    for key, sides in schema.feeds.items():
         numbers = observed.get(key, {})
         for side, source in sides.items():
-            found[source] = max(found.get(source, 0), int(numbers.get(f"rows_{side}") or 0))
-    return found
+            rows_by_source[source] = max(rows_by_source.get(source, 0), int(numbers.get(f"rows_{side}") or 0))
+    return rows_by_source
 
 
-def _out(observed: Mapping[str, Mapping[str, Any]], reported: Mapping[str, Any], reading: Reading) -> int:
+def _rows_out(observed: Mapping[str, Mapping[str, Any]], reported: Mapping[str, Any], schema: ProgressSchema) -> int:
     """The rows of the result: as they were counted, else as the sink did, else as the last joins handed them out."""
-    if OUT in observed:
-        return int(observed[OUT].get("rows") or 0)
+    if RESULT_OBSERVATION in observed:
+        return int(observed[RESULT_OBSERVATION].get("rows") or 0)
     sink: Mapping[str, Any] = reported.get("sink") or {}
     written = int(sink.get("numOutputRows") or 0)
-    last = (numbers for key, numbers in observed.items() if key in reading.last)
-    return written if written >= 0 else summed([*last], "emitted")
+    last = (numbers for key, numbers in observed.items() if key in schema.last)
+    return written if written >= 0 else sum_number([*last], "emitted")
 
 
-def _read(reported: Mapping[str, Any]) -> int:
+def _rows_read(reported: Mapping[str, Any]) -> int:
     """The rows that Spark has read, where no join counts them."""
     return sum(int(source.get("numInputRows") or 0) for source in reported.get("sources") or ())
 
@@ -187,45 +197,49 @@ def _moment(text: Any) -> float:
     return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
 
 
-def _malformed(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def _count_malformed(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """The malformed rows of each source that had some."""
     counts = Counter[str]()
     for key, values in observed.items():
-        if key.startswith(MALFORMED):
-            source = key.removeprefix(MALFORMED)
+        if key.startswith(MALFORMED_PREFIX):
+            source = key.removeprefix(MALFORMED_PREFIX)
             counts[source.rpartition("#")[0] or source] += int(values.get("rows") or 0)
     return {source: count for source, count in counts.items() if count}
 
 
 def _examples(observed: Mapping[str, Mapping[str, Any]], named: Mapping[str, Mapping[str, Any]]) -> Examples:
     """Some rows, of each operator and of each source that has malformed ones."""
-    found: Examples = {}
+    examples: Examples = {}
     for name, values in named.items():
-        kinds = {key.removeprefix(EXAMPLES): text for key, text in values.items() if key.startswith(EXAMPLES) and text}
+        kinds = {
+            key.removeprefix(EXAMPLE_PREFIX): text
+            for key, text in values.items()
+            if key.startswith(EXAMPLE_PREFIX) and text
+        }
         if kinds:
-            found[name] = {kind: json.loads(text) for kind, text in kinds.items()}
+            examples[name] = {kind: json.loads(text) for kind, text in kinds.items()}
     for key, values in observed.items():
-        text = values.get("example") if key.startswith(MALFORMED) else None
+        text = values.get("example") if key.startswith(MALFORMED_PREFIX) else None
         if text:
-            source = key.removeprefix(MALFORMED)
-            found[source.rpartition("#")[0] or source] = {"malformed": [json.loads(text)]}
-    return found
+            source = key.removeprefix(MALFORMED_PREFIX)
+            examples[source.rpartition("#")[0] or source] = {"malformed": [json.loads(text)]}
+    return examples
 
 
 def _joins(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """What was observed of each join, by what people call it; of several with one name the later ones are numbered."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for key in sorted(key for key in observed if key.startswith(JOIN)):
-        name = key.removeprefix(JOIN).rpartition("#")[0] or key.removeprefix(JOIN)
-        alike = sum(known == name or known.startswith(f"{name} (") for known in found)
-        found[f"{name} ({alike + 1})" if alike else name] = observed[key]
-    return found
+    joins: dict[str, Mapping[str, Any]] = {}
+    for key in sorted(key for key in observed if key.startswith(JOIN_PREFIX)):
+        name = key.removeprefix(JOIN_PREFIX).rpartition("#")[0] or key.removeprefix(JOIN_PREFIX)
+        same_name = sum(other == name or other.startswith(f"{name} (") for other in joins)
+        joins[f"{name} ({same_name + 1})" if same_name else name] = observed[key]
+    return joins
 
 
 def _partitions(joins: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The partitions of the windows, by side; other joins report NULL."""
-    found = [(n, v) for values in joins for n, v in values.items() if n.startswith("partitions_")]
-    return {name.removeprefix("partitions_"): int(value) for name, value in found if value is not None}
+    pairs = [(n, v) for values in joins for n, v in values.items() if n.startswith("partitions_")]
+    return {name.removeprefix("partitions_"): int(value) for name, value in pairs if value is not None}
 
 
 def port_names(ports: int) -> tuple[str, ...]:
@@ -237,29 +251,29 @@ def port_names(ports: int) -> tuple[str, ...]:
     return ("left", "right") if ports == 2 else tuple(str(port + 1) for port in range(ports))
 
 
-def mark_in_words(mark: int, *, is_temporal: bool) -> str:
+def watermark_text(watermark: int, *, is_temporal: bool) -> str:
     """A mark as people read it.
 
-    >>> mark_in_words(1_700_000_000_000_000, is_temporal=True)
+    >>> watermark_text(1_700_000_000_000_000, is_temporal=True)
     '2023-11-14 22:13:20'
-    >>> mark_in_words(END_OF_INPUT, is_temporal=True)
+    >>> watermark_text(END_OF_INPUT, is_temporal=True)
     'ended'
     """
-    if mark == END_OF_INPUT:
+    if watermark == END_OF_INPUT:
         return "ended"
     if not is_temporal:
-        return str(mark)
+        return str(watermark)
     try:
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=mark)
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)
     except OverflowError:
-        return DistantTime.of(mark)
+        return DistantTime.of(watermark)
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _numbers(values: Any) -> Mapping[str, Any]:
+def _observation_values(values: Any) -> Mapping[str, Any]:
     """The numbers of an observation, which is a row of Spark's; through Spark Connect, its values beside its schema."""
-    found = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
-    if set(found) != {"values", "schema"}:
-        return found
-    names = [field["name"] for field in found["schema"]["fields"]]
-    return dict(zip(names, found["values"], strict=True))
+    observation = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
+    if set(observation) != {"values", "schema"}:
+        return observation
+    names = [field["name"] for field in observation["schema"]["fields"]]
+    return dict(zip(names, observation["values"], strict=True))

@@ -12,10 +12,10 @@ from time import monotonic, time
 from typing import Literal
 
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.observe.metrics import Health, OperatorNumbers, SideNumbers
+from watersmeet.observe.metrics import Health, OperatorMetrics, SideMetrics
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.records import added_up
-from watersmeet.observe.totals import ended
+from watersmeet.observe.records import merge_metrics
+from watersmeet.observe.totals import end_time
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -25,7 +25,7 @@ Status = Literal["healthy", "hanging", "failed"]
 
 
 @dataclass(frozen=True)
-class Family:
+class MetricFamily:
     """Metrics of one name; ``number`` is the field that holds them."""
 
     name: str
@@ -35,59 +35,67 @@ class Family:
 
 
 OPERATOR = (
-    Family("operator_busy", "gauge", "Share of the latest batch that the operator computed, 0 to 1.", "busy"),
-    Family("operator_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
-    Family("operator_health", "gauge", "1 while the query of the operator runs, 0 once it has failed.", "health"),
-    Family("operator_events_total", "counter", "Rows that came out of the operator.", "events"),
-    Family("operator_events_processed_total", "counter", "Rows that came into the operator.", "events_processed"),
-    Family("operator_matched_total", "counter", "Pairs that were matched.", "matched"),
-    Family("operator_padded_total", "counter", "Rows that died alone and came out.", "padded"),
-    Family("operator_late_total", "counter", "Rows that came too late.", "late"),
-    Family("operator_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
-    Family("operator_written_total", "counter", "Rows that were written to the state.", "written"),
-    Family("operator_busy_seconds_total", "counter", "Seconds that the shards computed, added up.", "seconds"),
-    Family("operator_state_rows", "gauge", "Rows that are kept.", "state_rows"),
-    Family("operator_shards", "gauge", "Shards of the operator.", "shards"),
+    MetricFamily("operator_busy", "gauge", "Share of the latest batch that the operator computed, 0 to 1.", "busy"),
+    MetricFamily("operator_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
+    MetricFamily("operator_health", "gauge", "1 while the query of the operator runs, 0 once it has failed.", "health"),
+    MetricFamily("operator_events_total", "counter", "Rows that came out of the operator.", "events"),
+    MetricFamily("operator_events_processed_total", "counter", "Rows that came into the operator.", "events_processed"),
+    MetricFamily("operator_matched_total", "counter", "Pairs that were matched.", "matched"),
+    MetricFamily("operator_padded_total", "counter", "Rows that died alone and came out.", "padded"),
+    MetricFamily("operator_late_total", "counter", "Rows that came too late.", "late"),
+    MetricFamily(
+        "operator_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"
+    ),
+    MetricFamily("operator_written_total", "counter", "Rows that were written to the state.", "written"),
+    MetricFamily("operator_busy_seconds_total", "counter", "Seconds that the shards computed, added up.", "seconds"),
+    MetricFamily("operator_state_rows", "gauge", "Rows that are kept.", "state_rows"),
+    MetricFamily("operator_shards", "gauge", "Shards of the operator.", "shards"),
 )
 """Per operator. The names begin with ``watersmeet_``, as all do."""
 
 SIDE = (
-    Family("operator_side_state_rows", "gauge", "Rows of the side that are kept.", "state_rows"),
-    Family("operator_side_state_bytes", "gauge", "About the bytes that they take in the state.", "state_bytes"),
+    MetricFamily("operator_side_state_rows", "gauge", "Rows of the side that are kept.", "state_rows"),
+    MetricFamily("operator_side_state_bytes", "gauge", "About the bytes that they take in the state.", "state_bytes"),
 )
 """Per side of an operator."""
 
 TOTAL = (
-    Family("query_rows_in_total", "counter", "Rows of the sources of the query.", "rows_in"),
-    Family("query_rows_out_total", "counter", "Rows of the result.", "rows_out"),
-    Family("query_padded_total", "counter", "Rows that died alone and came out.", "padded"),
-    Family("query_late_total", "counter", "Rows that came too late.", "late"),
-    Family("query_malformed_total", "counter", "Rows that could not be read.", "malformed"),
-    Family("query_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
+    MetricFamily("query_rows_in_total", "counter", "Rows of the sources of the query.", "rows_in"),
+    MetricFamily("query_rows_out_total", "counter", "Rows of the result.", "rows_out"),
+    MetricFamily("query_padded_total", "counter", "Rows that died alone and came out.", "padded"),
+    MetricFamily("query_late_total", "counter", "Rows that came too late.", "late"),
+    MetricFamily("query_malformed_total", "counter", "Rows that could not be read.", "malformed"),
+    MetricFamily("query_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
 )
 """Per query, what its batches did together."""
 
 LATEST = (
-    Family("query_state_rows", "gauge", "Rows that are kept.", "state_rows"),
-    Family("query_state_bytes", "gauge", "Bytes that Spark keeps for the state.", "state_bytes"),
-    Family("query_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
-    Family("query_batch", "gauge", "Number of the latest batch.", "batch"),
-    Family("query_latest_batch_seconds", "gauge", "Seconds of the latest batch.", "seconds"),
+    MetricFamily("query_state_rows", "gauge", "Rows that are kept.", "state_rows"),
+    MetricFamily("query_state_bytes", "gauge", "Bytes that Spark keeps for the state.", "state_bytes"),
+    MetricFamily("query_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
+    MetricFamily("query_batch", "gauge", "Number of the latest batch.", "batch"),
+    MetricFamily("query_latest_batch_seconds", "gauge", "Seconds of the latest batch.", "seconds"),
 )
 """Per query, of its latest batch."""
 
-HEALTH = Family("query_health", "gauge", "1 while the query runs, 0 once it has failed.", "health")
-BATCHES = Family("query_batches_total", "counter", "Batches.", "batches")
-BATCH_SECONDS = Family("query_batch_seconds", "histogram", "Seconds of batches.")
-SUCCESS = Family("query_last_success_timestamp_seconds", "gauge", "When the latest batch ended, in seconds since 1970.")
-CHECKPOINT = Family("query_checkpoint_bytes", "gauge", "Size of the checkpoint, looked at twice a minute.")
-SOURCE_ROWS = Family("source_rows_total", "counter", "Rows of the source.", "sources")
-SOURCE_MALFORMED = Family("source_malformed_total", "counter", "Rows of it that could not be read.", "malformed_of")
-BACKLOG = Family("topic_backlog_rows", "gauge", "Rows that were there and waited for the next batch.", "backlog")
-FILES = Family("source_backlog_files", "gauge", "Files of the source that no batch has read yet.")
-LAG = Family("watermark_lag_seconds", "gauge", "How far the watermark of a column that holds times is behind now.")
-TIMES = Family("watermark_seconds", "gauge", "Watermark of a column that holds times, in seconds since 1970.")
-NUMBERS = Family("watermark", "gauge", "Watermark of a column that holds numbers.")
+HEALTH = MetricFamily("query_health", "gauge", "1 while the query runs, 0 once it has failed.", "health")
+BATCHES = MetricFamily("query_batches_total", "counter", "Batches.", "batches")
+BATCH_SECONDS = MetricFamily("query_batch_seconds", "histogram", "Seconds of batches.")
+SUCCESS = MetricFamily(
+    "query_last_success_timestamp_seconds", "gauge", "When the latest batch ended, in seconds since 1970."
+)
+CHECKPOINT = MetricFamily("query_checkpoint_bytes", "gauge", "Size of the checkpoint, looked at twice a minute.")
+SOURCE_ROWS = MetricFamily("source_rows_total", "counter", "Rows of the source.", "sources")
+SOURCE_MALFORMED = MetricFamily(
+    "source_malformed_total", "counter", "Rows of it that could not be read.", "malformed_of"
+)
+BACKLOG = MetricFamily("topic_backlog_rows", "gauge", "Rows that were there and waited for the next batch.", "backlog")
+FILES = MetricFamily("source_backlog_files", "gauge", "Files of the source that no batch has read yet.")
+LAG = MetricFamily(
+    "watermark_lag_seconds", "gauge", "How far the watermark of a column that holds times is behind now."
+)
+TIMES = MetricFamily("watermark_seconds", "gauge", "Watermark of a column that holds times, in seconds since 1970.")
+NUMBERS = MetricFamily("watermark", "gauge", "Watermark of a column that holds numbers.")
 
 BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the histogram of seconds, besides that of all."""
@@ -95,7 +103,7 @@ BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 BATCHES_LONG = 10
 """A query hangs no sooner than after so many times what its longest batch took."""
 
-_ADDED_UP = ("seconds", *(one.number for one in TOTAL))
+_SUMMED_FIELDS = ("seconds", *(metric.number for metric in TOTAL))
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,7 @@ class QueryMetrics:
 
     latest: Progress | None = None
     total: Progress | None = None
-    operators: Mapping[str, OperatorNumbers] = field(default_factory=dict[str, OperatorNumbers])
+    operators: Mapping[str, OperatorMetrics] = field(default_factory=dict[str, OperatorMetrics])
     batches: int = 0
     health: Health = 1
     longest: float = 0.0
@@ -118,26 +126,29 @@ class QueryMetrics:
 
     def plus(self, progress: Progress) -> QueryMetrics:
         """The metrics after one more batch. A query that has batches runs."""
-        known = self.operators
-        operators = {n: added_up([known[n], now]) if n in known else now for n, now in progress.operators.items()}
+        operators_before = self.operators
+        operators = {
+            n: merge_metrics([operators_before[n], now]) if n in operators_before else now
+            for n, now in progress.operators.items()
+        }
         return QueryMetrics(
             progress,
-            _added(self.total, progress),
+            _add_progress(self.total, progress),
             operators,
             self.batches + 1,
             longest=max(self.longest, progress.seconds),
             within=tuple(n + (progress.seconds <= most) for n, most in zip(self.within, BOUNDS, strict=True)),
-            sources=_summed(self.sources, progress.sources),
-            malformed=_summed(self.malformed, progress.malformed_of),
+            sources=_add_counts(self.sources, progress.sources),
+            malformed=_add_counts(self.malformed, progress.malformed_of),
         )
 
-    def failed(self) -> QueryMetrics:
+    def as_failed(self) -> QueryMetrics:
         """The metrics of a query that has failed: so have all its operators, none by itself."""
         operators = {name: replace(numbers, health=0) for name, numbers in self.operators.items()}
         return replace(self, operators=operators, health=0)
 
 
-class Metrics:
+class MetricsRegistry:
     """The metrics of all queries of a run. Batches come from one thread, questions from others.
 
     A query hangs if nothing was heard of it for ``patience`` seconds, or for ten times what its longest batch took if
@@ -145,7 +156,7 @@ class Metrics:
     tells how large that of a query is, None where that is not known; ``files``: by query and source, what tells how
     many files wait.
 
-    >>> metrics = Metrics()
+    >>> metrics = MetricsRegistry()
     >>> metrics.take(Progress("joined", 0, rows_in=3))
     >>> metrics.take(Progress("joined", 1, rows_in=4))
     >>> [line for line in metrics.text().splitlines() if line.startswith("watersmeet_query_rows_in")]
@@ -165,7 +176,7 @@ class Metrics:
         with self._lock:
             self._queries[progress.query] = self._queries.get(progress.query, QueryMetrics()).plus(progress)
 
-    def live(self, query: str) -> None:
+    def record_activity(self, query: str) -> None:
         """Take in that a query had a batch or waits for rows."""
         with self._lock:
             self._heard[query] = monotonic()
@@ -179,7 +190,7 @@ class Metrics:
         """Take in that a query has failed."""
         with self._lock:
             self._heard.pop(query, None)
-            self._queries[query] = self._queries.get(query, QueryMetrics()).failed()
+            self._queries[query] = self._queries.get(query, QueryMetrics()).as_failed()
 
     @property
     def queries(self) -> dict[str, QueryMetrics]:
@@ -188,7 +199,7 @@ class Metrics:
             return dict(self._queries)
 
     @property
-    def hanging(self) -> dict[str, float]:
+    def unresponsive_queries(self) -> dict[str, float]:
         """The queries that hang, and for how many seconds nothing was heard of them."""
         if self.patience is None:
             return {}
@@ -203,7 +214,7 @@ class Metrics:
         """How the queries are, all together."""
         if not all(query.health for query in self.queries.values()):
             return "failed"
-        return "hanging" if self.hanging else "healthy"
+        return "hanging" if self.unresponsive_queries else "healthy"
 
     def text(self, now: float | None = None) -> str:
         """All metrics in the text format; ``now``: seconds since 1970."""
@@ -214,46 +225,56 @@ class Metrics:
             for source, counted in sources.items()
             if (count := counted()) is not None
         ]
-        lines = [*_lines(self.queries, sizes, time() if now is None else now), *_family(FILES, waiting)]
+        lines = [*_lines(self.queries, sizes, time() if now is None else now), *_family_lines(FILES, waiting)]
         return "".join(f"{line}\n" for line in lines)
 
 
-def _added(before: Progress | None, now: Progress) -> Progress:
+def _add_progress(before: Progress | None, now: Progress) -> Progress:
     """Both together: what is counted adds up, of the rest the latest is told."""
     if before is None:
         return now
-    return replace(now, **{name: getattr(before, name) + getattr(now, name) for name in _ADDED_UP})
+    return replace(now, **{name: getattr(before, name) + getattr(now, name) for name in _SUMMED_FIELDS})
 
 
-def _summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+def _add_counts(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
     return {name: before.get(name, 0) + now.get(name, 0) for name in (*before, *now)}
 
 
 def _lines(queries: Mapping[str, QueryMetrics], checkpoints: Mapping[str, int], now: float) -> Iterator[str]:
     """The families that have samples, each with its help, its type and all its samples in a row."""
     for family in OPERATOR:
-        yield from _family(family, [(labels, getattr(one, family.number)) for labels, one in _operators(queries)])
+        yield from _family_lines(
+            family, [(labels, getattr(metrics, family.number)) for labels, metrics in _operators(queries)]
+        )
     for family in SIDE:
-        found = [(labels, getattr(one, family.number)) for labels, one in _sides(queries)]
-        yield from _family(family, [(labels, number) for labels, number in found if number is not None])
+        samples = [(labels, getattr(metrics, family.number)) for labels, metrics in _sides(queries)]
+        yield from _family_lines(family, [(labels, number) for labels, number in samples if number is not None])
     for family in (HEALTH, BATCHES):
-        yield from _family(family, [({"query": n}, getattr(one, family.number)) for n, one in queries.items()])
-    latest = {name: one.latest for name, one in queries.items() if one.latest is not None}
-    total = {name: one.total for name, one in queries.items() if one.total is not None}
-    for told, families in ((total, TOTAL), (latest, LATEST)):
+        yield from _family_lines(
+            family, [({"query": n}, getattr(metrics, family.number)) for n, metrics in queries.items()]
+        )
+    latest = {name: metrics.latest for name, metrics in queries.items() if metrics.latest is not None}
+    total = {name: metrics.total for name, metrics in queries.items() if metrics.total is not None}
+    for by_query, families in ((total, TOTAL), (latest, LATEST)):
         for family in families:
-            yield from _family(family, [({"query": n}, getattr(one, family.number)) for n, one in told.items()])
-    yield from _histogram({name: one for name, one in queries.items() if one.total is not None})
-    yield from _family(SUCCESS, [({"query": n}, ended(one)) for n, one in latest.items() if one.at])
-    yield from _family(CHECKPOINT, [({"query": n}, size) for n, size in checkpoints.items()])
+            yield from _family_lines(
+                family, [({"query": n}, getattr(metrics, family.number)) for n, metrics in by_query.items()]
+            )
+    yield from _histogram({name: metrics for name, metrics in queries.items() if metrics.total is not None})
+    yield from _family_lines(
+        SUCCESS, [({"query": n}, end_time(metrics)) for n, metrics in latest.items() if metrics.at]
+    )
+    yield from _family_lines(CHECKPOINT, [({"query": n}, size) for n, size in checkpoints.items()])
     counted = ((SOURCE_ROWS, "sources"), (SOURCE_MALFORMED, "malformed"))
     for family, number in counted:
-        yield from _family(family, [*_named(queries, number, "source")])
-    yield from _family(BACKLOG, [*_named(latest, "backlog", "topic")])
-    marks = [*_marks(latest, of_times=True)]
-    yield from _family(TIMES, marks)
-    yield from _family(LAG, [(labels, round(now - mark, 3)) for labels, mark in marks if mark != float("inf")])
-    yield from _family(NUMBERS, [*_marks(latest, of_times=False)])
+        yield from _family_lines(family, [*_samples_by_name(queries, number, "source")])
+    yield from _family_lines(BACKLOG, [*_samples_by_name(latest, "backlog", "topic")])
+    watermarks = [*_watermark_samples(latest, of_times=True)]
+    yield from _family_lines(TIMES, watermarks)
+    yield from _family_lines(
+        LAG, [(labels, round(now - watermark, 3)) for labels, watermark in watermarks if watermark != float("inf")]
+    )
+    yield from _family_lines(NUMBERS, [*_watermark_samples(latest, of_times=False)])
 
 
 def _histogram(queries: Mapping[str, QueryMetrics]) -> Iterator[str]:
@@ -262,51 +283,53 @@ def _histogram(queries: Mapping[str, QueryMetrics]) -> Iterator[str]:
     name = f"watersmeet_{BATCH_SECONDS.name}"
     yield f"# HELP {name} {BATCH_SECONDS.help}"
     yield f"# TYPE {name} {BATCH_SECONDS.type}"
-    for query, one in queries.items():
+    for query, metrics in queries.items():
         bounds = [*map(number_in_text, BOUNDS), "+Inf"]
-        for bound, count in zip(bounds, (*one.within, one.batches), strict=True):
-            yield f'{name}_bucket{{query="{_escaped(query)}",le="{bound}"}} {count}'
-        seconds = 0.0 if one.total is None else one.total.seconds
-        yield f'{name}_sum{{query="{_escaped(query)}"}} {number_in_text(seconds)}'
-        yield f'{name}_count{{query="{_escaped(query)}"}} {one.batches}'
+        for bound, count in zip(bounds, (*metrics.within, metrics.batches), strict=True):
+            yield f'{name}_bucket{{query="{_escape_label(query)}",le="{bound}"}} {count}'
+        seconds = 0.0 if metrics.total is None else metrics.total.seconds
+        yield f'{name}_sum{{query="{_escape_label(query)}"}} {number_in_text(seconds)}'
+        yield f'{name}_count{{query="{_escape_label(query)}"}} {metrics.batches}'
 
 
-def _named(told: Mapping[str, QueryMetrics | Progress], number: str, label: str) -> Iterator[tuple[Labels, float]]:
+def _samples_by_name(
+    by_query: Mapping[str, QueryMetrics | Progress], number: str, label: str
+) -> Iterator[tuple[Labels, float]]:
     """A number of queries that there is by the name of something."""
-    for query, one in told.items():
-        for name, value in getattr(one, number).items():
+    for query, metrics in by_query.items():
+        for name, value in getattr(metrics, number).items():
             yield {"query": query, label: name}, value
 
 
-def _operators(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, OperatorNumbers]]:
+def _operators(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, OperatorMetrics]]:
     for query, metrics in queries.items():
         for name, numbers in metrics.operators.items():
             yield {"query": query, "operator": name, "kind": numbers.kind}, numbers
 
 
-def _sides(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, SideNumbers]]:
+def _sides(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, SideMetrics]]:
     for labels, numbers in _operators(queries):
-        for side, one in numbers.sides.items():
-            yield {**labels, "side": side}, one
+        for side, side_metrics in numbers.sides.items():
+            yield {**labels, "side": side}, side_metrics
 
 
-def _marks(latest: Mapping[str, Progress], *, of_times: bool) -> Iterator[tuple[Labels, float]]:
+def _watermark_samples(latest: Mapping[str, Progress], *, of_times: bool) -> Iterator[tuple[Labels, float]]:
     """The watermarks of columns that hold times, or of those that hold numbers; an ended one is infinite."""
     for query, progress in latest.items():
-        for column, mark in progress.marks.items():
+        for column, watermark in progress.marks.items():
             if (column in progress.temporal) == of_times:
-                known = mark / 1_000_000 if of_times else mark
-                yield {"query": query, "column": column}, float("inf") if mark == END_OF_INPUT else known
+                value = watermark / 1_000_000 if of_times else watermark
+                yield {"query": query, "column": column}, float("inf") if watermark == END_OF_INPUT else value
 
 
-def _family(family: Family, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
+def _family_lines(family: MetricFamily, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
     if not samples:
         return
     name = f"watersmeet_{family.name}"
     yield f"# HELP {name} {family.help}"
     yield f"# TYPE {name} {family.type}"
     for labels, value in samples:
-        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        shown = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
         yield f"{name}{{{shown}}} {number_in_text(value)}"
 
 
@@ -319,5 +342,5 @@ def number_in_text(value: float) -> str:
     return "+Inf" if value == float("inf") else repr(value)
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

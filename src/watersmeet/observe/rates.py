@@ -16,7 +16,7 @@ SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRates:
     """What was seen of sources, by their names in small letters.
 
     ``rates``: rows per second of event time. ``behind``: by how many microseconds the newest times of a source were
@@ -28,28 +28,32 @@ class Seen:
     keys: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def seen_in(batches: Sequence[Progress], plan: QueryPlan) -> Seen:
+def observe_rates(batches: Sequence[Progress], plan: QueryPlan) -> ObservedRates:
     """What the batches of a query, oldest first, tell of its sources; nothing of those that do not tell their time."""
     some = batches[-RECENT:]
     if not some:
-        return Seen()
+        return ObservedRates()
     scans = scan_plans(plan.relation)
     rates = {_name(scan).lower(): rate for scan in scans if (rate := _rate(some, scan)) is not None}
     newest = {_name(scan).lower(): time for scan in scans if (time := _newest(some[-1], scan)) is not None}
     ahead = max(newest.values(), default=0)
-    return Seen(rates, {name: ahead - time for name, time in newest.items() if time < ahead}, _keys(some[-1], plan))
+    return ObservedRates(
+        rates, {name: ahead - time for name, time in newest.items() if time < ahead}, _keys(some[-1], plan)
+    )
 
 
-def together(seen: Sequence[Seen], sampled: Mapping[str, Rate]) -> Seen:
+def merge_rates(observations: Sequence[ObservedRates], sampled: Mapping[str, Rate]) -> ObservedRates:
     """What several queries saw; of rates that were sampled besides, what is known of rows counts on."""
-    found = Seen()
-    for one in seen:
-        found = Seen({**found.rates, **one.rates}, {**found.behind, **one.behind}, {**found.keys, **one.keys})
-    known = {
+    merged = ObservedRates()
+    for observed in observations:
+        merged = ObservedRates(
+            {**merged.rates, **observed.rates}, {**merged.behind, **observed.behind}, {**merged.keys, **observed.keys}
+        )
+    rates = {
         name: replace(rate, widths=sampled[name].widths, heaviest=sampled[name].heaviest) if name in sampled else rate
-        for name, rate in found.rates.items()
+        for name, rate in merged.rates.items()
     }
-    return replace(found, rates={**sampled, **known})
+    return replace(merged, rates={**sampled, **rates})
 
 
 def _name(scan: ScanPlan) -> str:
@@ -64,17 +68,21 @@ def _rate(batches: Sequence[Progress], scan: ScanPlan) -> Rate | None:
     """Rows that came while the watermark of a source moved, by how far it did."""
     name = _name(scan)
     for column in _columns(scan):
-        marks = [(place, mark) for place, one in enumerate(batches) if (mark := _mark(one, column)) is not None]
-        if len(marks) > 1 and marks[-1][1] > marks[0][1]:
-            rows = sum(one.sources.get(name, 0) for one in batches[marks[0][0] + 1 : marks[-1][0] + 1])
+        watermarks = [
+            (place, watermark)
+            for place, batch in enumerate(batches)
+            if (watermark := _watermark(batch, column)) is not None
+        ]
+        if len(watermarks) > 1 and watermarks[-1][1] > watermarks[0][1]:
+            rows = sum(batch.sources.get(name, 0) for batch in batches[watermarks[0][0] + 1 : watermarks[-1][0] + 1])
             if rows:
-                return Rate(rows * SECOND / (marks[-1][1] - marks[0][1]), "runs")
+                return Rate(rows * SECOND / (watermarks[-1][1] - watermarks[0][1]), "runs")
     return None
 
 
-def _mark(batch: Progress, column: str) -> int | None:
-    mark = batch.own.get(column)
-    return mark if mark is not None and mark != END_OF_INPUT and column in batch.temporal else None
+def _watermark(batch: Progress, column: str) -> int | None:
+    watermark = batch.own.get(column)
+    return watermark if watermark is not None and watermark != END_OF_INPUT and column in batch.temporal else None
 
 
 def _newest(batch: Progress, scan: ScanPlan) -> int | None:
@@ -82,17 +90,17 @@ def _newest(batch: Progress, scan: ScanPlan) -> int | None:
     times = [
         mark + watermark.lag.value
         for column, watermark in zip(_columns(scan), scan.source.watermarks, strict=True)
-        if (mark := _mark(batch, column)) is not None
+        if (mark := _watermark(batch, column)) is not None
     ]
     return max(times, default=None)
 
 
 def _keys(batch: Progress, plan: QueryPlan) -> dict[str, int]:
-    found: dict[str, int] = {}
+    keys: dict[str, int] = {}
     for join in join_plans(plan.relation):
         numbers = batch.operators.get(join_name(join))
         for side, port in zip(port_names(len(join.ports)), join.ports, strict=True):
             scan = port.input
             if numbers is not None and side in numbers.sides and isinstance(scan, ScanPlan) and scan.changes:
-                found[scan.source.name.lower()] = numbers.sides[side].state_rows
-    return {name: rows for name, rows in found.items() if rows}
+                keys[scan.source.name.lower()] = numbers.sides[side].state_rows
+    return {name: rows for name, rows in keys.items() if rows}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from watersmeet.observe.history import Event, EventKind, Log
+from watersmeet.observe.history import EventKind, HistoryWriter, QueryEvent
 from watersmeet.observe.progress import Progress
 
 
@@ -19,9 +19,9 @@ class Recorder:
 
     def __init__(self, storage: Path, on_news: Callable[[str], None], spark: str = "") -> None:
         self.storage, self.on_news, self.spark = storage, on_news, spark
-        self._logs: dict[str, Log] = {}
+        self._logs: dict[str, HistoryWriter] = {}
         self._going_on: set[str] = set()
-        self._untold: set[str] = set()
+        self._unwritable: set[str] = set()
 
     def take(self, progress: Progress) -> None:
         """Write down a batch."""
@@ -30,33 +30,33 @@ class Recorder:
     def start(self, query: str) -> None:
         """Write down that a query was started."""
         self._going_on.add(query)
-        self._happened(query, "started")
+        self._record_event(query, "started")
 
     def fail(self, query: str, why: str, again: float | None) -> None:
         """Write down that a query failed; ``again``: in how many seconds it starts again, if it does."""
         if again is None:
             self._going_on.discard(query)
-        self._happened(query, "failed" if again is None else "retried", why)
+        self._record_event(query, "failed" if again is None else "retried", why)
 
     def end(self, query: str) -> None:
         """Write down that a query has ended."""
         self._going_on.discard(query)
-        self._happened(query, "ended")
+        self._record_event(query, "ended")
 
     def close(self, why: str = "") -> None:
         """Write down that the queries that still went on were stopped."""
         for query in sorted(self._going_on):
-            self._happened(query, "stopped", why)
+            self._record_event(query, "stopped", why)
         self._going_on.clear()
 
-    def _happened(self, query: str, kind: EventKind, text: str = "") -> None:
-        self._write(query, Event(kind, round(time.time(), 3), text, os.getpid(), self.spark))
+    def _record_event(self, query: str, kind: EventKind, text: str = "") -> None:
+        self._write(query, QueryEvent(kind, round(time.time(), 3), text, os.getpid(), self.spark))
 
-    def _write(self, query: str, record: Progress | Event) -> None:
+    def _write(self, query: str, record: Progress | QueryEvent) -> None:
         try:
-            self._logs.setdefault(query, Log(self.storage, query)).append(record)
+            self._logs.setdefault(query, HistoryWriter(self.storage, query)).append(record)
         except OSError as error:
-            if query not in self._untold:
-                self._untold.add(query)
+            if query not in self._unwritable:
+                self._unwritable.add(query)
                 reason = error.strerror or str(error)
                 self.on_news(f"{query}: its history cannot be written: {reason}. The query itself goes on.")

@@ -11,17 +11,17 @@ PAUSE = 30.0
 """Seconds for which an answer stays: to look through a large checkpoint takes a moment."""
 
 
-def size_of(folder: Path, pause: float = PAUSE) -> Callable[[], int | None]:
+def make_size_probe(folder: Path, pause: float = PAUSE) -> Callable[[], int | None]:
     """What tells the bytes of all files below a folder; None where it is not there."""
-    known: tuple[float, int | None] | None = None
+    cached: tuple[float, int | None] | None = None
 
-    def measured() -> int | None:
-        nonlocal known
-        if known is None or monotonic() - known[0] > pause:
-            known = monotonic(), _size(folder)
-        return known[1]
+    def measure() -> int | None:
+        nonlocal cached
+        if cached is None or monotonic() - cached[0] > pause:
+            cached = monotonic(), _size(folder)
+        return cached[1]
 
-    return measured
+    return measure
 
 
 def _size(folder: Path) -> int | None:

@@ -11,39 +11,41 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import add
 from typing import Any
 
-Told = dict[str, dict[str, Any]]
+ShardMetrics = dict[str, dict[str, Any]]
 """Numbers by name, by what is made of those of two shards. None: a shard has nothing to say of it."""
 
-TELLS = "reports"
+REPORTS = "reports"
 """The number of an observation that holds the texts of all tasks."""
 
 
-def _added(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
+def _add_counts(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
     return {**left, **{name: left.get(name, 0) + number for name, number in right.items()}}
 
 
-HOW: Mapping[str, Callable[[Any, Any], Any]] = {"sum": add, "highest": max, "lowest": min, "sums": _added}
+FOLDS: Mapping[str, Callable[[Any, Any], Any]] = {"sum": add, "highest": max, "lowest": min, "sums": _add_counts}
 
 
-def put_together(told: Iterable[Told]) -> Told:
+def merge_shard_metrics(reports: Iterable[ShardMetrics]) -> ShardMetrics:
     """The numbers of several shards as those of one.
 
-    >>> put_together([{"sum": {"rows": 1}, "lowest": {"a.t": 5}}, {"sum": {"rows": 2}, "lowest": {"a.t": None}}])
+    >>> merge_shard_metrics([{"sum": {"rows": 1}, "lowest": {"a.t": 5}}, {"sum": {"rows": 2}, "lowest": {"a.t": None}}])
     {'sum': {'rows': 3}, 'lowest': {'a.t': 5}}
     """
-    found: Told = {}
-    for one in told:
-        for how, numbers in one.items():
-            known = found.setdefault(how, {})
+    merged: ShardMetrics = {}
+    for report in reports:
+        for fold, numbers in report.items():
+            merged_numbers = merged.setdefault(fold, {})
             for name, number in numbers.items():
-                before = known.get(name)
-                known[name] = number if before is None else before if number is None else HOW[how](before, number)
-    return found
+                before = merged_numbers.get(name)
+                merged_numbers[name] = (
+                    number if before is None else before if number is None else FOLDS[fold](before, number)
+                )
+    return merged
 
 
-def to_text(join: str, told: Told) -> str:
+def to_text(join: str, metrics: ShardMetrics) -> str:
     """What a join tells, as Spark collects it."""
-    return json.dumps({"join": join, **told}, default=int)
+    return json.dumps({"join": join, **metrics}, default=int)
 
 
 def by_join(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -52,11 +54,13 @@ def by_join(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     >>> by_join(to_text("a and b", {"sum": {"rows": rows}}) for rows in (1, 2))
     {'a and b': {'rows': 3}}
     """
-    found: dict[str, list[Told]] = {}
+    reports: dict[str, list[ShardMetrics]] = {}
     for text in texts:
         read = json.loads(text)
-        found.setdefault(read.pop("join"), []).append(read)
+        reports.setdefault(read.pop("join"), []).append(read)
     return {
-        join: {name: number for numbers in put_together(told).values() for name, number in numbers.items()}
-        for join, told in found.items()
+        join: {
+            name: number for numbers in merge_shard_metrics(shard_reports).values() for name, number in numbers.items()
+        }
+        for join, shard_reports in reports.items()
     }

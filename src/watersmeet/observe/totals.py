@@ -11,9 +11,9 @@ from watersmeet.observe.progress import Progress
 
 WINDOW = 10.0
 """Rates are those of the batches of so many seconds, and of the latest one."""
-_KEPT = 64
+_RECENT_BATCHES = 64
 
-Mark = datetime | int | None
+WatermarkValue = datetime | int | None
 """A watermark: a time, or a number where the column holds numbers; None: the input has ended."""
 
 
@@ -41,12 +41,14 @@ class Totals:
         if not batches:
             return self
         counted = ("batches", "rows_in", "rows_out", "matched", "padded", "late", "malformed", "dropped")
-        sums = {name: getattr(self, name) + sum(getattr(one, name) for one in batches) for name in counted}
+        sums = {name: getattr(self, name) + sum(getattr(batch, name) for batch in batches) for name in counted}
         sources = dict(self.sources)
-        for one in batches:
-            for name, rows in one.sources.items():
+        for batch in batches:
+            for name, rows in batch.sources.items():
                 sources[name] = sources.get(name, 0) + rows
-        return replace(self, **sums, sources=sources, last=batches[-1], recent=(*self.recent, *batches)[-_KEPT:])
+        return replace(
+            self, **sums, sources=sources, last=batches[-1], recent=(*self.recent, *batches)[-_RECENT_BATCHES:]
+        )
 
     @property
     def state_rows(self) -> int:
@@ -64,28 +66,33 @@ class Totals:
         return 0.0 if self.last is None else self.last.seconds
 
     @property
-    def watermarks(self) -> dict[str, Mark]:
+    def watermarks(self) -> dict[str, WatermarkValue]:
         """The watermarks of the result: no row with an earlier time comes out any more."""
         if self.last is None:
             return {}
-        return {column: _mark(mark, column in self.last.temporal) for column, mark in self.last.marks.items()}
+        return {
+            column: _watermark_value(watermark, column in self.last.temporal)
+            for column, watermark in self.last.marks.items()
+        }
 
     def lags(self, now: datetime | None = None) -> dict[str, timedelta]:
         """How far each watermark that is a time is behind the clock."""
         moment = datetime.now(UTC) if now is None else now
-        return {name: moment - mark for name, mark in self.watermarks.items() if isinstance(mark, datetime)}
+        return {
+            name: moment - watermark for name, watermark in self.watermarks.items() if isinstance(watermark, datetime)
+        }
 
     def rates(self, now: float | None = None) -> Rates:
         """Rows in a second, of the latest batches; ``now``: seconds since 1970."""
         moment = datetime.now(UTC).timestamp() if now is None else now
-        counted = [one for one in self.recent if moment - ended(one) < max(WINDOW, one.seconds)]
+        counted = [batch for batch in self.recent if moment - end_time(batch) < max(WINDOW, batch.seconds)]
         if not counted:
             return Rates(0.0, 0.0, dict.fromkeys(self.sources, 0.0))
-        seconds = max(moment, ended(counted[-1])) - counted[0].at
+        seconds = max(moment, end_time(counted[-1])) - counted[0].at
         if seconds <= 0:
             return Rates(0.0, 0.0, dict.fromkeys(self.sources, 0.0))
-        sources = {name: sum(one.sources.get(name, 0) for one in counted) / seconds for name in self.sources}
-        rows_in, rows_out = (sum(getattr(one, name) for one in counted) for name in ("rows_in", "rows_out"))
+        sources = {name: sum(batch.sources.get(name, 0) for batch in counted) / seconds for name in self.sources}
+        rows_in, rows_out = (sum(getattr(batch, name) for batch in counted) for name in ("rows_in", "rows_out"))
         return Rates(rows_in / seconds, rows_out / seconds, sources)
 
     @property
@@ -99,7 +106,7 @@ class Totals:
             return None
         for column in sorted(self.last.silent):
             return (column, None) if self.last.own else None
-        own = {column: mark for column, mark in self.last.own.items() if mark != END_OF_INPUT}
+        own = {column: watermark for column, watermark in self.last.own.items() if watermark != END_OF_INPUT}
         if len(own) < 2:
             return None
         column = min(own, key=lambda name: own[name])
@@ -116,17 +123,17 @@ class Rates:
     sources: Mapping[str, float]
 
 
-def ended(progress: Progress) -> float:
+def end_time(progress: Progress) -> float:
     """When a batch ended, in seconds since 1970."""
     return progress.at + progress.seconds
 
 
-def _mark(mark: int, is_temporal: bool) -> Mark:
-    if mark == END_OF_INPUT:
+def _watermark_value(watermark: int, is_temporal: bool) -> WatermarkValue:
+    if watermark == END_OF_INPUT:
         return None
     if not is_temporal:
-        return mark
+        return watermark
     try:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=mark)
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)
     except OverflowError:
-        return mark
+        return watermark

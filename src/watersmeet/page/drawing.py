@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watersmeet.explanation.sketch import without
-from watersmeet.explanation.svg_layout import GAP_DOWN, Place, broken, layout, text_width
-from watersmeet.explanation.topology import Node, StepKind, Topology, said
+from watersmeet.explanation.sketch import remove_steps
+from watersmeet.explanation.svg_layout import GAP_DOWN, BoxPlace, layout, text_width, wrap_text
+from watersmeet.explanation.topology import Node, StepKind, Topology, drop_empty_facts
 
 TITLE, LINE = 13.0, 11.5
 TITLE_DOWN, LINE_DOWN, PADDING = 18.0, 17.0, 12.0
@@ -55,7 +55,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Line:
+class EdgeLine:
     """An edge: the way it takes, and where the watermark stands that goes along it."""
 
     start: str
@@ -70,7 +70,7 @@ class Drawing:
     """All boxes and edges of a query, and how much room they take."""
 
     boxes: tuple[Box, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[EdgeLine, ...] = ()
     width: float = 0.0
     height: float = 0.0
 
@@ -84,21 +84,21 @@ class _Card:
     size: tuple[float, float] = field(default=(0.0, 0.0))
 
 
-def drawing_of(graph: Topology) -> Drawing:
+def draw_query(graph: Topology) -> Drawing:
     """The drawing of a query.
 
-    >>> from watersmeet.explanation.topology import Edge, Step
-    >>> nodes = (Node("source1", Step("source", "stream a", data={"alias": "a"})), Node("sink1", Step("sink", "b")))
-    >>> made = drawing_of(Topology("", nodes, (Edge("source1", "sink1"),)))
+    >>> from watersmeet.explanation.topology import Edge, PlanStep
+    >>> source = Node("source1", PlanStep("source", "stream a", data={"alias": "a"}))
+    >>> made = draw_query(Topology("", (source, Node("sink1", PlanStep("sink", "b"))), (Edge("source1", "sink1"),)))
     >>> [(box.id, box.aliases) for box in made.boxes], made.lines[0].start
     ([('source1', ('a',)), ('sink1', ('a',))], 'source1')
     """
-    graph = without(without(graph, "repartition"), "project")
+    graph = remove_steps(remove_steps(graph, "repartition"), "project")
     cards = {node.id: _card(node) for node in graph.nodes}
     starts = {edge.start for edge in graph.edges}
     # Boxes that rows leave are taken for wider than they are, so that there is room for what stands on the edge.
-    taken = {name: (card.size[0] + (LABEL if name in starts else 0.0), card.size[1]) for name, card in cards.items()}
-    places = layout(graph, taken)
+    sizes = {name: (card.size[0] + (LABEL if name in starts else 0.0), card.size[1]) for name, card in cards.items()}
+    places = layout(graph, sizes)
     aliases: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
         below = [alias for edge in graph.edges if edge.end == node.id for alias in aliases[edge.start]]
@@ -114,10 +114,10 @@ def drawing_of(graph: Topology) -> Drawing:
 def _card(node: Node) -> _Card:
     step = node.step
     room, live = _LIVE.get(step.kind, (LEAST_WIDTH, 0))
-    title = broken(step.title or step.kind, BOLD * TITLE, MOST_WIDTH)
-    facts = dict(said(step.facts))
-    told = [line for label in _SHOWN for line in facts.get(label, ())]
-    lines = [part for line in told for part in broken(line, LINE, MOST_WIDTH)]
+    title = wrap_text(step.title or step.kind, BOLD * TITLE, MOST_WIDTH)
+    facts = dict(drop_empty_facts(step.facts))
+    fact_lines = [line for label in _SHOWN for line in facts.get(label, ())]
+    lines = [part for line in fact_lines for part in wrap_text(line, LINE, MOST_WIDTH)]
     if len(lines) > _MOST_FACTS:
         lines = [*lines[: _MOST_FACTS - 1], f"{lines[_MOST_FACTS - 1]} …"]
     widths = [BOLD * text_width(line, TITLE) for line in title] + [text_width(line, LINE) for line in lines]
@@ -126,9 +126,9 @@ def _card(node: Node) -> _Card:
     return _Card(node, title, lines, live, (round(width, 1), height))
 
 
-def _box(card: _Card, place: Place) -> Box:
+def _box(card: _Card, place: BoxPlace) -> Box:
     step = card.node.step
-    facts = tuple((label, tuple(lines)) for label, lines in said(step.facts))
+    facts = tuple((label, tuple(lines)) for label, lines in drop_empty_facts(step.facts))
     source = str(step.data.get("scan") or "") if step.kind == "source" else ""
     return Box(
         card.node.id, step.kind, tuple(card.title), tuple(card.lines), card.live, round(place.x, 1), round(place.y, 1),
@@ -136,20 +136,20 @@ def _box(card: _Card, place: Place) -> Box:
     )  # fmt: skip
 
 
-def _line(start: Box, end: Box, boxes: Sequence[Box]) -> Line:
+def _line(start: Box, end: Box, boxes: Sequence[Box]) -> EdgeLine:
     x, y = start.x + start.width, start.y + start.height / 2
     to_x, to_y = end.x, end.y + end.height / 2
     if to_x <= x:
         # On the next row: right of all boxes of its column, and between the rows.
-        beside = max(box.x + box.width for box in boxes if box.x == start.x) + AROUND
+        right_edge = max(box.x + box.width for box in boxes if box.x == start.x) + AROUND
         lane = _top(end, boxes) - GAP_DOWN
-        path = f"M {x:.0f} {y:.0f} H {beside:.0f} V {lane:.0f} H {to_x - AROUND:.0f} V {to_y:.0f} H {to_x:.0f}"
-        return Line(start.id, end.id, path, round(start.x, 1), round(lane, 1))
+        path = f"M {x:.0f} {y:.0f} H {right_edge:.0f} V {lane:.0f} H {to_x - AROUND:.0f} V {to_y:.0f} H {to_x:.0f}"
+        return EdgeLine(start.id, end.id, path, round(start.x, 1), round(lane, 1))
     # Straight as far as the watermark goes that stands on it.
     straight = max(x, min(x + LABEL - 30, to_x - 40))
     bend = (to_x - straight) * 0.5
-    way = f"{straight + bend:.0f} {y:.0f} {to_x - bend:.0f} {to_y:.0f} {to_x:.0f} {to_y:.0f}"
-    return Line(start.id, end.id, f"M {x:.0f} {y:.0f} H {straight:.0f} C {way}", round(x + 10, 1), round(y, 1))
+    curve = f"{straight + bend:.0f} {y:.0f} {to_x - bend:.0f} {to_y:.0f} {to_x:.0f} {to_y:.0f}"
+    return EdgeLine(start.id, end.id, f"M {x:.0f} {y:.0f} H {straight:.0f} C {curve}", round(x + 10, 1), round(y, 1))
 
 
 def _top(of: Box, boxes: Sequence[Box]) -> float:

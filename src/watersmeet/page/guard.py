@@ -45,7 +45,7 @@ class Guard:
         if scope["type"] != "http":
             return
 
-        async def sent(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -53,7 +53,7 @@ class Guard:
             await send(message)
 
         answer = self._answer(scope)
-        await (answer or self.app)(scope, receive, sent)
+        await (answer or self.app)(scope, receive, send_with_headers)
 
     def _answer(self, scope: Scope) -> Response | None:
         """What is said in place of the page; None: nothing, it may be read."""
@@ -65,15 +65,15 @@ class Guard:
             if host is None:
                 return PlainTextResponse("The header Host is malformed.\n", 400)
             return None if is_loopback(host) else PlainTextResponse("Ask for 127.0.0.1 or localhost.\n", 403)
-        asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._is_right(asked) and scope["path"] == "/":
+        query_token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if self._is_right(query_token) and scope["path"] == "/":
             # It must stand neither in the history of the browser nor in its address line.
             answer = RedirectResponse("/", 303)
-            answer.set_cookie(COOKIE, asked, httponly=True, samesite="strict")
+            answer.set_cookie(COOKIE, query_token, httponly=True, samesite="strict")
             return answer
-        known = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if self._is_right(known.value if known else "") or self._is_right(bearer):
+        if self._is_right(cookie.value if cookie else "") or self._is_right(bearer):
             return None
         return PlainTextResponse("A token is needed: open the address that `watersmeet` printed.\n", 401)
 

@@ -1,6 +1,7 @@
 """What is wrong with a query that runs or ran, in sentences, each with something to do about it.
 
-Each problem is found by a function of its own, from what the query is (`Described`) and what it did (`Following`).
+Each problem is found by a function of its own, from what the query is (`QueryDescription`) and what it did
+(`HistoryFollower`).
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 from watersmeet.duration import MINUTE, SECOND, rough_duration
-from watersmeet.observe.departures import departures_of
-from watersmeet.observe.following import Following
+from watersmeet.observe.departures import forecast_alerts
+from watersmeet.observe.following import HistoryFollower
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.totals import ended
-from watersmeet.page.described import Column, Described, Side
-from watersmeet.page.spreads import within
+from watersmeet.observe.totals import end_time
+from watersmeet.page.described import OperatorSide, QueryDescription, WatermarkColumn
+from watersmeet.page.spreads import quantile
 
 Level = Literal["stopped", "wrong", "watch"]
 """``stopped``: it does not run, and nobody stopped it. ``wrong``: rows are missing or wait in vain. ``watch``: it may
@@ -41,14 +42,14 @@ class Problem:
     advice: str = ""
 
 
-def problems_of(described: Described, following: Following, now: float) -> list[Problem]:
+def problems_of(described: QueryDescription, following: HistoryFollower, now: float) -> list[Problem]:
     """What is wrong with a query at a time in seconds since 1970, worst first."""
-    found = [problem for finder in FINDERS for problem in finder(described, following, now)]
+    problems = [problem for finder in FINDERS for problem in finder(described, following, now)]
     order = ("stopped", "wrong", "watch")
-    return sorted(found, key=lambda problem: order.index(problem.level))
+    return sorted(problems, key=lambda problem: order.index(problem.level))
 
 
-def failed(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_failures(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """It has failed, keeps failing, or its process is gone."""
     if not following.events:
         return
@@ -58,17 +59,17 @@ def failed(described: Described, following: Following, now: float) -> Iterator[P
     if last.kind == "failed":
         yield Problem("stopped", f"{name} failed {since} ago: {last.text}", f"Correct the cause; {again}")
     elif last.kind in ("started", "retried") and not following.history.is_running:
-        heard = max([last.at, *(ended(one) for one in following.batches[-1:])])
-        gone = rough_duration(int((now - heard) * SECOND))
-        text = f"The process that ran {name} is gone; it was last heard of {gone} ago, and did not say why it ended."
+        heard = max([last.at, *(end_time(batch) for batch in following.batches[-1:])])
+        silence = rough_duration(int((now - heard) * SECOND))
+        text = f"The process that ran {name} is gone; it was last heard of {silence} ago, and did not say why it ended."
         yield Problem("stopped", text, f"Nothing is lost: {again}")
-    failures = [one for one in following.events if one.kind == "retried" and now - one.at < RECENT]
+    failures = [batch for batch in following.events if batch.kind == "retried" and now - batch.at < RECENT]
     if failures and last.kind != "failed":
         text = f"{name} failed and was started again {_times(len(failures))} in the last 10 min: {failures[-1].text}"
         yield Problem("watch", text)
 
 
-def silent(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_silent_sources(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """A source brings nothing any more, and rows of another side wait for it."""
     last = following.totals.last
     if last is None or not following.history.is_running:
@@ -77,10 +78,10 @@ def silent(described: Described, following: Following, now: float) -> Iterator[P
     quiet = {name: _silence(following, name, now) for name in last.sources}
     if len(quiet) > 1 and min(quiet.values()) > patience:
         since = rough_duration(int(min(quiet.values()) * SECOND))
-        text = f"No source has brought a row for {since}; {counted(last.state_rows, 'row')} kept meanwhile."
+        text = f"No source has brought a row for {since}; {format_count(last.state_rows, 'row')} kept meanwhile."
         yield Problem("watch", text, "See whether they are still written to; time does not move without rows.")
         return
-    for name, side, other, kept in _waiting(described, last):
+    for name, side, other, row_count in _sources_awaited(described, last):
         idle, silence = _column(described, side).idle, quiet.get(name, 0.0)
         if silence < patience or (idle is not None and silence * SECOND > idle):
             continue
@@ -90,11 +91,11 @@ def silent(described: Described, following: Following, now: float) -> Iterator[P
         if idle is None:
             after = "5m" if silence > 300 else "1m"
             advice += f" `IDLE AFTER {after}` behind its WATERMARK would let them out; what comes later is late then."
-        wait = f"{counted(kept, 'row')} of {other.name} {'waits' if kept == 1 else 'wait'} for it."
+        wait = f"{format_count(row_count, 'row')} of {other.name} {'waits' if row_count == 1 else 'wait'} for it."
         yield Problem("wrong", f"{name} {since}; {wait}", advice)
 
 
-def held_back(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_lagging_side(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """One side is far behind the others, so that these are kept for long."""
     slowest, last = following.totals.slowest, following.totals.last
     if slowest is None or last is None:
@@ -104,79 +105,83 @@ def held_back(described: Described, following: Following, now: float) -> Iterato
         return
     longest = max(described.bounds.values(), default=0)
     if by > max(longest, 10 * MINUTE) and following.history.is_running:
-        source = described.columns.get(column, Column(column)).source or column
+        source = described.columns.get(column, WatermarkColumn(column)).source or column
         text = f"{source} is {rough_duration(by)} behind the other side, which is kept until it has caught up."
         yield Problem("watch", text, "See whether it is read slower, or written later, than the other.")
 
 
-def late(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_late_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """Many rows come too late."""
     rows, count, sides = 0, 0, dict[str, int]()
-    for one in _recent(following):
-        rows += one.rows_in
-        count += one.late
-        for name, numbers in one.operators.items():
+    for batch in _recent(following):
+        rows += batch.rows_in
+        count += batch.late
+        for name, numbers in batch.operators.items():
             for side, of_side in numbers.sides.items():
-                called = _side(described, name, side).name
-                sides[called] = sides.get(called, 0) + of_side.late
+                side_name = _side(described, name, side).name
+                sides[side_name] = sides.get(side_name, 0) + of_side.late
     if count and rows and count / rows > LATE_SHARE:
         most = max(sides, key=lambda side: sides[side], default="")
         whose = f", most of them of {most}" if len([n for n in sides.values() if n]) > 1 else f" of {most}"
-        text = f"{counted(count, 'row')} came too late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
+        text = (
+            f"{format_count(count, 'row')} came too late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
+        )
         advice = _longer_lag(described, following, most)
         if "late" not in described.own_sinks:
             advice += " `LATE INTO sink` keeps them."
         yield Problem("wrong", text, advice)
 
 
-def _longer_lag(described: Described, following: Following, source: str) -> str:
+def _longer_lag(described: QueryDescription, following: HistoryFollower, source: str) -> str:
     """Which lag would have taken most of the late rows in."""
     lags = {column.lag for column in described.columns.values() if column.source == source}
-    known = [numbers.lateness for numbers in following.operators.values() if numbers.lateness]
+    lateness = [numbers.lateness for numbers in following.operators.values() if numbers.lateness]
     last = following.totals.last
-    if len(lags) != 1 or len(known) != 1 or None in lags or last is None or not last.temporal:
+    if len(lags) != 1 or len(lateness) != 1 or None in lags or last is None or not last.temporal:
         return f"A larger lag in its WATERMARK takes them in. {ANOTHER}"
-    wanted = rough_duration(-(-((lags.pop() or 0) + within(known[0], 0.99)) // SECOND) * SECOND)
+    wanted = rough_duration(-(-((lags.pop() or 0) + quantile(lateness[0], 0.99)) // SECOND) * SECOND)
     return f"A lag of {wanted} in its WATERMARK would have taken 99 % of them in. {ANOTHER}"
 
 
-def malformed(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_malformed_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """Rows could not be read."""
     counts = dict[str, int]()
-    for one in _recent(following):
-        for source, count in one.malformed_of.items():
+    for batch in _recent(following):
+        for source, count in batch.malformed_of.items():
             counts[source] = counts.get(source, 0) + count
     for source, count in counts.items():
-        kept = (
+        advice = (
             "They are kept."
             if "malformed" in described.own_sinks
             else "`MALFORMED INTO sink` behind the query keeps them."
         )
-        yield Problem("wrong", f"{counted(count, 'row')} of {source} could not be read in the last 10 min.", kept)
+        yield Problem(
+            "wrong", f"{format_count(count, 'row')} of {source} could not be read in the last 10 min.", advice
+        )
 
 
-def full(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_full_state(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """The limit on the state is near, or has cost rows."""
     last, limit = following.totals.last, described.max_rows
-    dropped = sum(one.dropped for one in _recent(following))
+    dropped = sum(batch.dropped for batch in _recent(following))
     if dropped:
-        rows = counted(dropped, "row")
+        rows = format_count(dropped, "row")
         text = f"{rows} that might have matched had to be dropped in the last 10 min to stay below the limit."
         yield Problem("wrong", text, "A higher `SET watersmeet.state.max_rows` keeps them.")
     if last is None or limit is None:
         return
     for name, numbers in last.operators.items():
         if numbers.state_rows > FULL_SHARE * limit:
-            text = f"{name} keeps {counted(numbers.state_rows, 'row')}; {limit:,} is the limit."
+            text = f"{name} keeps {format_count(numbers.state_rows, 'row')}; {limit:,} is the limit."
             yield Problem("watch", text, "A higher `SET watersmeet.state.max_rows`, or tighter bounds, make room.")
 
 
-def slow(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_backpressure(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """Rows come faster than they are processed."""
-    recent = [one for one in _recent(following) if one.batches == 1][-20:]
+    recent = [batch for batch in _recent(following) if batch.batches == 1][-20:]
     if len(recent) < 3 or not following.history.is_running:
         return
-    share = sum(one.backpressure for one in recent) / len(recent)
+    share = sum(item.backpressure for item in recent) / len(recent)
     if share > WAITING_SHARE:
         busiest = max(recent[-1].operators.items(), key=lambda one: one[1].busy, default=None)
         where = (
@@ -187,7 +192,7 @@ def slow(described: Described, following: Following, now: float) -> Iterator[Pro
         yield Problem("watch", f"Rows come faster than {described.name} takes them: {share:.0%} had to wait.", where)
 
 
-def never_matched(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_unmatched_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """All rows die alone, as they do where keys never are equal."""
     totals = following.totals
     if totals.padded >= NEVER_MATCHED and not totals.matched:
@@ -195,52 +200,66 @@ def never_matched(described: Described, following: Following, now: float) -> Ite
         yield Problem("watch", text, "See whether the keys of both sides are written alike, and the times of one zone.")
 
 
-def departed(described: Described, following: Following, now: float) -> Iterator[Problem]:
+def find_forecast_alerts(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """A state is twice as large as its forecast."""
-    for one in [] if described.plan is None else departures_of(described.plan, following.batches):
-        advice = f"`watersmeet explain --forecast` has the law; `watersmeet state show` what {one.operator} keeps."
-        yield Problem("watch", str(one), advice)
+    for alert in [] if described.plan is None else forecast_alerts(described.plan, following.batches):
+        advice = f"`watersmeet explain --forecast` has the law; `watersmeet state show` what {alert.operator} keeps."
+        yield Problem("watch", str(alert), advice)
 
 
-Finder = Callable[[Described, Following, float], Iterator[Problem]]
-FINDERS: tuple[Finder, ...] = (failed, silent, held_back, late, malformed, full, slow, never_matched, departed)
+Finder = Callable[[QueryDescription, HistoryFollower, float], Iterator[Problem]]
+FINDERS: tuple[Finder, ...] = (
+    find_failures,
+    find_silent_sources,
+    find_lagging_side,
+    find_late_rows,
+    find_malformed_rows,
+    find_full_state,
+    find_backpressure,
+    find_unmatched_rows,
+    find_forecast_alerts,
+)
 
 
-def _recent(following: Following) -> list[Progress]:
+def _recent(following: HistoryFollower) -> list[Progress]:
     """The batches of the last ten minutes before the latest one."""
-    found: list[Progress] = []
-    for one in reversed(following.batches):
-        if following.batches[-1].at - one.at > RECENT:
+    batches: list[Progress] = []
+    for batch in reversed(following.batches):
+        if following.batches[-1].at - batch.at > RECENT:
             break
-        found.append(one)
-    return found[::-1]
+        batches.append(batch)
+    return batches[::-1]
 
 
-def _waiting(described: Described, last: Progress) -> Iterator[tuple[str, Side, Side, int]]:
+def _sources_awaited(
+    described: QueryDescription, last: Progress
+) -> Iterator[tuple[str, OperatorSide, OperatorSide, int]]:
     """Sources with a watermark, and how many rows of the other side of their join are kept."""
     for name, sides in described.sides.items():
         numbers = last.operators.get(name)
         for key, side in sides.items() if numbers is not None else ():
-            others = [(other, one) for other, one in sides.items() if other != key]
-            for other, one in others if side.source and side.columns else ():
-                kept = numbers.sides[other].state_rows if numbers is not None and other in numbers.sides else 0
-                if kept:
-                    yield side.source or "", side, one, kept
+            others = [(other, other_side) for other, other_side in sides.items() if other != key]
+            for other, other_side in others if side.source and side.columns else ():
+                row_count = numbers.sides[other].state_rows if numbers is not None and other in numbers.sides else 0
+                if row_count:
+                    yield side.source or "", side, other_side, row_count
 
 
-def _silence(following: Following, source: str, now: float) -> float:
+def _silence(following: HistoryFollower, source: str, now: float) -> float:
     """For how many seconds a source has brought nothing, while the query was there to take it."""
-    started = next((one.at for one in reversed(following.events) if one.kind == "started"), following.batches[0].at)
-    brought = next((ended(one) for one in reversed(following.batches) if one.sources.get(source)), 0.0)
+    started = next(
+        (event.at for event in reversed(following.events) if event.kind == "started"), following.batches[0].at
+    )
+    brought = next((end_time(event) for event in reversed(following.batches) if event.sources.get(source)), 0.0)
     return now - max(brought, started)
 
 
-def _column(described: Described, side: Side) -> Column:
-    return described.columns.get(side.columns[0], Column(side.columns[0]))
+def _column(described: QueryDescription, side: OperatorSide) -> WatermarkColumn:
+    return described.columns.get(side.columns[0], WatermarkColumn(side.columns[0]))
 
 
-def _side(described: Described, operator: str, side: str) -> Side:
-    return described.sides.get(operator, {}).get(side, Side(side, ()))
+def _side(described: QueryDescription, operator: str, side: str) -> OperatorSide:
+    return described.sides.get(operator, {}).get(side, OperatorSide(side, ()))
 
 
 def _times(count: int) -> str:

@@ -10,7 +10,7 @@ from itertools import count
 from watersmeet.duration import rough_duration
 from watersmeet.observe.progress import Progress
 
-KEPT = 8
+ROWS_PER_KIND = 8
 """How many rows of a kind are shown."""
 KINDS = {
     "matched": "Matched",
@@ -21,13 +21,13 @@ KINDS = {
     "malformed": "Malformed",
     "dropped": "Not shown: rows that could not be made into text",
 }
-ELSEWHERE = "Rows are shown beside a run only, by `watersmeet run --page`: they are not written down."
+ONLY_WITH_RUN = "Rows are shown beside a run only, by `watersmeet run --page`: they are not written down."
 SWITCHED_OFF = "Rows are switched off by --no-rows."
-SOME = "Some of the latest rows, of any one shard of each batch. Choose one to see what became of it, and why."
+SAMPLE_NOTE = "Some of the latest rows, of any one shard of each batch. Choose one to see what became of it, and why."
 
 
 @dataclass(frozen=True)
-class Row:
+class SampleRow:
     """A row with its values as text, why it is where it is, and the number by which it is asked for."""
 
     values: Mapping[str, str | None]
@@ -35,33 +35,35 @@ class Row:
     number: int = 0
 
 
-class Rows:
+class RowSamples:
     """Takes rows as they are told, and keeps the latest of each kind."""
 
-    def __init__(self, note: str = SOME) -> None:
+    def __init__(self, note: str = SAMPLE_NOTE) -> None:
         self.note = note
-        self._kept: dict[tuple[str, str, str], deque[Row]] = {}
+        self._samples: dict[tuple[str, str, str], deque[SampleRow]] = {}
         self._numbers = count()
 
     def take(self, progress: Progress) -> None:
         """Take the rows of a batch."""
         for name, kinds in progress.examples.items():
             for kind, rows in kinds.items():
-                kept = self._kept.setdefault((progress.query, kind, name), deque(maxlen=KEPT))
-                kept.extendleft(Row(*_told(kind, dict(row), progress), next(self._numbers)) for row in rows)
+                samples = self._samples.setdefault((progress.query, kind, name), deque(maxlen=ROWS_PER_KIND))
+                samples.extendleft(
+                    SampleRow(*_split_reason(kind, dict(row), progress), next(self._numbers)) for row in rows
+                )
 
-    def row(self, query: str, number: int) -> Row | None:
+    def row(self, query: str, number: int) -> SampleRow | None:
         """The row of that number, if it is still shown."""
-        found = (row for (of, _, _), rows in self._kept.items() if of == query for row in rows)
-        return next((row for row in found if row.number == number), None)
+        candidates = (row for (of, _, _), rows in self._samples.items() if of == query for row in rows)
+        return next((row for row in candidates if row.number == number), None)
 
-    def shown(self, query: str) -> dict[str, object]:
+    def to_json(self, query: str) -> dict[str, object]:
         """What the page shows of a query: a table of each kind, and of each operator if several have rows of it."""
-        found = [(kind, name, rows) for (of, kind, name), rows in self._kept.items() if of == query]
-        several = len({name for _, name, _ in found}) > 1
+        groups = [(kind, name, rows) for (of, kind, name), rows in self._samples.items() if of == query]
+        several = len({name for _, name, _ in groups}) > 1
         order = list(KINDS)
         tables: list[dict[str, object]] = []
-        for kind, name, rows in sorted(found, key=lambda one: (order.index(one[0]), one[1])):
+        for kind, name, rows in sorted(groups, key=lambda group: (order.index(group[0]), group[1])):
             columns = list(dict.fromkeys(column for row in rows for column in row.values))
             values = [
                 {"values": [row.values.get(column) for column in columns], "why": row.why, "number": row.number}
@@ -72,7 +74,7 @@ class Rows:
         return {"note": self.note, "kinds": tables}
 
 
-def _told(kind: str, row: dict[str, str | None], progress: Progress) -> tuple[dict[str, str | None], str]:
+def _split_reason(kind: str, row: dict[str, str | None], progress: Progress) -> tuple[dict[str, str | None], str]:
     """The values of a row, and the reason, which is taken out of them."""
     match kind:
         case "late":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress
-from watersmeet.observe.totals import ended
+from watersmeet.observe.totals import end_time
 
 POINTS = 300
 """How many points a line has at most: more than that no screen shows."""
@@ -26,42 +26,42 @@ def series_of(batches: Sequence[Progress], points: int = POINTS) -> dict[str, ob
     sides = dict.fromkeys(
         (name, side)
         for group in groups[-1:]
-        for one in group
-        for name, op in one.operators.items()
+        for batch in group
+        for name, op in batch.operators.items()
         for side in op.sides
     )
     parts = dict.fromkeys(name for group in groups for name in group[-1].parts)
     columns = dict.fromkeys(name for group in groups[-1:] for name in group[-1].marks)
     return {
         "at": [group[-1].at for group in groups],
-        **{name: [_added(group, name) for group in groups] for name in _COUNTED},
-        **{name: [max(getattr(one, name) for one in group) for group in groups] for name in _KEPT},
+        **{name: [_sum_field(group, name) for group in groups] for name in _SUMMED_FIELDS},
+        **{name: [max(getattr(batch, name) for batch in group) for group in groups] for name in _PEAK_FIELDS},
         "batch": [group[-1].batch for group in groups],
-        "batches": [sum(one.batches for one in group) for group in groups],
-        "longest": [max(one.seconds / one.batches for one in group) for group in groups],
-        "sides": {f"{name}\n{side}": [_kept(group, name, side) for group in groups] for name, side in sides},
-        "parts": {name: [sum(one.parts.get(name, 0.0) for one in group) for group in groups] for name in parts},
+        "batches": [sum(batch.batches for batch in group) for group in groups],
+        "longest": [max(batch.seconds / batch.batches for batch in group) for group in groups],
+        "sides": {f"{name}\n{side}": [_peak_state_rows(group, name, side) for group in groups] for name, side in sides},
+        "parts": {name: [sum(batch.parts.get(name, 0.0) for batch in group) for group in groups] for name in parts},
         "behind": {name: [_behind(group[-1], name) for group in groups] for name in columns},
     }
 
 
-_COUNTED = ("rows_in", "rows_out", "matched", "padded", "late", "malformed", "dropped", "seconds")
-_KEPT = ("state_rows", "state_bytes")
+_SUMMED_FIELDS = ("rows_in", "rows_out", "matched", "padded", "late", "malformed", "dropped", "seconds")
+_PEAK_FIELDS = ("state_rows", "state_bytes")
 
 
-def _added(group: Sequence[Progress], name: str) -> float:
-    found = sum(getattr(one, name) for one in group)
-    return round(found, 3) if isinstance(found, float) else found
+def _sum_field(group: Sequence[Progress], name: str) -> float:
+    total = sum(getattr(batch, name) for batch in group)
+    return round(total, 3) if isinstance(total, float) else total
 
 
-def _kept(group: Sequence[Progress], operator: str, side: str) -> int:
-    found = (one.operators[operator].sides for one in group if operator in one.operators)
-    return max((sides[side].state_rows for sides in found if side in sides), default=0)
+def _peak_state_rows(group: Sequence[Progress], operator: str, side: str) -> int:
+    sides_by_batch = (batch.operators[operator].sides for batch in group if operator in batch.operators)
+    return max((sides[side].state_rows for sides in sides_by_batch if side in sides), default=0)
 
 
 def _behind(batch: Progress, column: str) -> float | None:
     """How far a watermark was behind the clock when the batch ended, in seconds."""
-    mark = batch.marks.get(column)
-    if mark is None or mark == END_OF_INPUT or column not in batch.temporal:
+    watermark = batch.marks.get(column)
+    if watermark is None or watermark == END_OF_INPUT or column not in batch.temporal:
         return None
-    return round(ended(batch) - mark / 1_000_000, 3)
+    return round(end_time(batch) - watermark / 1_000_000, 3)

@@ -30,7 +30,7 @@ from watersmeet.ui import asset
 
 PORT = 8484
 """Where the page is if nobody says otherwise."""
-LOOKED, TOLD = 0.5, 10.0
+POLL_SECONDS, KEEPALIVE_SECONDS = 0.5, 10.0
 """Seconds between two looks for what is new, and after which something is said even if nothing is."""
 GONE = "That row is no longer shown."
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -41,9 +41,9 @@ OF_OTHERS = ("preact-htm.js", "uplot.js", "uplot.css")
 def application(watch: Watch, token: str | None = None, stopping: Event | None = None) -> ASGIApp:
     """The page of these queries; with a ``token``, for those who know it."""
 
-    def found(known: Callable[[str], object]) -> Callable[[Request], Response]:
+    def json_endpoint(read_values: Callable[[str], object]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
-            values = known(request.path_params["name"])
+            values = read_values(request.path_params["name"])
             return JSONResponse(values) if values is not None else PlainTextResponse("There is no such query.\n", 404)
 
         return answer
@@ -66,12 +66,12 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
         return StreamingResponse(_changes(watch, request, stopping), media_type="text/event-stream")
 
     routes = [
-        Route("/", _sends(files("watersmeet.page").joinpath("files", "page.html"))),
-        *(Route(f"/{name}", _sends(files("watersmeet.page").joinpath("files", name))) for name in OWN),
-        *(Route(f"/{name}", _sends(asset(name))) for name in OF_OTHERS),
+        Route("/", _file_endpoint(files("watersmeet.page").joinpath("files", "page.html"))),
+        *(Route(f"/{name}", _file_endpoint(files("watersmeet.page").joinpath("files", name))) for name in OWN),
+        *(Route(f"/{name}", _file_endpoint(asset(name))) for name in OF_OTHERS),
         Route("/api/project", project),
-        Route("/api/query/{name:path}", found(watch.query)),
-        Route("/api/drawing/{name:path}", found(watch.drawing)),
+        Route("/api/query/{name:path}", json_endpoint(watch.query)),
+        Route("/api/drawing/{name:path}", json_endpoint(watch.query_drawing)),
         Route("/api/why/{name:path}", why),
         Route("/api/changes", changes),
         Route("/metrics", metrics),
@@ -79,7 +79,7 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
     return Guard(Starlette(routes=routes), token)
 
 
-def _sends(file: Traversable) -> Callable[[Request], Response]:
+def _file_endpoint(file: Traversable) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
         return Response(file.read_bytes(), media_type=TYPES[file.name.rpartition(".")[2]])
 
@@ -88,25 +88,25 @@ def _sends(file: Traversable) -> Callable[[Request], Response]:
 
 async def _changes(watch: Watch, request: Request, stopping: Event | None) -> AsyncIterator[str]:
     """What there is new, as server-sent events: the versions of all queries, whenever one of them changes."""
-    told: dict[str, str] | None = None
+    sent_versions: dict[str, str] | None = None
     waited = 0.0
     while not (stopping is not None and stopping.is_set()) and not await request.is_disconnected():
         versions = await run_in_threadpool(watch.versions)
-        if versions != told or waited >= TOLD:
-            told, waited = versions, 0.0
+        if versions != sent_versions or waited >= KEEPALIVE_SECONDS:
+            sent_versions, waited = versions, 0.0
             yield f"data: {json.dumps(versions)}\n\n"
-        await asyncio.sleep(LOOKED)
-        waited += LOOKED
+        await asyncio.sleep(POLL_SECONDS)
+        waited += POLL_SECONDS
 
 
 @contextmanager
-def served(watch: Watch, port: int, host: str, token: str | None = None) -> Generator[str]:
+def serve_page(watch: Watch, port: int, host: str, token: str | None = None) -> Generator[str]:
     """Serve the page while this is entered; gives the address to open. Port 0 is any that is free.
 
     Elsewhere than on this machine there is always a token: the given one, or one that is made up.
     """
     token = None if is_loopback(host) else token or secrets.token_urlsafe(18)
-    opened = _opened(port, host)
+    opened = _open_socket(port, host)
     stopping = Event()
     settings = uvicorn.Config(
         application(watch, token, stopping), log_level="error", access_log=False, lifespan="off", server_header=False,
@@ -125,7 +125,7 @@ def served(watch: Watch, port: int, host: str, token: str | None = None) -> Gene
         opened.close()
 
 
-def _opened(port: int, host: str) -> socket:
+def _open_socket(port: int, host: str) -> socket:
     made = socket(AF_INET6 if ":" in host else AF_INET)
     try:
         made.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)

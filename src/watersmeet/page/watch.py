@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
-from watersmeet.observe.following import Following
+from watersmeet.observe.following import HistoryFollower
 from watersmeet.observe.progress import Progress
-from watersmeet.page.described import Described
-from watersmeet.page.model import detail, drawing, life_of, overview
-from watersmeet.page.rows import ELSEWHERE, Rows
+from watersmeet.page.described import QueryDescription
+from watersmeet.page.model import detail, overview, query_drawing_json, query_status
+from watersmeet.page.rows import ONLY_WITH_RUN, RowSamples
 
 Ask = Callable[[str, Mapping[str, str | None], int], str]
 """What tells what became of a row: of which query, with which values, and how many rows the query has read."""
@@ -27,13 +27,13 @@ class Watch:
     def __init__(
         self,
         name: str,
-        queries: Sequence[Described],
+        queries: Sequence[QueryDescription],
         metrics: Callable[[], str] | None = None,
-        rows: Rows | None = None,
+        rows: RowSamples | None = None,
     ) -> None:
         self.name, self.metrics = name, metrics
-        self.rows = Rows(ELSEWHERE) if rows is None else rows
-        self._queries = {query.name: (query, Following(query.storage, query.name)) for query in queries}
+        self.rows = RowSamples(ONLY_WITH_RUN) if rows is None else rows
+        self._queries = {query.name: (query, HistoryFollower(query.storage, query.name)) for query in queries}
         self.ask: Ask | None = None
         self._lock = Lock()
 
@@ -46,15 +46,17 @@ class Watch:
         """What changes when there is something new to be shown of a query."""
         with self._lock:
             for _, following in self._queries.values():
-                following.look()
-            return {name: f"{one.version} {life_of(one)}" for name, (_, one) in self._queries.items()}
+                following.poll()
+            return {
+                name: f"{follower.version} {query_status(follower)}" for name, (_, follower) in self._queries.items()
+            }
 
     def project(self) -> dict[str, object]:
         """All queries, a line each."""
         now = time.time()
         with self._lock:
             for _, following in self._queries.values():
-                following.look()
+                following.poll()
             queries = [overview(query, following, now) for query, following in self._queries.values()]
         return {"name": self.name, "now": now, "queries": queries, "has_metrics": self.metrics is not None}
 
@@ -65,8 +67,8 @@ class Watch:
             if name not in self._queries:
                 return None
             query, following = self._queries[name]
-            following.look()
-            return {"now": now, **detail(query, following, now), "rows": self.rows.shown(name)}
+            following.poll()
+            return {"now": now, **detail(query, following, now), "rows": self.rows.to_json(name)}
 
     def why(self, name: str, number: int) -> str | None:
         """What became of a row that is shown; None: there is no such query, or it has no such row any more."""
@@ -78,6 +80,6 @@ class Watch:
         # Without the lock: it may take a while, and the page goes on meanwhile.
         return NOT_YET if self.ask is None else self.ask(name, row.values, read)
 
-    def drawing(self, name: str) -> dict[str, object] | None:
+    def query_drawing(self, name: str) -> dict[str, object] | None:
         """The drawing of a query; None: there is none of that name."""
-        return drawing(self._queries[name][0]) if name in self._queries else None
+        return query_drawing_json(self._queries[name][0]) if name in self._queries else None

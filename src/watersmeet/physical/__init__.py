@@ -8,27 +8,26 @@ from typing import Any, Literal
 
 from watersmeet.catalog import Source
 from watersmeet.joins.core.operator import Overflow
-from watersmeet.physical.family import Families, JoinPlanner, StagePlanner, Travel
-from watersmeet.physical.firsts import asking_for_first
-from watersmeet.physical.identity import names_of
+from watersmeet.physical.family import ChangelogMode, Families, JoinPlanner, StagePlanner
+from watersmeet.physical.firsts import push_down_top_n
+from watersmeet.physical.identity import assign_names
 from watersmeet.physical.leaves import (
     all_columns,
     columns_in,
+    find_windows,
     idle_of,
     lags_of,
     late_columns,
-    marks_of,
+    output_columns,
     plan_scan,
-    shown_by,
     times_of,
-    windowed,
+    view_watermarks,
 )
 from watersmeet.physical.nodes import (
     PADDED,
     Computed,
     Derived,
     JoinPlan,
-    Lag,
     LateralPlan,
     PortInput,
     PortPlan,
@@ -38,6 +37,7 @@ from watersmeet.physical.nodes import (
     StaticJoinPlan,
     UnionPlan,
     ViewPlan,
+    WatermarkLag,
     join_name,
     join_plans,
     leaf_plans,
@@ -45,7 +45,7 @@ from watersmeet.physical.nodes import (
     scan_plans,
     view_plans,
 )
-from watersmeet.physical.together import Groups, running_together
+from watersmeet.physical.together import ChainGroups, chain_operators
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
@@ -62,10 +62,33 @@ from watersmeet.plan.relation import (
 )
 
 __all__ = [
-    "PADDED", "Computed", "DeclaredTypes", "Derived", "Groups", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits",
-    "PortPlan", "QueryPlan", "RelationPlan", "ScanPlan", "StaticJoinPlan", "Types", "UnionPlan", "ViewPlan",
-    "join_name", "join_plans", "leaf_plans", "limits_of", "plan_query", "read_sources", "scan_plans", "sources_of",
-    "together_of",
+    "PADDED",
+    "ChainGroups",
+    "Computed",
+    "DeclaredTypes",
+    "Derived",
+    "JoinPlan",
+    "LateRows",
+    "LateralPlan",
+    "Limits",
+    "PortPlan",
+    "QueryPlan",
+    "RelationPlan",
+    "ScanPlan",
+    "StaticJoinPlan",
+    "Types",
+    "UnionPlan",
+    "ViewPlan",
+    "WatermarkLag",
+    "join_name",
+    "join_plans",
+    "leaf_plans",
+    "limits_of",
+    "plan_query",
+    "read_chaining",
+    "read_sources",
+    "scan_plans",
+    "sources_of",
     "view_plans",
 ]  # fmt: skip
 
@@ -91,10 +114,10 @@ def limits_of(script: Script) -> Limits | None:
     return Limits(int(settings["watersmeet.state.max_rows"]), "drop_oldest" if overflow == "drop_oldest" else "fail")
 
 
-def together_of(script: Script, unsaid: str = "on") -> Groups | None:
+def read_chaining(script: Script, default: str = "on") -> ChainGroups | None:
     """The stages that a script lets run together: none, or None for all that may; ``unsaid``: if it says nothing."""
-    said = {setting.name.lower(): setting.value for setting in script.settings}.get("watersmeet.together", unsaid)
-    return () if said.lower() == "off" else None
+    choice = {setting.name.lower(): setting.value for setting in script.settings}.get("watersmeet.together", default)
+    return () if choice.lower() == "off" else None
 
 
 def plan_query(
@@ -103,7 +126,7 @@ def plan_query(
     types: Types | None = None,
     late: LateRows = "counted",
     limits: Limits | None = None,
-    together: Groups | None = None,
+    chains: ChainGroups | None = None,
 ) -> QueryPlan:
     """The plan of a query; without ``types`` the declared ones are used.
 
@@ -111,21 +134,21 @@ def plan_query(
     """
     planner = _Planner(families, types or DeclaredTypes(sources_of(query.relation)), late)
     body = planner.body(query, query.outputs)
-    relation = body.relation if limits is None else _limited(body.relation, limits)
-    plan = names_of(
+    relation = body.relation if limits is None else _limit_state(body.relation, limits)
+    plan = assign_names(
         QueryPlan(relation, body.where, body.outputs, query.into, query.ports_into, query.result == "table")
     )
-    return asking_for_first(running_together(plan, planner.types, together))
+    return push_down_top_n(chain_operators(plan, planner.types, chains))
 
 
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:
     """The sources of a relation by alias, those inside views too, and the views and laterals themselves."""
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for side in relation.inputs:
-        found |= sources_of(side)
+        sources |= sources_of(side)
     if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
-        found[relation.alias] = relation.source
-    return found
+        sources[relation.alias] = relation.source
+    return sources
 
 
 @dataclass(frozen=True)
@@ -162,7 +185,9 @@ class _Planner:
         relation = self.plan(query.relation, needed or _any_column(query.relation))
         return _Body(relation, query.where, outputs)
 
-    def plan(self, relation: AnalyzedRelation, needed: frozenset[str], travel: Travel = "weights") -> RelationPlan:
+    def plan(
+        self, relation: AnalyzedRelation, needed: frozenset[str], travel: ChangelogMode = "weights"
+    ) -> RelationPlan:
         """The plan of a relation that must show the columns ``needed``; ``travel``: how a table's rows may come."""
         match relation:
             case AnalyzedScan():
@@ -177,11 +202,13 @@ class _Planner:
                 below = self.plan(relation.input, inside)
                 return LateralPlan(relation.alias, below, relation.array, relation.filters, own in inside)
             case AnalyzedJoin():
-                return self.join(relation, needed) if relation.passing is None else self.static(relation, needed)
+                return (
+                    self.join(relation, needed) if relation.passthrough_input is None else self.static(relation, needed)
+                )
             case _:
                 raise AssertionError(relation)
 
-    def scan(self, scan: AnalyzedScan, needed: frozenset[str], travel: Travel) -> RelationPlan:
+    def scan(self, scan: AnalyzedScan, needed: frozenset[str], travel: ChangelogMode) -> RelationPlan:
         """The plan of a source; upserts that must come with weights go through a stage that knows the rows before."""
         plan = plan_scan(scan, needed, whole=self.late == "kept")
         if travel == "versions":
@@ -192,18 +219,18 @@ class _Planner:
 
     def view(self, view: AnalyzedView, needed: frozenset[str] | None = None) -> ViewPlan:
         """The plan of a view that must show the columns ``needed``, or all."""
-        asked = needed if needed is None else needed | columns_in(view.filters) | frozenset(times_of(view))
-        shown = tuple(o for o in view.query.outputs if asked is None or f"{view.alias}.{o.name}" in asked)
+        wanted = needed if needed is None else needed | columns_in(view.filters) | frozenset(times_of(view))
+        shown = tuple(o for o in view.query.outputs if wanted is None or f"{view.alias}.{o.name}" in wanted)
         body = self.body(view.query, shown or view.query.outputs[:1])
-        if self.late == "kept" and asked is not None and windowed(ViewPlan("", body.relation, (), ())) is not None:
+        if self.late == "kept" and wanted is not None and find_windows(ViewPlan("", body.relation, (), ())) is not None:
             # A late row is that of the source, with all its columns.
             body = self.body(view.query, view.query.outputs)
-        return ViewPlan(view.alias, body.relation, body.where, body.outputs, view.filters, marks_of(view))
+        return ViewPlan(view.alias, body.relation, body.where, body.outputs, view.filters, view_watermarks(view))
 
     def union(self, union: AnalyzedUnion, needed: frozenset[str]) -> UnionPlan:
         """The plan of a union that must show the columns ``needed``."""
-        asked = needed | columns_in(union.filters) | frozenset(times_of(union))
-        places = [n for n, f in enumerate(union.source.fields) if f"{union.alias}.{f.name}" in asked] or [0]
+        wanted = needed | columns_in(union.filters) | frozenset(times_of(union))
+        places = [n for n, f in enumerate(union.source.fields) if f"{union.alias}.{f.name}" in wanted] or [0]
         names = tuple(f"{union.alias}.{union.source.fields[n].name}" for n in places)
         taken = tuple(tuple(f"{s.alias}.{s.source.fields[n].name}" for n in places) for s in union.sides)
         inputs = tuple(self.plan(s, frozenset(own)) for s, own in zip(union.sides, taken, strict=True))
@@ -217,48 +244,52 @@ class _Planner:
 
     def static(self, join: AnalyzedJoin, needed: frozenset[str]) -> StaticJoinPlan:
         """The plan of a join of rows that pass with a table that never changes."""
-        inside = needed | _inside(join) | frozenset(times_of(join))
-        port = next(port for port, side in enumerate(join.inputs) if side is not join.passing)
+        inside = needed | _columns_read(join) | frozenset(times_of(join))
+        port = next(port for port, side in enumerate(join.inputs) if side is not join.passthrough_input)
         table, stream = join.inputs[port], join.inputs[1 - port]
         assert isinstance(table, AnalyzedScan)
         scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
         below = self.plan(stream, inside)
-        columns = tuple(column for column in (*shown_by(below), *shown_by(scan)) if column in inside)
+        columns = tuple(column for column in (*output_columns(below), *output_columns(scan)) if column in inside)
         why = (self.planner(join).by_spark,)
         return StaticJoinPlan(below, scan, join.expressions, join.pads(port) is None, columns, why, join)
 
     def join(self, join: AnalyzedJoin, needed: frozenset[str]) -> JoinPlan:
         """The plan of a join over its inputs."""
         times = frozenset(column for side in join.inputs for column in times_of(side))
-        inside = needed | times | _inside(join)
+        inside = needed | times | _columns_read(join)
         planner = self.planner(join)
-        given = tuple(self.input(join, n, needed, inside, planner.travel(join, n)) for n in range(len(join.inputs)))
-        return planner.plan(join, given, self.types)
+        port_inputs = tuple(
+            self.input(join, n, needed, inside, planner.changelog_mode(join, n)) for n in range(len(join.inputs))
+        )
+        return planner.plan(join, port_inputs, self.types)
 
     def input(
-        self, join: AnalyzedJoin, port: int, needed: frozenset[str], inside: frozenset[str], travel: Travel
+        self, join: AnalyzedJoin, port: int, needed: frozenset[str], inside: frozenset[str], travel: ChangelogMode
     ) -> PortInput:
         """One side of a join, and what the join is told of it."""
         relation = join.inputs[port]
         plan = self.plan(relation, inside, travel)
-        shown = tuple(column for column in shown_by(plan) if column in needed)
+        shown = tuple(column for column in output_columns(plan) if column in needed)
         visible = frozenset(relation.aliases)
-        late = late_columns(plan) if self.late == "kept" and _is_fed_by_rows(relation) else ()
+        late = late_columns(plan) if self.late == "kept" and _can_have_late_rows(relation) else ()
         return PortInput(plan, visible, shown, times_of(relation), lags_of(relation), idle_of(relation), late)
 
 
-def _is_fed_by_rows(relation: AnalyzedRelation) -> bool:
+def _can_have_late_rows(relation: AnalyzedRelation) -> bool:
     """Only rows of a source can be late: a join's marks never overtake its rows."""
     if isinstance(relation, AnalyzedView):
-        return relation.query.group is None and relation.query.top is None and _is_fed_by_rows(relation.query.relation)
-    if relation.passing is not None:
-        return _is_fed_by_rows(relation.passing)
+        return (
+            relation.query.group is None and relation.query.top is None and _can_have_late_rows(relation.query.relation)
+        )
+    if relation.passthrough_input is not None:
+        return _can_have_late_rows(relation.passthrough_input)
     if isinstance(relation, AnalyzedUnion):
-        return all(_is_fed_by_rows(side) for side in relation.sides)
+        return all(_can_have_late_rows(side) for side in relation.sides)
     return isinstance(relation, AnalyzedScan)
 
 
-def _inside(join: AnalyzedJoin) -> frozenset[str]:
+def _columns_read(join: AnalyzedJoin) -> frozenset[str]:
     """The columns that a join itself reads, watermarked ones apart."""
     further = (column for port in range(len(join.inputs)) for column in join.reads(port))
     return columns_in(join.expressions) | frozenset(further)
@@ -269,17 +300,17 @@ def _any_column(relation: AnalyzedRelation) -> frozenset[str]:
     return frozenset((*times_of(relation), *all_columns(leaves(relation)[0]))[:1])
 
 
-def _limited(plan: RelationPlan, limits: Limits) -> RelationPlan:
+def _limit_state(plan: RelationPlan, limits: Limits) -> RelationPlan:
     """The plan with the limit on every join."""
     match plan:
         case ScanPlan():
             return plan
         case UnionPlan():
-            return replace(plan, inputs=tuple(_limited(one, limits) for one in plan.inputs))
+            return replace(plan, inputs=tuple(_limit_state(input_plan, limits) for input_plan in plan.inputs))
         case StaticJoinPlan():
-            return replace(plan, stream=_limited(plan.stream, limits))
+            return replace(plan, stream=_limit_state(plan.stream, limits))
         case ViewPlan() | LateralPlan():
-            return replace(plan, input=_limited(plan.input, limits))
+            return replace(plan, input=_limit_state(plan.input, limits))
         case JoinPlan():
-            ports = tuple(replace(port, input=_limited(port.input, limits)) for port in plan.ports)
-            return replace(plan, ports=ports, operator=plan.operator.limited(limits.max_rows, limits.overflow))
+            ports = tuple(replace(port, input=_limit_state(port.input, limits)) for port in plan.ports)
+            return replace(plan, ports=ports, operator=plan.operator.with_limit(limits.max_rows, limits.overflow))

@@ -1,7 +1,7 @@
 """What follows from an edit of a query for its state: nothing, something to accept, a new state, or a refusal.
 
-What of an operator may change is for its family to say (`Changing`); what may change of any is here: lags, since marks
-never go back.
+What of an operator may change is for its family to say (`ChangeRule`); what may change of any is here: lags, since
+watermarks never go back.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from watersmeet.physical.difference import Change, Told, changes_of, first_told
+from watersmeet.physical.difference import IdentityChange, NamedIdentity, changes_of, describe_first
 from watersmeet.physical.identity import canonical_json
 
-Class = Literal["free", "continued", "rebuilt", "refused"]
+EditKind = Literal["free", "continued", "rebuilt", "refused"]
 """``free``: the state means the same. ``continued``: it goes on, and something follows, which must be accepted.
 ``rebuilt``: it would be read wrongly, and can be made anew from what the sources still have. ``refused``: it cannot."""
 
@@ -24,12 +24,12 @@ CLOCK = ("clock",)
 """The path of a change of an operator that begins, or ceases, to follow the clock. Where its family says nothing of it,
 a side may be idle, or could be."""
 
-Marks = Mapping[str, int]
+WatermarkValues = Mapping[str, int]
 """The marks that an operator has received, by canonical name."""
 
 
 @dataclass(frozen=True)
-class Follows:
+class ChangeEffect:
     """One thing that changed, and what follows from it; sentences without their full stops."""
 
     change: str
@@ -38,91 +38,91 @@ class Follows:
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit of a query, by its class; ``follows`` of one that is continued, ``difference`` of one that cannot be."""
+    """An edit of a query, by its class; ``effects`` of one that is continued, ``difference`` of one that cannot be."""
 
-    kind: Class
-    follows: tuple[Follows, ...] = ()
+    kind: EditKind
+    effects: tuple[ChangeEffect, ...] = ()
     difference: str = ""
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageEdit:
     """A stage before and after an edit, and the marks that it has received; None: nobody has looked."""
 
     number: int
-    was: Told
-    now: Told
-    marks: Marks | None
+    was: NamedIdentity
+    now: NamedIdentity
+    watermarks: WatermarkValues | None
 
     @property
     def operators(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """What the state of the operator meant, and what it would mean."""
-        before, after = (told.identity["stages"][self.number]["operator"] for told in (self.was, self.now))
+        before, after = (query.identity["stages"][self.number]["operator"] for query in (self.was, self.now))
         return before, after
 
 
-Changing = Callable[[Stage, Sequence[Change]], Sequence[Follows] | None]
+ChangeRule = Callable[[StageEdit, Sequence[IdentityChange]], Sequence[ChangeEffect] | None]
 """What follows from changes of an operator, whose paths begin inside it; None: its state cannot become the new one."""
 
 
-def edit_of(
-    was: Told,
-    now: Told,
-    families: Mapping[str, Changing],
-    marks: Sequence[Marks] | None = None,
+def classify_edit(
+    was: NamedIdentity,
+    now: NamedIdentity,
+    families: Mapping[str, ChangeRule],
+    watermarks: Sequence[WatermarkValues] | None = None,
     tables: Collection[str] = (),
 ) -> Edit:
-    """The class of an edit; ``families`` by their names in identities, ``marks`` by stage, if somebody has looked.
+    """The class of an edit; ``families`` by their names in identities, ``watermarks`` by stage, if somebody has looked.
 
     ``tables``: the operators whose results are tables.
     """
     changes = changes_of(was, now)
-    follows: list[Follows] = []
-    refused: list[Change] = []
-    inside: dict[int, list[Change]] = {}
-    dropped: list[Change] = []
+    effects: list[ChangeEffect] = []
+    refused: list[IdentityChange] = []
+    inside: dict[int, list[IdentityChange]] = {}
+    dropped: list[IdentityChange] = []
     for change in changes:
         match change.path:
             case ("stages", int() as number, "operator", *inner):
-                inside.setdefault(number, []).append(Change(tuple(inner), change.was, change.now))
+                inside.setdefault(number, []).append(IdentityChange(tuple(inner), change.was, change.now))
             case ("stages", int() as number, "ports", int(), "lags", str() as column) if None not in (
                 change.was, change.now,
             ):  # fmt: skip
-                stage = Stage(number, was, now, None if marks is None else marks[number])
-                follows.append(_lag(stage, column, change.was, change.now, first_told([change], was, now)))
+                stage = StageEdit(number, was, now, None if watermarks is None else watermarks[number])
+                effects.append(_lag_effect(stage, column, change.was, change.now, describe_first([change], was, now)))
             case ("clocks",) if len(change.was) == len(change.now):
                 stages = [n for n, pair in enumerate(zip(change.was, change.now, strict=True)) if pair[0] != pair[1]]
                 for number in stages:
-                    stage = Stage(number, was, now, None if marks is None else marks[number])
-                    follows += _clock(stage, change.was[number], change.now[number], families)
+                    stage = StageEdit(number, was, now, None if watermarks is None else watermarks[number])
+                    effects += _clock_effects(stage, change.was[number], change.now[number], families)
             case ("sources", int(), "columns", str()) if change.now is None:
                 dropped.append(change)
             case _:
                 refused.append(change)
     for number, own in inside.items():
-        stage = Stage(number, was, now, None if marks is None else marks[number])
-        found = _inside(stage, own, families)
-        if found is None:
-            refused += [Change(("stages", number, "operator", *one.path), one.was, one.now) for one in own]
+        stage = StageEdit(number, was, now, None if watermarks is None else watermarks[number])
+        operator_effects = _operator_effects(stage, own, families)
+        if operator_effects is None:
+            refused += [IdentityChange(("stages", number, "operator", *part.path), part.was, part.now) for part in own]
         else:
-            follows += found
+            effects += operator_effects
     if dropped and not inside:
         refused += dropped
     if refused:
-        kind: Class = "rebuilt" if _can_be_rebuilt(was, now, tables) else "refused"
-        return Edit(kind, difference=first_told(refused, was, now))
-    return Edit("continued", tuple(dict.fromkeys(follows))) if changes else Edit("free")
+        kind: EditKind = "rebuilt" if _can_be_rebuilt(was, now, tables) else "refused"
+        return Edit(kind, difference=describe_first(refused, was, now))
+    return Edit("continued", tuple(dict.fromkeys(effects))) if changes else Edit("free")
 
 
-def _can_be_rebuilt(was: Told, now: Told, tables: Collection[str]) -> bool:
+def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, tables: Collection[str]) -> bool:
     """Whether the rows that the query has read are those that the new one would have read.
 
     Sources are as they were, and some may have come or gone, not both. A result that is a table is none of these: what
     the new query would take back, the old one never wrote.
     """
     before, after = (
-        Counter(canonical_json(part) for source in told.identity["sources"] for part in source["reads"])
-        for told in (was, now)
+        Counter(canonical_json(part) for source in query.identity["sources"] for part in source["reads"])
+        for query in (was, now)
     )
     is_same = before <= after or after <= before
     stages = now.identity["stages"]
@@ -131,33 +131,39 @@ def _can_be_rebuilt(was: Told, now: Told, tables: Collection[str]) -> bool:
     return is_same and not is_table and not is_rescaled
 
 
-def _clock(stage: Stage, was: bool, now: bool, families: Mapping[str, Changing]) -> Sequence[Follows]:
+def _clock_effects(
+    stage: StageEdit, was: bool, now: bool, families: Mapping[str, ChangeRule]
+) -> Sequence[ChangeEffect]:
     """What follows where a stage begins, or ceases, to follow the clock."""
-    found = _inside(stage, [Change(CLOCK, was, now)], families)
-    if found is not None:
-        return found
+    effects = _operator_effects(stage, [IdentityChange(CLOCK, was, now)], families)
+    if effects is not None:
+        return effects
     sides = stage.now.sides(stage.number)
     if now:
-        return [Follows(f"a side of {sides} may be idle now, and none could be", IDLE)]
-    return [Follows(f"a side of {sides} could be idle, and none may now", NEVER_IDLE)]
+        return [ChangeEffect(f"a side of {sides} may be idle now, and none could be", IDLE)]
+    return [ChangeEffect(f"a side of {sides} could be idle, and none may now", NEVER_IDLE)]
 
 
-def _inside(stage: Stage, changes: Sequence[Change], families: Mapping[str, Changing]) -> Sequence[Follows] | None:
+def _operator_effects(
+    stage: StageEdit, changes: Sequence[IdentityChange], families: Mapping[str, ChangeRule]
+) -> Sequence[ChangeEffect] | None:
     before, after = stage.operators
-    changing = families.get(after["family"]) if before["family"] == after["family"] else None
-    return None if changing is None else changing(stage, changes)
+    rule = families.get(after["family"]) if before["family"] == after["family"] else None
+    return None if rule is None else rule(stage, changes)
 
 
-def _lag(stage: Stage, column: str, was: int, now: int, change: str) -> Follows:
+def _lag_effect(stage: StageEdit, column: str, was: int, now: int, change: str) -> ChangeEffect:
     name = stage.now.name(column)
-    mark = None if stage.marks is None else stage.marks.get(column)
+    watermark = None if stage.watermarks is None else stage.watermarks.get(column)
     if now < was:
         sooner = stage.now.amount(was - now, column)
-        return Follows(change, f"the watermark of {name} goes on by {sooner} at once: rows may be late that were not")
-    if stage.marks is not None and mark is None:
-        return Follows(change, f"nothing, for no watermark of {name} has come yet")
-    stands = "where it is" if mark is None else f"at {stage.now.moment(mark, column)}"
-    later = "that lag after it" if mark is None else stage.now.moment(mark + now, column)
-    return Follows(
+        return ChangeEffect(
+            change, f"the watermark of {name} goes on by {sooner} at once: rows may be late that were not"
+        )
+    if stage.watermarks is not None and watermark is None:
+        return ChangeEffect(change, f"nothing, for no watermark of {name} has come yet")
+    stands = "where it is" if watermark is None else f"at {stage.now.moment(watermark, column)}"
+    later = "that lag after it" if watermark is None else stage.now.moment(watermark + now, column)
+    return ChangeEffect(
         change, f"the watermark of {name} stays {stands} until a row later than {later} has come; what is older is late"
     )

@@ -18,7 +18,7 @@ from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.codes import LONGEST_DECIMAL
-from watersmeet.joins.core.condition import Apply, Column, Condition
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition
 from watersmeet.physical.condition import plain_condition
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -30,10 +30,10 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
-from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
+from watersmeet.physical.steps import AssignWindows, Compute, DeriveChange, FieldAccess, Filter, Projection, Step
 from watersmeet.plan.expressions import COMPARISONS, LISTED, Expr, windows_in
 from watersmeet.plan.windows import windows_of
-from watersmeet.type_names import INTEGERS, normalised
+from watersmeet.type_names import INTEGERS, normalise_type
 
 TypeOf = Callable[[str], str | None]
 """The type of a column, as normalised DDL; None where nobody can tell."""
@@ -47,25 +47,25 @@ _WINDOW = re.compile(r", '(\d+ \w+)'(?:, '(\d+ \w+)')?\)(?:\.(start|end))?")
 
 
 @dataclass(frozen=True)
-class Passage:
+class ColumnarPath:
     """The way of rows from a leaf, a source or a join, up to the exchange, over columns."""
 
     leaf: ScanPlan | JoinPlan
     steps: tuple[Step, ...] = ()
 
-    def then(self, *steps: Step) -> Passage:
+    def then(self, *steps: Step) -> ColumnarPath:
         """The same with further steps."""
         return replace(self, steps=(*self.steps, *steps))
 
 
 def is_columnar(port: PortPlan) -> bool:
     """Whether workers may read the files of a side themselves, as far as its declaration tells."""
-    type_of = _declared(port.input)
-    passage = passage_of(port, type_of)
-    if passage is None or not isinstance(passage.leaf, ScanPlan) or not is_file_of_columns(passage.leaf):
+    type_of = _leaf_types(port.input)
+    path = columnar_path(port, type_of)
+    if path is None or not isinstance(path.leaf, ScanPlan) or not is_file_of_columns(path.leaf):
         return False
     hashed = (*port.hashed, *port.shard_by, *(port.columns if port.route == "spread" else ()))
-    return not any(_is_unhashed(type_of(_origin(passage, name)) or "") for name in hashed)
+    return not any(_is_unhashed(type_of(_origin(path, name)) or "") for name in hashed)
 
 
 def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
@@ -76,28 +76,28 @@ def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
     joins = join_plans(relation)
     ports = [port for join in joins for port in join.ports]
     read = Counter(scan.source.name for port in ports if is_columnar(port) for scan in scan_plans(port.input))
-    asked = Counter(scan.source.name for scan in scan_plans(relation))
-    first = [join.ports[number] for join in joins for number in join.operator.loaded_first]
+    scanned = Counter(scan.source.name for scan in scan_plans(relation))
+    first = [join.ports[number] for join in joins for number in join.operator.ports_to_preload]
     awaited = {scan.source.name for port in first for scan in scan_plans(port.input)}
-    return frozenset(name for name, times in asked.items() if read[name] == times and name not in awaited)
+    return frozenset(name for name, times in scanned.items() if read[name] == times and name not in awaited)
 
 
 def is_file_of_columns(scan: ScanPlan) -> bool:
     """Whether workers may read the columns of a source from its files, as far as its declaration tells."""
     types = {field.name: field.type for field in scan.source.fields}
-    return bool(scan.columns) and source_format(scan.source).may_be_columns(types[column] for column in scan.columns)
+    return bool(scan.columns) and source_format(scan.source).can_read_columns(types[column] for column in scan.columns)
 
 
-def passage_of(port: PortPlan, type_of: TypeOf) -> Passage | None:
+def columnar_path(port: PortPlan, type_of: TypeOf) -> ColumnarPath | None:
     """The way of a side up to the exchange, if it can be gone over columns; ``type_of`` those of its leaf."""
-    passage = _passage(port.input, type_of)
+    path = _relation_path(port.input, type_of)
     for computed in port.computed:
-        made = _condition(computed.expr, type_of) if computed.template == "{}" else None
-        passage = None if passage is None or made is None else passage.then(Compute(computed.name, made))
+        condition = _condition(computed.expr, type_of) if computed.template == "{}" else None
+        path = None if path is None or condition is None else path.then(Compute(computed.name, condition))
     if port.dead is not None:
-        alive = _all(port.predicates, type_of)
-        passage = None if passage is None or alive is None else passage.then(Compute(port.dead, alive, is_dead=True))
-    return passage
+        alive = _all_conditions(port.predicates, type_of)
+        path = None if path is None or alive is None else path.then(Compute(port.dead, alive, is_dead=True))
+    return path
 
 
 def _is_unhashed(type_: str) -> bool:
@@ -106,116 +106,116 @@ def _is_unhashed(type_: str) -> bool:
     return type_ in ("FLOAT", "DOUBLE") or (digits is not None and int(digits[1]) > LONGEST_DECIMAL)
 
 
-def _origin(passage: Passage, name: str) -> str:
+def _origin(passage: ColumnarPath, name: str) -> str:
     """What a column is called in the leaf, if it is one of its columns."""
     for step in reversed(passage.steps):
-        shown = dict(step.columns).get(name) if isinstance(step, Show) else None
-        name = shown.name if isinstance(shown, Column) else name
+        shown = dict(step.columns).get(name) if isinstance(step, Projection) else None
+        name = shown.name if isinstance(shown, ColumnRef) else name
     return name
 
 
-def _declared(relation: RelationPlan) -> TypeOf:
+def _leaf_types(relation: RelationPlan) -> TypeOf:
     """The types that a leaf declares."""
     while isinstance(relation, ViewPlan | LateralPlan):
         relation = relation.input
     if not isinstance(relation, ScanPlan):
         return lambda column: None
-    types = {f"{relation.alias}.{field.name}": normalised(field.type) for field in relation.source.fields}
+    types = {f"{relation.alias}.{field.name}": normalise_type(field.type) for field in relation.source.fields}
     return types.get
 
 
-def _passage(relation: RelationPlan, type_of: TypeOf) -> Passage | None:
+def _relation_path(relation: RelationPlan, type_of: TypeOf) -> ColumnarPath | None:
     match relation:
         case ScanPlan():
-            return _of_scan(relation, type_of)
+            return _scan_path(relation, type_of)
         case JoinPlan() if not relation.after and not relation.derived and not relation.pads:
-            return Passage(relation)
+            return ColumnarPath(relation)
         case ViewPlan():
-            below = _passage(relation.input, type_of)
-            return None if below is None else _of_view(relation, below, type_of)
+            below = _relation_path(relation.input, type_of)
+            return None if below is None else _view_path(relation, below, type_of)
         case LateralPlan() if relation.array.op == "windows" and not relation.filters:
-            below = _passage(relation.input, type_of)
+            below = _relation_path(relation.input, type_of)
             time = _plain(relation.array.args[0])
             if below is None or time is None or not isinstance(below.leaf, ScanPlan):
                 return None
             name = f"{relation.alias}.{relation.alias}"
-            return below.then(Unfold(time, windows_in(relation.array), name, is_outer=True))
+            return below.then(AssignWindows(time, windows_in(relation.array), name, is_outer=True))
         case _:
             return None
 
 
-def _of_scan(scan: ScanPlan, type_of: TypeOf) -> Passage | None:
-    filters = _all(scan.filters, type_of)
+def _scan_path(scan: ScanPlan, type_of: TypeOf) -> ColumnarPath | None:
+    filters = _all_conditions(scan.filters, type_of)
     if scan.parts or filters is None:
         return None
-    passage = Passage(scan)
+    path = ColumnarPath(scan)
     if scan.changes is not None:
-        passage = passage.then(Change(WEIGHT if scan.changes == "weights" else OP, CHANGE))
+        path = path.then(DeriveChange(WEIGHT if scan.changes == "weights" else OP, CHANGE))
     if scan.changes != "upserts":
-        return passage.then(Keep(filters)) if scan.filters else passage
-    has_key = _both([Apply("not", (Apply("is_null", (Column(name),)),)) for name in scan.keys])
-    return passage.then(*([Keep(filters, beats=OP)] if scan.filters else []), Keep(has_key))
+        return path.then(Filter(filters)) if scan.filters else path
+    has_key = _conjunction([Apply("not", (Apply("is_null", (ColumnRef(name),)),)) for name in scan.keys])
+    return path.then(*([Filter(filters, beats=OP)] if scan.filters else []), Filter(has_key))
 
 
-def _of_view(view: ViewPlan, below: Passage, type_of: TypeOf) -> Passage | None:
+def _view_path(view: ViewPlan, below: ColumnarPath, type_of: TypeOf) -> ColumnarPath | None:
     """The steps of a view. What it computes can only be shown: of that, only Spark knows the type."""
     if view.where:
-        kept = _all(view.where, type_of)
-        if kept is None:
+        where = _all_conditions(view.where, type_of)
+        if where is None:
             return None
-        below = below.then(Keep(kept))
-    columns: list[tuple[str, Condition | Field]] = []
+        below = below.then(Filter(where))
+    columns: list[tuple[str, Condition | FieldAccess]] = []
     for output, name in zip(view.outputs, view.columns, strict=True):
-        found = _window(output.expr)
-        if found is not None:
-            unfold, field = found
+        window = _window(output.expr)
+        if window is not None:
+            unfold, field = window
             if unfold not in below.steps:
-                if not isinstance(below.leaf, ScanPlan) or any(isinstance(step, Unfold) for step in below.steps):
+                if not isinstance(below.leaf, ScanPlan) or any(isinstance(step, AssignWindows) for step in below.steps):
                     return None
                 below = below.then(unfold)
-            columns.append((name, Column(unfold.name) if field is None else Field(unfold.name, field)))
+            columns.append((name, ColumnRef(unfold.name) if field is None else FieldAccess(unfold.name, field)))
             continue
-        shown = _shown(output.expr, type_of)
+        shown = _view_column(output.expr, type_of)
         if shown is None:
             return None
         columns.append((name, shown))
-    return None if view.filters else below.then(Show(tuple(columns), view.marks))
+    return None if view.filters else below.then(Projection(tuple(columns), view.watermarks))
 
 
-def _window(expr: Expr) -> tuple[Unfold, str | None] | None:
+def _window(expr: Expr) -> tuple[AssignWindows, str | None] | None:
     """The windows that ``window(time, size, slide)`` unfolds rows into, and which bound of them is asked for."""
     if expr.op != "other" or len(expr.refs) != 1 or expr.refs[0].path:
         return None
     (time,) = expr.refs
-    found = _WINDOW.fullmatch(expr.text[time.end :])
-    if expr.text[: time.start] != "window(" or found is None:
+    match = _WINDOW.fullmatch(expr.text[time.end :])
+    if expr.text[: time.start] != "window(" or match is None:
         return None
     try:
-        lengths = (parse_duration(found[2] or found[1]), parse_duration(found[1]))
+        lengths = (parse_duration(match[2] or match[1]), parse_duration(match[1]))
     except ValueError:
         return None
-    return Unfold(time.column, windows_of("HOP", lengths), f"#window of {time.column}", is_outer=False), found[3]
+    return AssignWindows(time.column, windows_of("HOP", lengths), f"#window of {time.column}", is_outer=False), match[3]
 
 
-def _shown(expr: Expr, type_of: TypeOf) -> Condition | Field | None:
+def _view_column(expr: Expr, type_of: TypeOf) -> Condition | FieldAccess | None:
     """What an output of a view shows: a column, a field of one, or what is plain enough to be computed."""
     if expr.op == "column" and len(expr.refs[0].path) == 1:
-        return Field(expr.refs[0].column, expr.refs[0].path[0])
+        return FieldAccess(expr.refs[0].column, expr.refs[0].path[0])
     if expr.op == "other" and len(expr.refs) == 1 and not expr.refs[0].path:
-        (of,) = expr.refs
-        field = _FIELD.fullmatch(expr.text[of.end :])
-        return Field(of.column, field[1]) if of.start == 0 and field is not None else None
+        (ref,) = expr.refs
+        field = _FIELD.fullmatch(expr.text[ref.end :])
+        return FieldAccess(ref.column, field[1]) if ref.start == 0 and field is not None else None
     return _condition(expr, type_of)
 
 
-def _all(parts: Sequence[Expr], type_of: TypeOf) -> Condition | None:
+def _all_conditions(parts: Sequence[Expr], type_of: TypeOf) -> Condition | None:
     """All of some conditions as one; None if one of them needs Spark."""
-    found = [_condition(part, type_of) if _kind(part, type_of) == "BOOLEAN" else None for part in parts]
-    known = [one for one in found if one is not None]
-    return _both(known) if len(known) == len(found) else None
+    conditions = [_condition(part, type_of) if _kind(part, type_of) == "BOOLEAN" else None for part in parts]
+    present = [condition for condition in conditions if condition is not None]
+    return _conjunction(present) if len(present) == len(conditions) else None
 
 
-def _both(parts: Sequence[Condition]) -> Condition:
+def _conjunction(parts: Sequence[Condition]) -> Condition:
     return parts[0] if len(parts) == 1 else Apply("and", tuple(parts))
 
 
@@ -223,7 +223,7 @@ def _condition(expr: Expr, type_of: TypeOf) -> Condition | None:
     """An expression over columns, if Spark and Arrow are sure to give the same values for it."""
     name = _plain(expr)
     if name is not None:
-        return Column(name)
+        return ColumnRef(name)
     return plain_condition(expr) if _kind(expr, type_of) is not None else None
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import reduce
 from typing import cast
 
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant, Operator
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, Operator
 from watersmeet.physical.nodes import Computed
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr, Op
@@ -28,10 +28,10 @@ def plain_condition(expr: Expr) -> Condition | None:
     if expr.op in ("literal", "interval"):
         return _constant(expr)
     if expr.op == "column":
-        return None if expr.refs[0].path else Column(expr.refs[0].column)
+        return None if expr.refs[0].path else ColumnRef(expr.refs[0].column)
     if expr.op in ("other", "cast", "call", "aggregate", "around", "windows"):
         return None
-    return _folded(expr.op, [plain_condition(arg) for arg in expr.args])
+    return _fold(expr.op, [plain_condition(arg) for arg in expr.args])
 
 
 @dataclass
@@ -58,19 +58,19 @@ class Operands:
         if expr.op == "/" and any((self.types.type_of(arg) or "").startswith("DECIMAL") for arg in expr.args):
             # Arrow rounds the quotient of decimals otherwise than Spark.
             return None
-        return _folded(expr.op, [self.condition(arg) for arg in expr.args])
+        return _fold(expr.op, [self.condition(arg) for arg in expr.args])
 
-    def operand(self, port: int, expr: Expr, template: str = "{}") -> Column:
+    def operand(self, port: int, expr: Expr, template: str = "{}") -> ColumnRef:
         """The column that holds an expression over one side, as the template wraps it."""
         if expr.op == "column" and not expr.refs[0].path and template == "{}":
             name = expr.refs[0].column
             if name not in self.columns[port]:
                 self.columns[port].append(name)
-            return Column(name)
+            return ColumnRef(name)
         name = self.names[port].setdefault((expr, template), f"#{'lr'[port]}{len(self.computed[port])}")
         if len(self.names[port]) > len(self.computed[port]):
             self.computed[port].append(Computed(name, expr, template))
-        return Column(name)
+        return ColumnRef(name)
 
     def _comparison(self, expr: Expr) -> Condition | None:
         """A comparison; two operands of different types are first cast to the type in which Spark compares them."""
@@ -79,7 +79,7 @@ class Operands:
             for arg in expr.args
         ]
         if None in owners:
-            return _folded(expr.op, [self.condition(arg) for arg in expr.args])
+            return _fold(expr.op, [self.condition(arg) for arg in expr.args])
         templates = self.comparable(expr.args[0], expr.args[1])
         operands = tuple(self.operand(cast("int", owners[i]), expr.args[i], templates[i]) for i in (0, 1))
         return Apply(cast("Operator", expr.op), operands)
@@ -100,11 +100,11 @@ def _constant(expr: Expr) -> Constant:
     return Constant(timedelta(microseconds=cast("int", expr.value)) if expr.op == "interval" else expr.value)
 
 
-def _folded(op: Op, args: list[Condition | None]) -> Condition | None:
+def _fold(op: Op, args: list[Condition | None]) -> Condition | None:
     """The operator over its arguments, of arithmetic two at a time; None if one of them is missing."""
-    known, operator = [arg for arg in args if arg is not None], cast("Operator", op)
-    if len(known) < len(args):
+    operands, operator = [arg for arg in args if arg is not None], cast("Operator", op)
+    if len(operands) < len(args):
         return None
-    if len(known) == 1 or op in ("and", "or"):
-        return Apply(operator, tuple(known))
-    return reduce(lambda one, other: Apply(operator, (one, other)), known)
+    if len(operands) == 1 or op in ("and", "or"):
+        return Apply(operator, tuple(operands))
+    return reduce(lambda first, other: Apply(operator, (first, other)), operands)

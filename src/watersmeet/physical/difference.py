@@ -18,7 +18,7 @@ _UNITS = {"d": "day", "h": "hour", "min": "minute", "s": "second", "ms": "millis
 
 
 @dataclass(frozen=True)
-class Told:
+class NamedIdentity:
     """An identity with the words of its query."""
 
     identity: Data
@@ -27,7 +27,7 @@ class Told:
     def name(self, text: str) -> str:
         """A canonical name, or SQL over such names, as people write it.
 
-        >>> Told({}, {"0": {"alias": "o", "source": "orders"}}).name("(`0.id`>5)")
+        >>> NamedIdentity({}, {"0": {"alias": "o", "source": "orders"}}).name("(`0.id`>5)")
         '`o.id>5`'
         """
         named = re.sub(r"`(\d+)\.([^`]*)`", lambda m: f"{self.alias(m[1])}.{m[2]}", text)
@@ -51,8 +51,8 @@ class Told:
     def sides(self, stage: int) -> str:
         """The scans that a stage reads."""
         reads = [read for port in self.identity["stages"][stage]["ports"] for read in port["reads"]]
-        known = [f"`{self.alias(read)}`" for read in reads if read in self.words]
-        return " and ".join(known) or f"stage {stage + 1}"
+        names = [f"`{self.alias(read)}`" for read in reads if read in self.words]
+        return " and ".join(names) or f"stage {stage + 1}"
 
     def side(self, stage: int, port: int) -> str:
         """What a side of a stage is called in the query: its alias, or those of all that is joined there."""
@@ -91,7 +91,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Change:
+class IdentityChange:
     """One thing that differs: where it is in the data, and what it was and is."""
 
     path: tuple[str | int, ...]
@@ -113,25 +113,25 @@ class Change:
         return self.path[self.path.index(field) + 1]
 
 
-def difference(was: Told, now: Told) -> str | None:
+def difference(was: NamedIdentity, now: NamedIdentity) -> str | None:
     """The first thing that differs, as a sentence without its full stop; None if nothing does."""
     changes = changes_of(was, now)
-    return first_told(changes, was, now) if changes else None
+    return describe_first(changes, was, now) if changes else None
 
 
-def changes_of(was: Told, now: Told) -> list[Change]:
+def changes_of(was: NamedIdentity, now: NamedIdentity) -> list[IdentityChange]:
     """All that differs."""
     return [*_changes((), was.identity, now.identity)]
 
 
-def first_told(changes: Sequence[Change], was: Told, now: Told) -> str:
+def describe_first(changes: Sequence[IdentityChange], was: NamedIdentity, now: NamedIdentity) -> str:
     """The first of several changes, as a sentence without its full stop."""
     order = {name: place for place, name in enumerate(PHRASES)}
     first = min(changes, key=lambda change: order[change.key])
     return PHRASES[first.key](first, was, now)
 
 
-def _changes(path: tuple[str | int, ...], was: Any, now: Any) -> Iterator[Change]:
+def _changes(path: tuple[str | int, ...], was: Any, now: Any) -> Iterator[IdentityChange]:
     if was == now:
         return
     if isinstance(was, Mapping) and isinstance(now, Mapping):
@@ -139,10 +139,10 @@ def _changes(path: tuple[str | int, ...], was: Any, now: Any) -> Iterator[Change
         for key in sorted({*before, *after}):
             yield from _changes((*path, key), before.get(key), after.get(key))
     elif _are_records(was, now):
-        for place, one in enumerate(cast("list[Data]", was)):
-            yield from _changes((*path, place), one, now[place])
+        for place, record in enumerate(cast("list[Data]", was)):
+            yield from _changes((*path, place), record, now[place])
     else:
-        yield Change(path, was, now)
+        yield IdentityChange(path, was, now)
 
 
 def _are_records(was: Any, now: Any) -> bool:
@@ -153,35 +153,35 @@ def _are_records(was: Any, now: Any) -> bool:
     return 2 * len(cast("list[Any]", was)) == len(values) and all(isinstance(value, Mapping) for value in values)
 
 
-Phrase = Callable[[Change, Told, Told], str]
+Phrase = Callable[[IdentityChange, NamedIdentity, NamedIdentity], str]
 
 
 def _count(what: str) -> Phrase:
-    def told(change: Change, was: Told, now: Told) -> str:
+    def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         return f"it had {len(change.was)} {what}, now it has {len(change.now)}"
 
-    return told
+    return phrase
 
 
 def _was(what: str, of_source: str = "") -> Phrase:
     """What something of a join, or of a source, was and is."""
 
-    def told(change: Change, was: Told, now: Told) -> str:
+    def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         if "sources" in change.path:
             whose, name = f"the source `{now.source(int(change.after('sources')))}`", of_source or what
         else:
             whose, name = now.sides(int(change.after("stages"))), what
         return f"{name} of {whose} was {_value(change.was)}, now it is {_value(change.now)}"
 
-    return told
+    return phrase
 
 
-def _read(change: Change, was: Told, now: Told) -> str:
+def _read(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     number = str(change.after("sources"))
     return f"`{was.alias(number)}` read the source `{change.was}`, now `{now.alias(number)}` reads `{change.now}`"
 
 
-def _option(change: Change, was: Told, now: Told) -> str:
+def _option(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     name, source = str(change.path[-1]), now.source(int(change.after("sources")))
     if change.was is None:
         return f"the option `{name}` of the source `{source}` is given now and was not ({_value(change.now)})"
@@ -191,14 +191,14 @@ def _option(change: Change, was: Told, now: Told) -> str:
 
 
 def _columns(what: str) -> Phrase:
-    def told(change: Change, was: Told, now: Told) -> str:
+    def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         before, after = ([value] if isinstance(value, str) else value or [] for value in (change.was, change.now))
         return f"the {what} was {was.names(before)}, now it is {now.names(after)}"
 
-    return told
+    return phrase
 
 
-def _bounds(change: Change, was: Told, now: Told) -> str:
+def _bounds(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     before, after = ({(b[0], b[1]): b[2] for b in bounds} for bounds in (change.was, change.now))
     column, other = next(pair for pair in sorted({*before, *after}) if before.get(pair) != after.get(pair))
     # `column >= other - constant`: a lower bound of the later side's column, or an upper one of the other's.
@@ -208,36 +208,36 @@ def _bounds(change: Change, was: Told, now: Told) -> str:
     return f"the {'lower' if is_lower else 'upper'} bound of {name} was {constants[0]}, now it is {constants[1]}"
 
 
-def _lag(change: Change, was: Told, now: Told) -> str:
+def _lag(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     column = str(change.path[-1])
     before, after = was.amount(change.was, column), now.amount(change.now, column)
     what = "tolerance" if column == "tolerance" else f"lag of the watermark of {now.name(column)}"
     return f"the {what} was {before}, now it is {after}"
 
 
-def _gone_and_new(change: Change) -> tuple[list[Any], list[Any]]:
+def _split_change(change: IdentityChange) -> tuple[list[Any], list[Any]]:
     before, after = list[Any](change.was or ()), list[Any](change.now or ())
     return [part for part in before if part not in after], [part for part in after if part not in before]
 
 
 def _parts(what: str) -> Phrase:
-    def told(change: Change, was: Told, now: Told) -> str:
-        gone, new = _gone_and_new(change)
+    def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+        gone, new = _split_change(change)
         if gone and new:
             return f"the {what} {was.name(gone[0])} is now {now.name(new[0])}"
         return f"the {what} {was.name(gone[0])} is gone" if gone else f"the {what} {now.names(new[:1])} is new"
 
-    return told
+    return phrase
 
 
-def _stored(change: Change, was: Told, now: Told) -> str:
-    gone, new = _gone_and_new(change)
+def _columns_stored(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+    gone, new = _split_change(change)
     if new:
         return f"of each row {now.names(new)} would be kept, which the state does not have"
     return f"of each row {was.names(gone)} is kept, which nothing asks for any more"
 
 
-def _type(change: Change, was: Told, now: Told) -> str:
+def _type(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     number, name = change.after("sources"), str(change.path[-1])
     if change.was is None:
         return f"{now.name(f'{number}.{name}')} was not read, now it is"
@@ -246,43 +246,43 @@ def _type(change: Change, was: Told, now: Told) -> str:
     return f"{now.name(f'{number}.{name}')} was {change.was}, now it is {change.now}"
 
 
-def _aggregates(change: Change, was: Told, now: Told) -> str:
-    gone, new = _gone_and_new(change)
-    told = now if new else was
+def _aggregates(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+    gone, new = _split_change(change)
+    query = now if new else was
     function, *columns = (new or gone)[0]
-    name = f"{function}({', '.join(told.name(column)[1:-1] for column in columns)})"
+    name = f"{function}({', '.join(query.name(column)[1:-1] for column in columns)})"
     return f"`{name}` was not aggregated, now it is" if new else f"`{name}` was aggregated, now it is not"
 
 
-def _window(change: Change, was: Told, now: Told) -> str:
+def _window(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     stage, port = int(change.after("stages")), int(change.after("windows"))
     side = now.alias(str(now.identity["stages"][stage]["ports"][port]["reads"][0]))
     sizes: list[str] = []
-    for told in (was, now):
-        window = told.identity["stages"][stage]["operator"]["windows"][port]
+    for query in (was, now):
+        window = query.identity["stages"][stage]["operator"]["windows"][port]
         size = _in_words(window["size"]) if window["kind"] == "time" else window["size"]
-        by = f" PARTITION BY {told.names(window['partition'])}" if window.get("partition") else ""
+        by = f" PARTITION BY {query.names(window['partition'])}" if window.get("partition") else ""
         limit = f" {window['limit']}" if window.get("limit") else ""
         sizes.append(f"{window['kind'].upper()} {size}{by}{limit}")
     return f"the window of `{side}` was {sizes[0]}, now it is {sizes[1]}"
 
 
-def _clocks(change: Change, was: Told, now: Told) -> str:
+def _clocks(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     return "a side may be idle now, and none could be" if any(change.now) else "a side could be idle, and none may now"
 
 
-def _shards(change: Change, was: Told, now: Told) -> str:
+def _shards(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     return f"its state is kept in {change.was} shards, now it would be in {change.now}"
 
 
-def _together(change: Change, was: Told, now: Told) -> str:
+def _chains(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     how = [
         "each in an operator of its own" if groups is None else "in one operator" for groups in (change.was, change.now)
     ]
     return f"joins ran {how[0]}, now they would run {how[1]}" if how[0] != how[1] else "other joins run in one operator"
 
 
-def _other(change: Change, was: Told, now: Told) -> str:
+def _other(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     name = next((str(part) for part in reversed(change.path) if isinstance(part, str)), "it").replace("_", " ")
     return f"{name} was {_value(change.was)}, now it is {_value(change.now)}"
 
@@ -309,10 +309,10 @@ PHRASES: Mapping[str, Phrase] = {
     "aggregates": _aggregates,
     "clocks": _clocks,
     "columns": _type,
-    "stored": _stored,
+    "stored": _columns_stored,
     "times": _columns("event time"),
     "": _other,
-    "together": _together,
+    "together": _chains,
     "shards": _shards,
 }
 """How to tell what differs, by the field it is in. Of several differences the first of these is told: what a person
@@ -339,8 +339,8 @@ def _value(value: object) -> str:
 
 def _number(column: str) -> int:
     """The scan that a canonical name begins with; that of SQL is the first in it."""
-    found = re.search(r"(\d+)\.", column)
-    return int(found[1]) if found else 0
+    match = re.search(r"(\d+)\.", column)
+    return int(match[1]) if match else 0
 
 
 def _in_words(micros: int) -> str:

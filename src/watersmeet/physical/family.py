@@ -11,13 +11,13 @@ from watersmeet.physical.types import Types
 from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan, AnalyzedView
 
-Travel = Literal["versions", "upserts", "weights"]
+ChangelogMode = Literal["versions", "upserts", "weights"]
 """How the rows of a table reach a stage: as versions; with what each does to its key; or with weights."""
 
 J = TypeVar("J", bound=AnalyzedJoin)
 
 
-def _with_weights(join: AnalyzedJoin, port: int) -> Travel:
+def _with_weights(join: AnalyzedJoin, port: int) -> ChangelogMode:
     return "weights"
 
 
@@ -26,12 +26,12 @@ class JoinPlanner(Generic[J]):
     """How a family of joins is planned.
 
     - ``plan``: the plan of a join over its inputs
-    - ``travel``: how the rows of a table may reach a port of a join
+    - ``changelog_mode``: how the rows of a table may reach a port of a join
     - ``by_spark``: why Spark does a join by itself where the rows of one input pass one by one
     """
 
     plan: Callable[[J, tuple[PortInput, ...], Types], JoinPlan]
-    travel: Callable[[J, int], Travel] = _with_weights
+    changelog_mode: Callable[[J, int], ChangelogMode] = _with_weights
     by_spark: str = ""
 
 
@@ -51,7 +51,7 @@ class StagePlanner:
     table: Callable[[AnalyzedScan, ScanPlan, Types], JoinPlan] | None = None
 
 
-class Planned(Protocol):
+class Plannable(Protocol):
     """A family, as far as the planner knows it."""
 
     @property
@@ -60,5 +60,5 @@ class Planned(Protocol):
         ...
 
 
-Families = Mapping[str, Planned]
+Families = Mapping[str, Plannable]
 """The families by name."""

@@ -2,7 +2,7 @@
 
 A state must outlive what is only presentation: aliases, names and order of outputs, comments, layout. So columns have
 *canonical names*: a column of a source is ``n.column``, with n the number of its scan in the query (depth first, left
-to right), and whatever is computed is its SQL over these. `names_of` gives them to every operator of a plan, and to
+to right), and whatever is computed is its SQL over these. `assign_names` gives them to every operator of a plan, and to
 every stage its identity; `identity_of` is the identity of the whole query, which a checkpoint keeps.
 """
 
@@ -31,7 +31,7 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
-from watersmeet.physical.together import groups_of
+from watersmeet.physical.together import chain_groups
 from watersmeet.plan.expressions import LISTED, Expr, quote
 from watersmeet.schema import Type, parse_type
 
@@ -47,9 +47,9 @@ _TOKEN = re.compile(
 )
 
 
-def names_of(plan: QueryPlan) -> QueryPlan:
+def assign_names(plan: QueryPlan) -> QueryPlan:
     """The plan, every operator with the canonical names of its columns and every stage with its identity."""
-    return replace(plan, relation=_Walk().fed(plan.relation).plan)
+    return replace(plan, relation=_IdentityWalk().visit(plan.relation).plan)
 
 
 def identity_of(plan: QueryPlan, shards: int) -> Data:
@@ -59,19 +59,19 @@ def identity_of(plan: QueryPlan, shards: int) -> Data:
     clock, which Spark reads like a source. ``together``, if there are any, are the stages that share an operator.
     """
     stages = [join.identity for join in join_plans(plan.relation)]
-    said = _texts(stages)
-    sources = [_source(number, scan, said) for number, scan in enumerate(scan_plans(plan.relation))]
+    texts = _texts(stages)
+    sources = [_source(number, scan, texts) for number, scan in enumerate(scan_plans(plan.relation))]
     clocks = [join.operator.needs_clock for join in join_plans(plan.relation)]
-    found: dict[str, Any] = {
+    identity: dict[str, Any] = {
         "format": FORM, "shards": shards, "sources": sources, "stages": stages, "clocks": clocks,
     }  # fmt: skip
-    groups = groups_of(plan.relation)
+    groups = chain_groups(plan.relation)
     if groups:
-        found["together"] = groups
-    return cast("Data", json.loads(canonical_json(found)))
+        identity["together"] = groups
+    return cast("Data", json.loads(canonical_json(identity)))
 
 
-def words_of(plan: QueryPlan) -> dict[str, dict[str, str]]:
+def scan_words(plan: QueryPlan) -> dict[str, dict[str, str]]:
     """What people call each scan by its number: its alias, and the source it reads."""
     scans = enumerate(scan_plans(plan.relation))
     return {str(n): {"alias": scan.alias.rsplit("/", 1)[-1], "source": scan.source.name} for n, scan in scans}
@@ -80,9 +80,11 @@ def words_of(plan: QueryPlan) -> dict[str, dict[str, str]]:
 def stage_digest(stage: JoinPlan, types: Mapping[str, str], shards: int) -> str:
     """What the state of a stage must have been written by, in few letters; ``types`` are those of its columns."""
     names: dict[str, str] = dict(stage.operator.names)
-    said = _texts(stage.identity)
-    kept = {names.get(column, column): type_ for column, type_ in types.items() if names.get(column, column) in said}
-    return digest({"stage": stage.identity, "types": kept, "shards": shards})
+    texts = _texts(stage.identity)
+    stored_types = {
+        names.get(column, column): type_ for column, type_ in types.items() if names.get(column, column) in texts
+    }
+    return digest({"stage": stage.identity, "types": stored_types, "shards": shards})
 
 
 def scan_names(plan: QueryPlan) -> dict[str, str]:
@@ -109,10 +111,10 @@ def digest(data: object) -> str:
 
 
 @dataclass(frozen=True)
-class _Fed:
+class _CanonicalRelation:
     """A relation with its names: what its columns are canonically, and what was done to rows on the way to them.
 
-    ``reads`` tells where its rows come from: scans by their numbers, and stages. ``ways`` are unions, laterals and
+    ``reads`` tells where its rows come from: scans by their numbers, and stages. ``steps`` are unions, laterals and
     joins with tables that never change.
     """
 
@@ -120,22 +122,24 @@ class _Fed:
     columns: Mapping[str, str]
     reads: tuple[str, ...]
     filters: tuple[str, ...] = ()
-    ways: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
-    def over(self, plan: RelationPlan, columns: Mapping[str, str], filters: Iterable[Expr] = ()) -> _Fed:
+    def with_plan(
+        self, plan: RelationPlan, columns: Mapping[str, str], filters: Iterable[Expr] = ()
+    ) -> _CanonicalRelation:
         """A relation over this one, with further filters over its columns."""
         more = tuple(_sql(part, columns) for part in filters)
         return replace(self, plan=plan, columns=columns, filters=(*self.filters, *more))
 
 
 @dataclass
-class _Walk:
+class _IdentityWalk:
     """Goes through the relations of a query, depth first and left to right."""
 
     scans: int = 0
     stages: int = 0
 
-    def fed(self, relation: RelationPlan) -> _Fed:
+    def visit(self, relation: RelationPlan) -> _CanonicalRelation:
         match relation:
             case ScanPlan():
                 return self._scan(relation)
@@ -150,94 +154,94 @@ class _Walk:
             case JoinPlan():
                 return self._join(relation)
 
-    def _scan(self, scan: ScanPlan) -> _Fed:
+    def _scan(self, scan: ScanPlan) -> _CanonicalRelation:
         number, self.scans = self.scans, self.scans + 1
         first = scan.parts[0] if scan.parts else scan.source
         own = {f.name: first.fields[place].name for place, f in enumerate(scan.source.fields)}
         columns = {f"{scan.alias}.{f.name}": f"{number}.{own[f.name].lower()}" for f in scan.source.fields}
-        return _Fed(scan, {}, (str(number),)).over(scan, columns, scan.filters)
+        return _CanonicalRelation(scan, {}, (str(number),)).with_plan(scan, columns, scan.filters)
 
-    def _view(self, view: ViewPlan) -> _Fed:
-        inner = self.fed(view.input)
-        inside = inner.over(view.input, inner.columns, view.where)
+    def _view(self, view: ViewPlan) -> _CanonicalRelation:
+        inner = self.visit(view.input)
+        inside = inner.with_plan(view.input, inner.columns, view.where)
         outputs = {f"{view.alias}.{o.name}": _sql(o.expr, inner.columns) for o in view.outputs}
-        return inside.over(replace(view, input=inner.plan), _distinct(outputs), view.filters)
+        return inside.with_plan(replace(view, input=inner.plan), _distinct(outputs), view.filters)
 
-    def _union(self, union: UnionPlan) -> _Fed:
-        inputs = [self.fed(one) for one in union.inputs]
-        taken = [[one.columns[c] for c in own] for one, own in zip(inputs, union.taken, strict=True)]
+    def _union(self, union: UnionPlan) -> _CanonicalRelation:
+        inputs = [self.visit(child) for child in union.inputs]
+        taken = [[child.columns[c] for c in own] for child, own in zip(inputs, union.taken, strict=True)]
         columns = _distinct(dict(zip(union.columns, taken[0], strict=True)))
         # By column, since columns have no order.
         united = [f"union({', '.join(parts)})" for parts in sorted(zip(*taken, strict=True))]
-        plan = replace(union, inputs=tuple(one.plan for one in inputs))
-        reads = tuple(read for one in inputs for read in one.reads)
-        ways = (*(way for one in inputs for way in one.ways), *united)
-        filters = tuple(part for one in inputs for part in one.filters)
-        return _Fed(plan, {}, reads, filters, ways).over(plan, columns, union.filters)
+        plan = replace(union, inputs=tuple(child.plan for child in inputs))
+        reads = tuple(read for child in inputs for read in child.reads)
+        steps = (*(step for child in inputs for step in child.steps), *united)
+        filters = tuple(part for child in inputs for part in child.filters)
+        return _CanonicalRelation(plan, {}, reads, filters, steps).with_plan(plan, columns, union.filters)
 
-    def _lateral(self, lateral: LateralPlan) -> _Fed:
-        inner = self.fed(lateral.input)
+    def _lateral(self, lateral: LateralPlan) -> _CanonicalRelation:
+        inner = self.visit(lateral.input)
         array = f"explode({_sql(lateral.array, inner.columns)})"
         columns = _distinct({**inner.columns, f"{lateral.alias}.{lateral.alias}": array})
-        below = replace(inner, ways=(*inner.ways, array))
-        return below.over(replace(lateral, input=inner.plan), columns, lateral.filters)
+        below = replace(inner, steps=(*inner.steps, array))
+        return below.with_plan(replace(lateral, input=inner.plan), columns, lateral.filters)
 
-    def _static(self, join: StaticJoinPlan) -> _Fed:
-        stream, table = self.fed(join.stream), self.fed(join.table)
+    def _static(self, join: StaticJoinPlan) -> _CanonicalRelation:
+        stream, table = self.visit(join.stream), self.visit(join.table)
         columns = {**stream.columns, **table.columns}
         on = sorted((*(_sql(part, columns) for part in join.condition), *table.filters))
         looked_up = f"{'inner' if join.is_inner else 'left'} static join with {table.reads[0]} on {' and '.join(on)}"
-        below = replace(stream, ways=(*stream.ways, looked_up))
-        return below.over(replace(join, stream=stream.plan), columns)
+        below = replace(stream, steps=(*stream.steps, looked_up))
+        return below.with_plan(replace(join, stream=stream.plan), columns)
 
-    def _join(self, join: JoinPlan) -> _Fed:
-        inputs = [self.fed(port.input) for port in join.ports]
-        ports = tuple(replace(port, input=one.plan) for port, one in zip(join.ports, inputs, strict=True))
+    def _join(self, join: JoinPlan) -> _CanonicalRelation:
+        inputs = [self.visit(port.input) for port in join.ports]
+        ports = tuple(replace(port, input=child.plan) for port, child in zip(join.ports, inputs, strict=True))
         carried: dict[str, str] = {}
-        for port, one in zip(ports, inputs, strict=True):
-            carried |= {name: one.columns[name] for name in (*port.columns, *port.times) if name in one.columns}
-            carried |= {c.name: _templated(c.expr, c.template, one.columns) for c in port.computed}
-        carried |= _made(join.operator, carried)
+        for port, child in zip(ports, inputs, strict=True):
+            carried |= {name: child.columns[name] for name in (*port.columns, *port.times) if name in child.columns}
+            carried |= {c.name: _template_sql(c.expr, c.template, child.columns) for c in port.computed}
+        carried |= _aggregate_names(join.operator, carried)
         names = _distinct(carried)
         operator = replace(join.operator, names=tuple(names.items()))
         number, self.stages = self.stages, self.stages + 1
-        told = [_port(port, one, names) for port, one in zip(ports, inputs, strict=True)]
-        identity = {"operator": operator.identity, "ports": told}
-        shown = {**{c: name for one in inputs for c, name in one.columns.items()}, **names}
+        port_data = [_port(port, child, names) for port, child in zip(ports, inputs, strict=True)]
+        identity = {"operator": operator.identity, "ports": port_data}
+        shown = {**{c: name for child in inputs for c, name in child.columns.items()}, **names}
         plan = replace(join, ports=ports, operator=operator, identity=identity)
-        fed = _Fed(plan, {}, (f"stage {number}",)).over(plan, shown, join.after)
-        return replace(fed, columns={c: shown.get(c, c) for c in join.columns})
+        output = _CanonicalRelation(plan, {}, (f"stage {number}",)).with_plan(plan, shown, join.after)
+        return replace(output, columns={c: shown.get(c, c) for c in join.columns})
 
 
-def _made(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
+def _aggregate_names(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
     """What an operator itself makes of its columns: aggregates."""
-    found: dict[str, str] = {}
-    for made in getattr(operator, "aggregates", ()):
-        arguments: list[str] = [names.get(column, column) for column in made.columns]
-        found[made.output] = f"{made.function}({', '.join(arguments)})"
-    return found
+    computed: dict[str, str] = {}
+    for aggregate in getattr(operator, "aggregates", ()):
+        arguments: list[str] = [names.get(column, column) for column in aggregate.columns]
+        computed[aggregate.output] = f"{aggregate.function}({', '.join(arguments)})"
+    return computed
 
 
-def _port(port: PortPlan, fed: _Fed, names: Mapping[str, str]) -> Data:
+def _port(port: PortPlan, relation: _CanonicalRelation, names: Mapping[str, str]) -> Data:
     """What happens to the rows of a side before its operator sees them."""
     return {
-        "reads": fed.reads,
-        "filters": sorted(fed.filters),
-        "ways": fed.ways,
-        "on": sorted(_sql(part, fed.columns) for part in port.predicates),
+        "reads": relation.reads,
+        "filters": sorted(relation.filters),
+        "ways": relation.steps,
+        "on": sorted(_sql(part, relation.columns) for part in port.predicates),
         "route": port.route,
         "sharded by": [names.get(name, name) for name in port.shard_by],
-        "lags": {_mark(lag.mark, fed.columns): lag.lag for lag in port.lags},
+        "lags": {_watermark_name(lag.watermark, relation.columns): lag.lag for lag in port.lags},
     }
 
 
-def _source(number: int, scan: ScanPlan, said: frozenset[str]) -> Data:
+def _source(number: int, scan: ScanPlan, texts: frozenset[str]) -> Data:
     """A scan: which source it reads and how, and those of its columns of which something is kept."""
-    kept = {f.name.lower(): _type(f.type) for f in scan.source.fields if f"{number}.{f.name.lower()}" in said}
+    columns = {f.name.lower(): _type(f.type) for f in scan.source.fields if f"{number}.{f.name.lower()}" in texts}
     parts = [_read(part) for part in scan.parts or (scan.source,)]
     # Versions were rows once, and the operator says what has changed since.
-    changes = scan.changes if kept and scan.changes != "versions" else None
-    return {"reads": parts, "changes": changes, "columns": kept}
+    changes = scan.changes if columns and scan.changes != "versions" else None
+    return {"reads": parts, "changes": changes, "columns": columns}
 
 
 def _read(source: Source) -> Data:
@@ -255,34 +259,36 @@ def _sql(expr: Expr, columns: Mapping[str, str]) -> str:
     """An expression over canonical names: a column is its name, everything else SQL whose layout does not matter."""
     if expr.op == "column" and not expr.refs[0].path:
         return columns.get(expr.refs[0].column, expr.refs[0].column)
-    return _laid_out(_unlisted(expr).sql(lambda ref: quote(columns.get(ref.column, ref.column))))
+    return _normalize_sql(_expand_lists(expr).sql(lambda ref: quote(columns.get(ref.column, ref.column))))
 
 
-def _templated(expr: Expr, template: str, columns: Mapping[str, str]) -> str:
+def _template_sql(expr: Expr, template: str, columns: Mapping[str, str]) -> str:
     if template == "{}":
         return _sql(expr, columns)
-    return _laid_out(template.format(_unlisted(expr).sql(lambda ref: quote(columns.get(ref.column, ref.column)))))
+    return _normalize_sql(
+        template.format(_expand_lists(expr).sql(lambda ref: quote(columns.get(ref.column, ref.column))))
+    )
 
 
-def _unlisted(expr: Expr) -> Expr:
+def _expand_lists(expr: Expr) -> Expr:
     """The expression with its lists as equalities: how Spark is told of them says nothing about a state."""
     value = None if expr.value == LISTED and expr.op == "or" else expr.value
-    return replace(expr, args=tuple(_unlisted(arg) for arg in expr.args), value=value)
+    return replace(expr, args=tuple(_expand_lists(arg) for arg in expr.args), value=value)
 
 
-def _laid_out(sql: str) -> str:
+def _normalize_sql(sql: str) -> str:
     """SQL without comments, in small letters, with single spaces between words only; what is quoted stays.
 
-    >>> _laid_out("UPPER( `0.Name` )  /* as shown */ = 'Ada  L'")
+    >>> _normalize_sql("UPPER( `0.Name` )  /* as shown */ = 'Ada  L'")
     "upper(`0.Name`)='Ada  L'"
     """
     out: list[str] = []
     position = 0
     gap = False
     while position < len(sql):
-        found = _TOKEN.match(sql, position)
-        kind = None if found is None else found.lastgroup
-        text = sql[position] if found is None else found[0]
+        match = _TOKEN.match(sql, position)
+        kind = None if match is None else match.lastgroup
+        text = sql[position] if match is None else match[0]
         position += len(text)
         if kind == "gap":
             gap = True
@@ -298,18 +304,18 @@ def _laid_out(sql: str) -> str:
 def _distinct(named: Mapping[str, str]) -> dict[str, str]:
     """The names, each but once: columns that are the same thing are numbered."""
     seen: dict[str, int] = {}
-    found: dict[str, str] = {}
+    distinct: dict[str, str] = {}
     for column, name in named.items():
         seen[name] = seen.get(name, 0) + 1
-        found[column] = name if seen[name] == 1 else f"{name}~{seen[name]}"
-    return found
+        distinct[column] = name if seen[name] == 1 else f"{name}~{seen[name]}"
+    return distinct
 
 
-def _mark(mark: str, columns: Mapping[str, str]) -> str:
+def _watermark_name(watermark: str, columns: Mapping[str, str]) -> str:
     """What a mark is canonically; the part of a union has marks of its own, with the number of the part behind."""
-    if mark in columns:
-        return columns[mark]
-    column, hash_, part = mark.rpartition("#")
+    if watermark in columns:
+        return columns[watermark]
+    column, hash_, part = watermark.rpartition("#")
     return f"{columns.get(column, column)}{hash_}{part}"
 
 
@@ -333,14 +339,14 @@ def _in_words(kind: Type) -> str:
 
 def _texts(data: object) -> frozenset[str]:
     """Every text in data, and every name in backticks inside one."""
-    found: set[str] = set()
+    texts: set[str] = set()
     waiting: list[Any] = [data]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            found |= {value, *re.findall(r"`([^`]+)`", value)}
+            texts |= {value, *re.findall(r"`([^`]+)`", value)}
         elif isinstance(value, Mapping):
             waiting += [*cast("Data", value).keys(), *cast("Data", value).values()]
         elif isinstance(value, list | tuple):
             waiting += cast("list[Any]", value)
-    return frozenset(found)
+    return frozenset(texts)

@@ -8,15 +8,15 @@ from watersmeet.catalog import Source, Watermark
 from watersmeet.physical.nodes import (
     Changes,
     JoinPlan,
-    Lag,
     LateralPlan,
     RelationPlan,
     ScanPlan,
     StaticJoinPlan,
     UnionPlan,
     ViewPlan,
+    WatermarkLag,
 )
-from watersmeet.plan.expressions import Expr, settled_as
+from watersmeet.plan.expressions import Expr, finality_column
 from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLeaf,
@@ -30,11 +30,11 @@ from watersmeet.plan.relation import (
 def plan_scan(scan: AnalyzedScan, needed: frozenset[str], *, whole: bool) -> ScanPlan:
     """The columns of a source that are asked for, or all of them."""
     filters = filters_of(scan)
-    asked = needed | columns_in(filters)
+    wanted = needed | columns_in(filters)
     if scan.source.kind == "table":
-        asked |= frozenset(f"{scan.alias}.{name}" for name in scan.source.primary_key)
+        wanted |= frozenset(f"{scan.alias}.{name}" for name in scan.source.primary_key)
     fields = scan.source.fields
-    columns = tuple(f.name for f in fields if (whole and not f.hidden) or f"{scan.alias}.{f.name}" in asked)
+    columns = tuple(f.name for f in fields if (whole and not f.hidden) or f"{scan.alias}.{f.name}" in wanted)
     return ScanPlan(scan.alias, scan.source, columns, filters, scan.parts, changes_of(scan.source))
 
 
@@ -63,19 +63,19 @@ def all_columns(leaf: AnalyzedLeaf) -> tuple[str, ...]:
     return tuple(f"{leaf.alias}.{field.name}" for field in leaf.source.fields if not field.hidden)
 
 
-def shown_by(plan: RelationPlan) -> tuple[str, ...]:
+def output_columns(plan: RelationPlan) -> tuple[str, ...]:
     """The columns of a plan's frame, in order."""
     match plan:
         case ScanPlan():
             return tuple(f"{plan.alias}.{name}" for name in plan.columns)
         case LateralPlan():
             own = (f"{plan.alias}.{plan.alias}",) if plan.is_shown else ()
-            return (*shown_by(plan.input), *own)
+            return (*output_columns(plan.input), *own)
         case ViewPlan() | UnionPlan() | StaticJoinPlan() | JoinPlan():
             return plan.columns
 
 
-def windowed(plan: RelationPlan) -> LateralPlan | None:
+def find_windows(plan: RelationPlan) -> LateralPlan | None:
     """The windows that rows of a source come in, if the plan is that of ``TABLE(HOP(...))`` and the like."""
     inner = plan.input if isinstance(plan, ViewPlan) else None
     if not isinstance(inner, LateralPlan) or not isinstance(inner.input, ScanPlan):
@@ -85,8 +85,8 @@ def windowed(plan: RelationPlan) -> LateralPlan | None:
 
 def late_columns(plan: RelationPlan) -> tuple[str, ...]:
     """The columns that a late row of a plan shows: all of them, but for the bounds of windows."""
-    if not isinstance(plan, ViewPlan) or windowed(plan) is None:
-        return shown_by(plan)
+    if not isinstance(plan, ViewPlan) or find_windows(plan) is None:
+        return output_columns(plan)
     shown = zip(plan.outputs, plan.columns, strict=True)
     return tuple(name for output, name in shown if not any(ref.path for ref in output.expr.refs))
 
@@ -103,7 +103,7 @@ def times_of(relation: AnalyzedRelation) -> tuple[str, ...]:
     )
 
 
-def lags_of(relation: AnalyzedRelation) -> tuple[Lag, ...]:
+def lags_of(relation: AnalyzedRelation) -> tuple[WatermarkLag, ...]:
     """The lags of a source's watermarked columns, as they are called here; the marks of a join come from the join."""
     match relation:
         case AnalyzedScan():
@@ -113,25 +113,25 @@ def lags_of(relation: AnalyzedRelation) -> tuple[Lag, ...]:
         case AnalyzedUnion():
             return tuple(_union_lags(relation))
         case _:
-            return () if relation.passing is None else lags_of(relation.passing)
+            return () if relation.passthrough_input is None else lags_of(relation.passthrough_input)
 
 
-def marks_of(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
+def view_watermarks(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
     """What the marks inside a view are called outside: those of event times, and of what is settled."""
-    settled = ((settled_as(o.expr), o.name) for o in view.query.outputs if o.name in view.source.settled)
-    return (*_times_in(view), *((inner, f"{view.alias}.{name}") for inner, name in settled if inner is not None))
+    final = ((finality_column(o.expr), o.name) for o in view.query.outputs if o.name in view.source.final_columns)
+    return (*_times_in(view), *((inner, f"{view.alias}.{name}") for inner, name in final if inner is not None))
 
 
 def _times_in(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
     """What the event times inside a view are called outside."""
-    found: list[tuple[str, str]] = []
+    times: list[tuple[str, str]] = []
     inside = times_of(view.query.relation)
-    given = {mark.column for mark in view.given}
+    overridden = {watermark.column for watermark in view.outer_watermarks}
     for output in view.query.outputs:
         column = output.expr.refs[0].column if output.expr.op == "column" and not output.expr.refs[0].path else None
-        if column in inside and output.name not in given and view.source.watermark(output.name) is not None:
-            found.append((column, f"{view.alias}.{output.name}"))
-    return tuple(found)
+        if column in inside and output.name not in overridden and view.source.watermark(output.name) is not None:
+            times.append((column, f"{view.alias}.{output.name}"))
+    return tuple(times)
 
 
 def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
@@ -141,30 +141,30 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
             return tuple(_scan_idle(relation))
         case AnalyzedView():
             return tuple(
-                (outer + mark.removeprefix(inner), idle)
-                for mark, idle in idle_of(relation.query.relation)
+                (outer + watermark.removeprefix(inner), idle)
+                for watermark, idle in idle_of(relation.query.relation)
                 for inner, outer in _times_in(relation)
-                if mark == inner or mark.startswith(f"{inner}#")
+                if watermark == inner or watermark.startswith(f"{inner}#")
             )
         case AnalyzedUnion():
             return tuple(_union_idle(relation))
         case _:
-            return () if relation.passing is None else idle_of(relation.passing)
+            return () if relation.passthrough_input is None else idle_of(relation.passthrough_input)
 
 
 def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:
     """How long the union's own times may be silent, and those of every side."""
     yield from _own_idle(union)
     for column, number, side, inner in _sides(union):
-        yield from ((f"{column}#{number}", idle) for mark, idle in idle_of(side) if mark == inner)
+        yield from ((f"{column}#{number}", idle) for watermark, idle in idle_of(side) if watermark == inner)
 
 
-def _union_lags(union: AnalyzedUnion) -> Iterator[Lag]:
+def _union_lags(union: AnalyzedUnion) -> Iterator[WatermarkLag]:
     """The lags of every side under marks of its own."""
     for column, number, side, inner in _sides(union):
         for lag in lags_of(side):
             if lag.column == inner:
-                yield Lag(column, lag.lag, f"{column}#{number}", number, lag.source)
+                yield WatermarkLag(column, lag.lag, f"{column}#{number}", number, lag.source)
 
 
 def _sides(union: AnalyzedUnion) -> Iterator[tuple[str, int, AnalyzedLeaf, str]]:
@@ -174,44 +174,44 @@ def _sides(union: AnalyzedUnion) -> Iterator[tuple[str, int, AnalyzedLeaf, str]]
             yield column, number, side, f"{side.alias}.{side.source.fields[position].name}"
 
 
-def _view_lags(view: AnalyzedView) -> Iterator[Lag]:
+def _view_lags(view: AnalyzedView) -> Iterator[WatermarkLag]:
     for lag in lags_of(view.query.relation):
         for inner, outer in _times_in(view):
             if lag.column == inner:
-                mark = outer + lag.mark.removeprefix(inner)
-                yield Lag(outer, lag.lag, mark, lag.part, lag.source)
-    for given in view.given:
-        column = f"{view.alias}.{given.column}"
-        yield Lag(column, given.lag.value, column)
+                name = outer + lag.watermark.removeprefix(inner)
+                yield WatermarkLag(outer, lag.lag, name, lag.part, lag.source)
+    for watermark in view.outer_watermarks:
+        column = f"{view.alias}.{watermark.column}"
+        yield WatermarkLag(column, watermark.lag.value, column)
 
 
-def _scan_lags(scan: AnalyzedScan) -> Iterator[Lag]:
+def _scan_lags(scan: AnalyzedScan) -> Iterator[WatermarkLag]:
     if not scan.parts:
-        columns = ((f"{scan.alias}.{mark.column}", mark.lag.value) for mark in scan.source.watermarks)
-        yield from (Lag(column, lag, column) for column, lag in columns)
-    for column, number, mark in _part_marks(scan):
-        yield Lag(column, mark.lag.value, f"{column}#{number}", number)
+        columns = ((f"{scan.alias}.{watermark.column}", watermark.lag.value) for watermark in scan.source.watermarks)
+        yield from (WatermarkLag(column, lag, column) for column, lag in columns)
+    for column, number, watermark in _part_watermarks(scan):
+        yield WatermarkLag(column, watermark.lag.value, f"{column}#{number}", number)
 
 
 def _scan_idle(scan: AnalyzedScan) -> Iterator[tuple[str, int]]:
     yield from _own_idle(scan)
-    parts = ((f"{column}#{number}", mark.idle) for column, number, mark in _part_marks(scan))
-    yield from ((mark, idle) for mark, idle in parts if idle is not None)
+    parts = ((f"{column}#{number}", watermark.idle) for column, number, watermark in _part_watermarks(scan))
+    yield from ((watermark, idle) for watermark, idle in parts if idle is not None)
 
 
 def _own_idle(leaf: AnalyzedLeaf) -> Iterator[tuple[str, int]]:
-    for mark in leaf.source.watermarks:
-        if mark.idle is not None:
-            yield f"{leaf.alias}.{mark.column}", mark.idle
+    for watermark in leaf.source.watermarks:
+        if watermark.idle is not None:
+            yield f"{leaf.alias}.{watermark.column}", watermark.idle
 
 
-def _part_marks(scan: AnalyzedScan) -> Iterator[tuple[str, int, Watermark]]:
+def _part_watermarks(scan: AnalyzedScan) -> Iterator[tuple[str, int, Watermark]]:
     """Of each part of a union and each time of it: the column, the number of the part, and what it declares."""
     for number, part in enumerate(scan.parts):
         for column, position in _times(scan):
-            mark = part.watermark(part.fields[position].name)
-            assert mark is not None, "the analysis has checked that all parts of a union have it"
-            yield column, number, mark
+            watermark = part.watermark(part.fields[position].name)
+            assert watermark is not None, "the analysis has checked that all parts of a union have it"
+            yield column, number, watermark
 
 
 def _times(leaf: AnalyzedLeaf) -> list[tuple[str, int]]:

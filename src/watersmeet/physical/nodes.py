@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from watersmeet.catalog import Source
-from watersmeet.joins.core.operator import Family
+from watersmeet.joins.core.operator import StreamOperator
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan, Padding
@@ -39,7 +39,7 @@ class Computed:
 
 
 @dataclass(frozen=True)
-class Lag:
+class WatermarkLag:
     """A watermarked column of a source: how far its mark stays behind the latest time, and what the mark is called.
 
     In a union each part has marks of its own: ``part`` says whose this is. ``origin`` is what the column is called at
@@ -48,7 +48,7 @@ class Lag:
 
     column: str
     lag: int
-    mark: str
+    watermark: str
     part: int | None = None
     origin: str = ""
 
@@ -89,7 +89,8 @@ class ScanPlan:
 class ViewPlan:
     """A query as an input: its relation, what of its WHERE is left, and the columns that are asked for.
 
-    ``filters`` are conditions over its own columns; ``marks`` says what the marks of its joins are called behind it.
+    ``filters`` are conditions over its own columns; ``watermarks`` says what the watermarks of its joins are called
+    behind it.
     """
 
     alias: str
@@ -97,7 +98,7 @@ class ViewPlan:
     where: tuple[Expr, ...]
     outputs: tuple[Output, ...]
     filters: tuple[Expr, ...] = ()
-    marks: tuple[tuple[str, str], ...] = ()
+    watermarks: tuple[tuple[str, str], ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ class PortInput:
     aliases: frozenset[str]
     needed: tuple[str, ...]
     times: tuple[str, ...]
-    lags: tuple[Lag, ...]
+    lags: tuple[WatermarkLag, ...]
     idle: tuple[tuple[str, int], ...]
     late: tuple[str, ...]
 
@@ -166,8 +167,8 @@ class PortPlan:
     - ``route``: where its rows go, see `Route`; by ``times``, if not by key
     - ``shard_by``: the key columns whose hash decides about the shard, where the code does not
     - ``position``: the column that tells in which order the rows of a batch were delivered, if that matters
-    - ``inside``: its rows come from a join that runs in the same operator, and go through no exchange (see
-      `watersmeet.physical.together`); ``apart``: why those of a join go through the exchange all the same
+    - ``is_chained``: its rows come from a join that runs in the same operator, and go through no exchange (see
+      `watersmeet.physical.together`); ``unchained_reason``: why those of a join go through the exchange all the same
     """
 
     input: RelationPlan
@@ -177,13 +178,13 @@ class PortPlan:
     dead: str | None = None
     code: str | None = None
     hashed: tuple[str, ...] = ()
-    lags: tuple[Lag, ...] = ()
+    lags: tuple[WatermarkLag, ...] = ()
     route: Route = "key"
     times: tuple[str, ...] = ()
     shard_by: tuple[str, ...] = ()
     position: str | None = None
-    inside: bool = False
-    apart: str = ""
+    is_chained: bool = False
+    unchained_reason: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,22 +214,22 @@ class JoinPlan:
     - ``after``: conditions that Spark applies to the pairs
     - ``pads``: per port, what its columns show where a row has no part of that port, by columns of the frame; none:
       NULL everywhere. Where it is not, the operator tells the missing port in the column `PADDED`
-    - ``made``: the types of columns that the operator makes and no port has, as DDL
+    - ``extra_types``: the types of columns that the operator makes and no port has, as DDL
     - ``derived``: columns that stand in the frame in place of such
-    - ``called``: what people call it, before the names of its inputs; nothing for a join
+    - ``name_prefix``: what people call it, before the names of its inputs; nothing for a join
     - ``identity``: what its state must have been written by, to be continued (see `watersmeet.physical.identity`)
     """
 
     ports: tuple[PortPlan, ...]
-    operator: Family
+    operator: StreamOperator
     columns: tuple[str, ...]
     after: tuple[Expr, ...]
     why: tuple[str, ...]
     analyzed: AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | AnalyzedScan
     pads: tuple[Padding, ...] = ()
-    made: tuple[tuple[str, str], ...] = ()
+    extra_types: tuple[tuple[str, str], ...] = ()
     derived: tuple[Derived, ...] = ()
-    called: str = ""
+    name_prefix: str = ""
     identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -238,10 +239,10 @@ class JoinPlan:
         return tuple(isinstance(join, AnalyzedJoin) and join.pads(n) is not None for n in range(len(self.ports)))
 
     @property
-    def apart(self) -> tuple[bool, ...]:
+    def has_side_outputs(self) -> tuple[bool, ...]:
         """Whether rows of a port that stayed alone have an output of their own."""
         join = self.analyzed
-        return tuple(isinstance(join, AnalyzedJoin) and join.sets_apart(n) for n in range(len(self.ports)))
+        return tuple(isinstance(join, AnalyzedJoin) and join.has_side_output(n) for n in range(len(self.ports)))
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ class QueryPlan:
     is_changelog: bool = False
 
 
-def below(relation: RelationPlan) -> tuple[RelationPlan, ...]:
+def children(relation: RelationPlan) -> tuple[RelationPlan, ...]:
     """What a relation reads."""
     match relation:
         case ScanPlan():
@@ -300,7 +301,7 @@ def scan_plans(relation: RelationPlan) -> tuple[ScanPlan, ...]:
     """The scans of a plan from left to right."""
     if isinstance(relation, ScanPlan):
         return (relation,)
-    return tuple(scan for one in below(relation) for scan in scan_plans(one))
+    return tuple(scan for child in children(relation) for scan in scan_plans(child))
 
 
 def read_sources(relation: RelationPlan) -> list[Source]:
@@ -311,29 +312,31 @@ def read_sources(relation: RelationPlan) -> list[Source]:
 def view_plans(relation: RelationPlan) -> tuple[ViewPlan, ...]:
     """The views of a plan, innermost first."""
     own = (relation,) if isinstance(relation, ViewPlan) else ()
-    return (*(view for one in below(relation) for view in view_plans(one)), *own)
+    return (*(view for child in children(relation) for view in view_plans(child)), *own)
 
 
 def leaf_plans(relation: RelationPlan) -> tuple[LeafPlan, ...]:
     """Whatever has an alias of its own in a plan, from left to right, without what is inside views."""
     if isinstance(relation, LeafPlan):
         return (relation,)
-    return tuple(leaf for one in below(relation) for leaf in leaf_plans(one))
+    return tuple(leaf for child in children(relation) for leaf in leaf_plans(child))
 
 
 def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
     """The joins of a plan, innermost first."""
     own = (relation,) if isinstance(relation, JoinPlan) else ()
-    return (*(join for one in below(relation) for join in join_plans(one)), *own)
+    return (*(join for child in children(relation) for join in join_plans(child)), *own)
 
 
 def join_name(plan: JoinPlan) -> str:
     """What people call a join: its sides."""
-    names = ["+".join(_named(port.input)) for port in plan.ports]
-    return plan.called + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    names = ["+".join(_user_aliases(port.input)) for port in plan.ports]
+    return plan.name_prefix + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
-def _named(plan: RelationPlan) -> Iterator[str]:
+def _user_aliases(plan: RelationPlan) -> Iterator[str]:
     """The aliases of a plan that people wrote: what a stage reads has a name that nobody can write."""
     for leaf in leaf_plans(plan):
-        yield from _named(leaf.input) if isinstance(leaf, ViewPlan) and leaf.alias.startswith("#") else (leaf.alias,)
+        yield from (
+            _user_aliases(leaf.input) if isinstance(leaf, ViewPlan) and leaf.alias.startswith("#") else (leaf.alias,)
+        )

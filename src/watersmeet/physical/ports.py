@@ -9,8 +9,8 @@ from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.condition import Apply, Condition, columns_of
 from watersmeet.joins.core.port import Port
 from watersmeet.physical.condition import Operands
-from watersmeet.physical.family import Travel
-from watersmeet.physical.nodes import Lag, PortInput, PortPlan, Route
+from watersmeet.physical.family import ChangelogMode
+from watersmeet.physical.nodes import PortInput, PortPlan, Route, WatermarkLag
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr, column
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedScan, ConditionalJoin, Padding
@@ -20,14 +20,14 @@ CODE, DEAD = "#code", "#dead"
 
 
 @dataclass(frozen=True)
-class Keys:
+class JoinKeys:
     """The equalities of a join as pairs of columns; ``exact``: the only key is its own code."""
 
     pairs: tuple[tuple[str, str], ...]
     exact: bool
 
     @staticmethod
-    def of(keys: Sequence[tuple[Expr, Expr]], operands: Operands) -> Keys:
+    def of(keys: Sequence[tuple[Expr, Expr]], operands: Operands) -> JoinKeys:
         """The keys of a join, each side wrapped so that the values compare as Spark compares them."""
         pairs: list[tuple[str, str]] = []
         exact = len(keys) == 1
@@ -35,7 +35,7 @@ class Keys:
             templates = operands.comparable(left, right)
             pairs.append((operands.operand(0, left, templates[0]).name, operands.operand(1, right, templates[1]).name))
             exact = exact and operands.types.common_type(left, right) in EXACT
-        return Keys(tuple(pairs), exact)
+        return JoinKeys(tuple(pairs), exact)
 
     def names(self, port: int) -> tuple[str, ...]:
         """The key columns of a side."""
@@ -47,7 +47,7 @@ class Keys:
             return None
         return self.pairs[0][port] if self.exact else CODE
 
-    def hashed(self, port: int) -> tuple[str, ...]:
+    def hash_columns(self, port: int) -> tuple[str, ...]:
         """The columns whose hash is the code, if it is a hash."""
         return () if self.exact else self.names(port)
 
@@ -59,12 +59,12 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class On:
+class JoinCondition:
     """The condition of a join over columns: its keys, what the kernel evaluates besides, and what is left to Spark."""
 
     join: ConditionalJoin
     operands: Operands
-    keys: Keys
+    keys: JoinKeys
     condition: Condition | None
     after: tuple[Expr, ...]
 
@@ -74,36 +74,52 @@ class On:
         inputs: Sequence[PortInput],
         types: Types,
         further: Callable[[Operands], Iterable[Condition]] = lambda operands: (),
-    ) -> On:
+    ) -> JoinCondition:
         """The condition of a join; ``further``: what must hold besides."""
         operands = Operands((inputs[0].aliases, inputs[1].aliases), types)
-        keys = Keys.of(join.keys, operands)
+        keys = JoinKeys.of(join.keys, operands)
         more = [*further(operands)]
         parts = [(part, operands.condition(part)) for part in join.residual]
-        known = [*more, *(condition for _, condition in parts if condition is not None)]
-        condition = Apply("and", tuple(known)) if len(known) > 1 else next(iter(known), None)
-        return On(join, operands, keys, condition, tuple(part for part, condition in parts if condition is None))
+        conditions = [*more, *(condition for _, condition in parts if condition is not None)]
+        condition = Apply("and", tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
+        return JoinCondition(
+            join, operands, keys, condition, tuple(part for part, condition in parts if condition is None)
+        )
 
-    def shown(self, given: PortInput) -> tuple[str, ...]:
+    def visible_columns(self, port_input: PortInput) -> tuple[str, ...]:
         """What the frame of the join shows of a side: what is asked for later, and what Spark filters by."""
-        asked = [ref.column for expr in self.after for ref in expr.references if ref.source in given.aliases]
-        return tuple(dict.fromkeys((*given.needed, *asked)))
+        filtered = [ref.column for expr in self.after for ref in expr.references if ref.source in port_input.aliases]
+        return tuple(dict.fromkeys((*port_input.needed, *filtered)))
 
-    def way(self, given: PortInput, port: int, route: Route, further: Iterable[str] = ()) -> PortPlan:
+    def port_plan(self, port_input: PortInput, port: int, route: Route, further: Iterable[str] = ()) -> PortPlan:
         """The way of one side up to the exchange: what is shown of it, ``further`` columns, and what ON needs."""
         only = (self.join.left_only, self.join.right_only)[port]
-        columns = (*self.shown(given), *further, *given.times, *self.operands.columns[port], *given.late)
+        columns = (
+            *self.visible_columns(port_input),
+            *further,
+            *port_input.times,
+            *self.operands.columns[port],
+            *port_input.late,
+        )
         return PortPlan(
-            given.plan, tuple(dict.fromkeys(columns)), tuple(self.operands.computed[port]), only,
-            DEAD if only else None, self.keys.code(port), self.keys.hashed(port), given.lags, route, given.times,
+            port_input.plan, tuple(dict.fromkeys(columns)), tuple(self.operands.computed[port]), only,
+            DEAD if only else None, self.keys.code(port), self.keys.hash_columns(port), port_input.lags, route,
+            port_input.times,
         )  # fmt: skip
 
-    def port(self, given: PortInput, port: int, way: PortPlan) -> Port:
+    def operator_port(self, port_input: PortInput, port: int, plan: PortPlan) -> Port:
         """How the kernel finds the rows of a side that came that way."""
         mentioned = frozenset[str]() if self.condition is None else columns_of(self.condition)
-        read = tuple(name for name in way.names if name in mentioned)
+        read = tuple(name for name in plan.names if name in mentioned)
         return Port(
-            self.shown(given), given.times, self.keys.names(port), way.code, self.keys.exact, way.dead, read, given.late
+            self.visible_columns(port_input),
+            port_input.times,
+            self.keys.names(port),
+            plan.code,
+            self.keys.exact,
+            plan.dead,
+            read,
+            port_input.late,
         )
 
     def why_after(self, what: str = "pairs") -> tuple[str, ...]:
@@ -112,7 +128,7 @@ class On:
         return (line,) if self.after else ()
 
 
-def changes_travel(join: ConditionalJoin, port: int) -> Travel:
+def changelog_mode_of(join: ConditionalJoin, port: int) -> ChangelogMode:
     """How the changes of a side reach a join that can follow upserts by itself.
 
     The old and the new row of a primary key must meet in one shard, so the keys of the join must follow from it.
@@ -123,16 +139,16 @@ def changes_travel(join: ConditionalJoin, port: int) -> Travel:
     return "upserts" if join.keys and key and key.issuperset(named) else "weights"
 
 
-def changing_port(on: On, given: PortInput, port: int, route: Route) -> tuple[PortPlan, Port]:
+def changelog_port(on: JoinCondition, port_input: PortInput, port: int, route: Route) -> tuple[PortPlan, Port]:
     """The way of a side that is a table up to the exchange, and how the kernel finds its changes there."""
     side = on.join.inputs[port]
     upserts: tuple[str, ...] = ()
-    if isinstance(side, AnalyzedScan) and changes_travel(on.join, port) == "upserts":
+    if isinstance(side, AnalyzedScan) and changelog_mode_of(on.join, port) == "upserts":
         fields = (side.source.field(name) for name in side.source.primary_key)
         upserts = tuple(f"{side.alias}.{field.name}" for field in fields if field is not None)
-    way = on.way(given, port, route, (*upserts, OP) if upserts else (WEIGHT,))
-    way = replace(way, position=POSITION) if upserts else way
-    return way, replace(on.port(given, port, way), times=(), late=(), upsert_key=upserts)
+    plan = on.port_plan(port_input, port, route, (*upserts, OP) if upserts else (WEIGHT,))
+    plan = replace(plan, position=POSITION) if upserts else plan
+    return plan, replace(on.operator_port(port_input, port, plan), times=(), late=(), upsert_key=upserts)
 
 
 def padding_of(pad: Padding, leaf: AnalyzedLeaf) -> Padding:
@@ -148,14 +164,14 @@ def leaf_column(alias: str, name: str) -> Expr:
     >>> leaf_column("o", "id").refs[0].column
     'o.id'
     """
-    found = column((alias, name))
-    return replace(found, refs=(replace(found.refs[0], source=alias, name=name),))
+    reference = column((alias, name))
+    return replace(reference, refs=(replace(reference.refs[0], source=alias, name=name),))
 
 
-def unions_of(lags: Iterable[Lag]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def unions_of(lags: Iterable[WatermarkLag]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The columns that several sources feed, each with the marks of its parts."""
     parts: dict[str, list[str]] = {}
     for lag in lags:
         if lag.part is not None:
-            parts.setdefault(lag.column, []).append(lag.mark)
-    return tuple((column, tuple(marks)) for column, marks in parts.items())
+            parts.setdefault(lag.column, []).append(lag.watermark)
+    return tuple((column, tuple(watermarks)) for column, watermarks in parts.items())

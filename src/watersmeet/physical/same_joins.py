@@ -27,7 +27,7 @@ def same_join_notes(plans: Mapping[str, QueryPlan]) -> Iterator[tuple[str, str]]
 def _joins_of(identity: Identity) -> str | None:
     """What a query joins and how, whatever it filters before and shows of it; None: it joins nothing."""
     stages = [_plain(stage) for stage in identity["stages"] if len(stage["ports"]) > 1]
-    return canonical_json([[one["reads"] for one in identity["sources"]], stages]) if stages else None
+    return canonical_json([[source["reads"] for source in identity["sources"]], stages]) if stages else None
 
 
 def _plain(stage: Identity) -> dict[str, Any]:

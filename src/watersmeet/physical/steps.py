@@ -9,7 +9,7 @@ from watersmeet.plan.windows import Windows
 
 
 @dataclass(frozen=True)
-class Keep:
+class Filter:
     """Rows for which a condition is not true go no further than their event times.
 
     ``beats``: what a row does to its table instead, where it is to go on as the delete of its key.
@@ -20,15 +20,15 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Change:
+class DeriveChange:
     """What a row does to its table: the ``column`` in which that goes on, and the one that may have told it."""
 
     column: str
-    told: str
+    origin: str
 
 
 @dataclass(frozen=True)
-class Unfold:
+class AssignWindows:
     """Each row once for every window that its time is in, which becomes a column: its start and its end.
 
     ``is_outer``: a row without a time is none, but goes as far as its other event times.
@@ -41,7 +41,7 @@ class Unfold:
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldAccess:
     """What a column of structs has under a name."""
 
     column: str
@@ -49,11 +49,14 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Show:
-    """The columns of a view, each with what it shows; ``marks``: what marks are called inside and outside of it."""
+class Projection:
+    """The columns of a view, each with what it shows.
 
-    columns: tuple[tuple[str, Condition | Field], ...]
-    marks: tuple[tuple[str, str], ...]
+    ``watermarks``: what watermarks are called inside and outside of the view.
+    """
+
+    columns: tuple[tuple[str, Condition | FieldAccess], ...]
+    watermarks: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -65,4 +68,4 @@ class Compute:
     is_dead: bool = False
 
 
-Step = Keep | Change | Unfold | Show | Compute
+Step = Filter | DeriveChange | AssignWindows | Projection | Compute

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from watersmeet.catalog import Source
 from watersmeet.plan.expressions import Expr
-from watersmeet.type_names import INTEGERS, normalised
+from watersmeet.type_names import INTEGERS, normalise_type
 
 
 class Types(Protocol):
@@ -39,7 +39,7 @@ class DeclaredTypes:
         ref = expr.refs[0]
         source = self.sources.get(ref.source)
         field = source.field(ref.name) if source is not None else None
-        return normalised(field.type) if field is not None and field.type else None
+        return normalise_type(field.type) if field is not None and field.type else None
 
     def common_type(self, left: Expr, right: Expr) -> str | None:
         """The wider of two integer types, or the type that both have."""

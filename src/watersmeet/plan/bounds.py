@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from watersmeet.joins.group.aggregates import sees_all
+from watersmeet.joins.group.aggregates import needs_all_rows
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
 from watersmeet.plan.relation import (
@@ -13,42 +13,42 @@ from watersmeet.plan.relation import (
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedView,
-    Bounded,
+    StateBound,
     leaves,
 )
-from watersmeet.plan.result_columns import ungrouped
+from watersmeet.plan.result_columns import expand_group
 from watersmeet.plan.words import expression_in_words, word
 
 _BY = {"time": "time", "ends": "the end that each row carries", "keys": "the number of keys", "limit": "a limit"}
 
 
-def bounds_of(query: AnalyzedQuery) -> tuple[Bounded, ...]:
+def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
     """What bounds all that a query keeps, the views in it too; nothing if it keeps nothing."""
-    found = [*_inside(query.relation)]
+    bounds = [*_relation_bounds(query.relation)]
     if query.group is not None:
-        found += _of_groups(query, query.group)
+        bounds += _group_bounds(query, query.group)
     elif query.top is not None:
-        found.append(_of_first(query.relation.result == "table", query.top))
+        bounds.append(_top_bound(query.relation.result == "table", query.top))
     elif query.result == "table" and query.relation.result == "stream":
-        found.append(per_key([ungrouped(expr, query.group) for expr in query.key]))
-    return tuple(dict.fromkeys(found))
+        bounds.append(per_key([expand_group(expr, query.group) for expr in query.key]))
+    return tuple(dict.fromkeys(bounds))
 
 
-def _of_first(is_table: bool, top: AnalyzedTop) -> Bounded:
-    if top.settled_by is not None:
+def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
+    if top.final_by is not None:
         return BY_TIME
     if is_table:
-        return Bounded("keys", "the rows that are ordered")
+        return StateBound("keys", "the rows that are ordered")
     rows = "one row" if top.limit == 1 else f"{top.limit} rows"
     if top.by:
-        return Bounded("keys", f"{rows} per {', '.join(expression_in_words(by.shown) for by in top.by)}")
-    return Bounded("limit", rows)
+        return StateBound("keys", f"{rows} per {', '.join(expression_in_words(by.shown) for by in top.by)}")
+    return StateBound("limit", rows)
 
 
-def bounds_in_words(bounds: Sequence[Bounded]) -> str:
+def bounds_in_words(bounds: Sequence[StateBound]) -> str:
     """What bounds a state, in a sentence without its end.
 
-    >>> bounds_in_words([BY_TIME, Bounded("keys", "one row per id"), Bounded("keys", "one row per name")])
+    >>> bounds_in_words([BY_TIME, StateBound("keys", "one row per id"), StateBound("keys", "one row per name")])
     'bounded by time, and by the number of keys: one row per id, one row per name'
     """
     if not bounds:
@@ -61,34 +61,34 @@ def bounds_in_words(bounds: Sequence[Bounded]) -> str:
     return f"bounded {', and '.join(parts)}"
 
 
-def per_key(key: Sequence[Expr], what: str = "row") -> Bounded:
+def per_key(key: Sequence[Expr], what: str = "row") -> StateBound:
     """One row, or what there is else, for every value of a key; without a key there is one."""
     words = ", ".join(expression_in_words(expr) for expr in key)
-    return Bounded("keys", f"one {what} per {words}" if words else f"one {what}")
+    return StateBound("keys", f"one {what} per {words}" if words else f"one {what}")
 
 
-def rows_of_table(relation: AnalyzedRelation) -> Bounded:
+def rows_of_table(relation: AnalyzedRelation) -> StateBound:
     """The rows that a table has."""
     key = relation.source.primary_key if isinstance(relation, AnalyzedScan | AnalyzedView) else ()
     names = " with ".join(leaf.alias for leaf in leaves(relation))
     if not key:
-        return Bounded("keys", f"the rows of the table {names}")
-    return Bounded("keys", f"one row per {', '.join(f'{names}.{word(name)}' for name in key)}")
+        return StateBound("keys", f"the rows of the table {names}")
+    return StateBound("keys", f"one row per {', '.join(f'{names}.{word(name)}' for name in key)}")
 
 
-def _of_groups(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[Bounded]:
+def _group_bounds(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[StateBound]:
     """The groups, and their rows where an aggregate must see all of them."""
-    if group.time is not None or group.settled_by is not None:
+    if group.time is not None or group.final_by is not None:
         yield BY_TIME
         return
     yield per_key([by.expr for by in group.by])
     is_table = query.relation.result == "table"
     for call in (output.expr for output in group.aggregates):
-        if sees_all(call.function, changes=is_table):
-            yield Bounded("keys", f"what {expression_in_words(call)} is of")
+        if needs_all_rows(call.function, changes=is_table):
+            yield StateBound("keys", f"what {expression_in_words(call)} is of")
 
 
-def _inside(relation: AnalyzedRelation) -> Iterator[Bounded]:
+def _relation_bounds(relation: AnalyzedRelation) -> Iterator[StateBound]:
     if isinstance(relation, AnalyzedView):
         yield from bounds_of(relation.query)
         return
@@ -97,6 +97,6 @@ def _inside(relation: AnalyzedRelation) -> Iterator[Bounded]:
     for side in relation.inputs:
         # What a join keeps of a source, the join says.
         if not (isinstance(relation, AnalyzedJoin) and isinstance(side, AnalyzedScan)):
-            yield from _inside(side)
+            yield from _relation_bounds(side)
     if isinstance(relation, AnalyzedJoin):
-        yield from relation.bounded
+        yield from relation.state_bounds

@@ -165,23 +165,23 @@ class Expr:
                 return "(" + f" {self.op.upper()} ".join(arg.sql(name) for arg in self.args) + ")"
 
 
-def settled_as(expr: Expr) -> str | None:
+def finality_column(expr: Expr) -> str | None:
     """What the mark of an expression would be called that tells which rows change no more; None: it can have none.
 
     It is a column, or a field of what a grouping is by, whose names nobody else gives.
 
     >>> w, v = Reference(("w",), 0, 1, GROUP, "w"), Reference(("v",), 0, 1, "s", "v")
-    >>> settled_as(Expr("other", text="w.start", refs=(w,))), settled_as(Expr("column", text="v", refs=(v,)))
+    >>> finality_column(Expr("other", text="w.start", refs=(w,))), finality_column(Expr("column", text="v", refs=(v,)))
     ('#group.w.start', 's.v')
     """
     if expr.op not in ("column", "other") or len(expr.refs) != 1 or expr.refs[0].start:
         return None
-    (of,) = expr.refs
-    rest = _FIELD.fullmatch(expr.text[of.end :]) if expr.op == "other" else None
+    (ref,) = expr.refs
+    rest = _FIELD.fullmatch(expr.text[ref.end :]) if expr.op == "other" else None
     if expr.op == "other" and rest is None:
         return None
-    path = (*of.path, *(() if rest is None else (rest[1],)))
-    return None if path and of.source != GROUP else ".".join((of.column, *path))
+    path = (*ref.path, *(() if rest is None else (rest[1],)))
+    return None if path and ref.source != GROUP else ".".join((ref.column, *path))
 
 
 def windows_in(expr: Expr) -> Windows:

@@ -11,7 +11,7 @@ from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span, Watermark
 from watersmeet.errors import Place
 from watersmeet.locations import locate_options
 from watersmeet.plan.expressions import Expr
-from watersmeet.references import resolved
+from watersmeet.references import resolve_references
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """Which side is preserved: ``left`` pads the left row that dies alone, ``full`` both.
@@ -28,7 +28,7 @@ Side = Literal["left", "right"]
 PRESERVED: Mapping[Side, tuple[JoinKind, ...]] = {"left": ("left", "full"), "right": ("right", "full")}
 """The kinds of join that show rows of a side though they stayed alone, padded or on an output of their own."""
 
-Clausal = tuple[str, Expr]
+ClauseExpr = tuple[str, Expr]
 """An expression with the words of the clause that it stands in."""
 
 
@@ -39,7 +39,7 @@ class Clause(ABC):
 
     @property
     @abstractmethod
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         """The expressions in it, each with the words it stands behind."""
 
 
@@ -59,7 +59,7 @@ class Relation(ABC):
         return self
 
     @property
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         """The expressions of its own, each with the words it stands behind."""
         return ()
 
@@ -70,13 +70,13 @@ class _Named(Relation):
     clause: Clause | None
 
     @property
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         """Those of the clause behind it."""
         return () if self.clause is None else self.clause.expressions
 
 
 @dataclass(frozen=True)
-class Windowed:
+class WindowFunction:
     """Windows of event time over a source: by which function, of which column, how long, and how far apart.
 
     ``by``: the columns that sessions are said to be apart by.
@@ -102,7 +102,7 @@ class Scan(_Named):
     span: Span = NOWHERE
     clause: Clause | None = None
     watermarks: tuple[Watermark, ...] = ()
-    window: Windowed | None = None
+    window: WindowFunction | None = None
     times: tuple[str, ...] = ()
 
 
@@ -141,7 +141,7 @@ Values = tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True)
-class AskedJoin(Relation):
+class ParsedJoin(Relation):
     """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side."""
 
     left: Relation
@@ -163,13 +163,13 @@ class AskedJoin(Relation):
         return replace(self, left=left, right=right)
 
     @property
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         """The condition."""
         return () if self.on is None else (("ON", self.on),)
 
 
 @dataclass(frozen=True)
-class Join(AskedJoin):
+class Join(ParsedJoin):
     """``left [kind] JOIN right``: which family it is of follows from what its sides are.
 
     ``clauses`` stand behind its condition. ``operator``: the operator that a Substrait plan names, which is then not
@@ -213,7 +213,7 @@ class Lateral(Relation):
         return replace(self, input=below)
 
     @property
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         """The array."""
         return (("LATERAL", self.array),)
 
@@ -239,7 +239,7 @@ ResultKind = Literal["stream", "table"]
 
 
 @dataclass(frozen=True)
-class Store:
+class StorageFormats:
     """``STORE KEY AS format VALUE AS format``: how the key and the rest of a result are written; None: as they are."""
 
     key: str | None = None
@@ -248,7 +248,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Apart:
+class SideOutput:
     """Rows that go to a sink of their own.
 
     - ``of``: which rows, as the words before INTO say
@@ -264,7 +264,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Ordered:
+class SortKey:
     """What a query orders its rows by; ``expr`` as it was written, ``column`` under which the rows have it."""
 
     expr: Expr
@@ -274,14 +274,14 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Numbered:
+class RowNumber:
     """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: what makes a group, and how it is ordered.
 
     ``function``: with RANK, rows that are equal in that order have one number.
     """
 
     by: tuple[Item, ...]
-    order: tuple[Ordered, ...]
+    order: tuple[SortKey, ...]
     name: str = ""
     span: Span = NOWHERE
     function: str = "ROW_NUMBER"
@@ -298,8 +298,8 @@ class Query:
     ``order`` and ``limit``: only the first rows are shown, of each group that the columns ``by`` make, with ``ties``
     also those equal to the last of them; such a query reads a subquery that has all of them. ``number``, the place of a
     row in its group, is only there while it is read.
-    ``late_into`` is the sink of the rows that came too late, and ``apart`` are the outputs that the family of its join
-    has apart from the result.
+    ``late_into`` is the sink of the rows that came too late, and ``side_outputs`` are the outputs that the family of
+    its join has apart from the result.
     """
 
     relation: Relation
@@ -310,24 +310,24 @@ class Query:
     span: Span = NOWHERE
     late_into: str | None = None
     late_into_span: Span = NOWHERE
-    apart: tuple[Apart, ...] = ()
+    side_outputs: tuple[SideOutput, ...] = ()
     result: ResultKind | None = None
     group_by: tuple[Expr, ...] = ()
     group_span: Span = NOWHERE
     views: tuple[View, ...] = ()
-    store: Store | None = None
+    store: StorageFormats | None = None
     having: Expr | None = None
     is_distinct: bool = False
-    order: tuple[Ordered, ...] = ()
+    order: tuple[SortKey, ...] = ()
     limit: int | None = None
     by: tuple[str, ...] = ()
-    number: Numbered | None = None
+    number: RowNumber | None = None
     ties: bool = False
 
     @property
     def is_in_parts(self) -> bool:
         """Whether its result is in parts, each with a sink of its own."""
-        return any(apart.is_instead for apart in self.apart)
+        return any(output.is_instead for output in self.side_outputs)
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Call:
+class CalledFunction:
     """A function that is called somewhere, and with how many arguments; None: that cannot be told."""
 
     name: str
@@ -373,23 +373,23 @@ class Script:
     queries: tuple[Query, ...] = ()
     heartbeats: tuple[tuple[str, Expr], ...] = ()
     views: tuple[View, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CalledFunction, ...] = ()
 
-    def resolved(self, *, is_here: bool = True) -> Script:
+    def resolve_options(self, *, is_here: bool = True) -> Script:
         """The script with options as Spark must have them: references resolved, and paths with a scheme.
 
         ``is_here``: paths without a scheme are of this machine; else Spark runs on another one, which knows its own.
         """
 
         def resolve(options: Mapping[str, str]) -> dict[str, str]:
-            return locate_options(resolved(options)) if is_here else resolved(options)
+            return locate_options(resolve_references(options)) if is_here else resolve_references(options)
 
         sources = tuple(replace(source, options=resolve(source.options)) for source in self.sources)
         return replace(self, sources=sources, sinks=tuple(replace(s, options=resolve(s.options)) for s in self.sinks))
 
     def with_options(self, source: Source) -> Source:
         """A source of a plan, with the options that the script has for it."""
-        declared = next((one for one in self.sources if one.name.lower() == source.name.lower()), source)
+        declared = next((own for own in self.sources if own.name.lower() == source.name.lower()), source)
         return replace(source, options=declared.options)
 
     def place(self, span: Span) -> Place | None:
@@ -433,8 +433,8 @@ def aliases(relation: Relation) -> tuple[str, ...]:
     return tuple(alias for side in relation.inputs for alias in aliases(side)) + own
 
 
-def every(relation: Relation) -> Iterator[Relation]:
+def walk_relations(relation: Relation) -> Iterator[Relation]:
     """A relation and all that is inside it, from the inside out."""
     for side in relation.inputs:
-        yield from every(side)
+        yield from walk_relations(side)
     yield relation

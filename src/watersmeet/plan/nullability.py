@@ -38,7 +38,7 @@ def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
     nulls = _nulls(query.relation)
     if query.group is not None:
         columns = (*query.group.by, *query.group.aggregates)
-        nulls = {_named(GROUP, output.name): _can_be_null(output.expr, nulls) for output in columns}
+        nulls = {_column_key(GROUP, output.name): _can_be_null(output.expr, nulls) for output in columns}
     return tuple(_can_be_null(output.expr, nulls) for output in query.outputs)
 
 
@@ -46,7 +46,7 @@ def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
     match expr.op:
         case "column":
             ref = expr.refs[0]
-            return bool(ref.path) or nulls.get(_named(ref.source, ref.name), True)
+            return bool(ref.path) or nulls.get(_column_key(ref.source, ref.name), True)
         case "literal":
             return expr.value is None
         case "interval" | "is_null" | "<=>":
@@ -62,13 +62,13 @@ def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
 def _nulls(relation: AnalyzedRelation) -> _Nulls:
     """The columns that a relation shows, and whether they can be null."""
     if isinstance(relation, AnalyzedView):
-        found = zip(relation.query.outputs, nullable(relation.query), strict=True)
-        return {_named(relation.alias, output.name): can_be for output, can_be in found}
+        columns = zip(relation.query.outputs, nullable(relation.query), strict=True)
+        return {_column_key(relation.alias, output.name): can_be for output, can_be in columns}
     nulls = {name: can_be for port, side in enumerate(relation.inputs) for name, can_be in _side(relation, port, side)}
     if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
-        fields = {_named(relation.alias, field.name): field.nullable for field in relation.source.fields}
+        fields = {_column_key(relation.alias, field.name): field.nullable for field in relation.source.fields}
         return fields if isinstance(relation, AnalyzedLeaf) else {**nulls, **fields}
-    further = relation.further if isinstance(relation, AnalyzedJoin) else ()
+    further = relation.extra_columns if isinstance(relation, AnalyzedJoin) else ()
     return {**nulls, **{field.name.lower(): field.nullable for field in further}}
 
 
@@ -78,14 +78,14 @@ def _side(relation: AnalyzedRelation, port: int, side: AnalyzedRelation) -> Iter
     padding = relation.pads(port) if isinstance(relation, AnalyzedJoin) else None
     if padding is None or padding == "zeros":
         return own.items()
-    given = {} if padding == "nulls" else {name.lower(): value for name, value in padding}
-    return ((name, can_be or _padded_with_null(name, given)) for name, can_be in own.items())
+    constants = {} if padding == "nulls" else {name.lower(): value for name, value in padding}
+    return ((name, can_be or _is_padded_with_null(name, constants)) for name, can_be in own.items())
 
 
-def _padded_with_null(name: str, given: Mapping[str, Expr]) -> bool:
-    value = given.get(name.split(".", 1)[1])
+def _is_padded_with_null(name: str, constants: Mapping[str, Expr]) -> bool:
+    value = constants.get(name.split(".", 1)[1])
     return value is None or (value.op == "literal" and value.value is None)
 
 
-def _named(alias: str, name: str) -> str:
+def _column_key(alias: str, name: str) -> str:
     return f"{alias}.{name}".lower()

@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.plan.expressions import GROUP, Expr
-from watersmeet.plan.nodes import Apart, ResultKind
+from watersmeet.plan.nodes import ResultKind, SideOutput
 from watersmeet.plan.relation import AnalyzedRelation, TimeColumn
 
 
 @dataclass(frozen=True)
-class Settles:
+class FinalColumn:
     """What a grouping is by (its name), or the ``field`` of a struct: it lies ``behind`` the end of the window by that.
 
-    >>> Settles("k1", "start", 10_000_000).column
+    >>> FinalColumn("k1", "start", 10_000_000).column
     '#group.k1.start'
     """
 
@@ -34,12 +34,13 @@ class AnalyzedGroup:
     """GROUP BY with aggregates: a table with one row per group.
 
     ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
-    (its name) is an event-time window over ``time``, so that a group is forgotten once the mark has passed its end.
-    ``is_session``: that window grows with its rows. ``having``: what must be true of a group for the table to show it.
+    (its name) is an event-time window over ``time``, so that a group is forgotten once the watermark has passed its
+    end. ``is_session``: that window grows with its rows. ``having``: what must be true of a group for the table to show
+    it.
 
-    ``settles``: those of ``by`` whose values tell which groups change no more, once the mark has passed them. Without a
-    ``time`` the rows are those of a table that says so of its own: ``settled_by`` is the one that a group is forgotten
-    by.
+    ``final_columns``: those of ``by`` whose values tell which groups change no more, once the watermark has passed
+    them. Without a ``time`` the rows are those of a table that says so of its own: ``final_by`` is the one that a group
+    is forgotten by.
     """
 
     family: ClassVar[str] = "group"
@@ -51,16 +52,16 @@ class AnalyzedGroup:
     span: Span = NOWHERE
     having: tuple[Expr, ...] = ()
     is_session: bool = False
-    settles: tuple[Settles, ...] = ()
+    final_columns: tuple[FinalColumn, ...] = ()
 
     @property
-    def settled_by(self) -> str | None:
+    def final_by(self) -> str | None:
         """The one of ``by`` whose mark comes with the rows of a table, and ends groups."""
-        return self.settles[0].by if self.settles and self.time is None else None
+        return self.final_columns[0].by if self.final_columns and self.time is None else None
 
 
 @dataclass(frozen=True)
-class OrderedBy:
+class AnalyzedSortKey:
     """What rows are ordered by: a column of the relation, and what that was written as."""
 
     expr: Expr
@@ -73,17 +74,17 @@ class OrderedBy:
 class AnalyzedTop:
     """ORDER BY ... LIMIT: a table of the first rows, of each group that ``by`` makes.
 
-    ``ties``: rows that are equal in the order have one place, and all of them are shown or none. ``settled_by``: the
+    ``ties``: rows that are equal in the order have one place, and all of them are shown or none. ``final_by``: the
     place of the one of ``by`` that tells which groups change no more.
     """
 
     family: ClassVar[str] = "top"
 
-    order: tuple[OrderedBy, ...]
+    order: tuple[AnalyzedSortKey, ...]
     limit: int
-    by: tuple[OrderedBy, ...] = ()
+    by: tuple[AnalyzedSortKey, ...] = ()
     ties: bool = False
-    settled_by: int | None = None
+    final_by: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Warned:
+class QueryWarning:
     """Something that works but that its author should know, with the place that causes it."""
 
     message: str
@@ -106,8 +107,8 @@ class Warned:
 class AnalyzedQuery:
     """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
 
-    ``late_into`` is the sink of the rows that came too late, and ``apart`` are further outputs apart from the result.
-    Without INSERT INTO, their sinks need not be declared: they name outputs of whoever runs the query.
+    ``late_into`` is the sink of the rows that came too late, and ``side_outputs`` are further outputs apart from the
+    result. Without INSERT INTO, their sinks need not be declared: they name outputs of whoever runs the query.
 
     ``result`` says whether it is a stream or a table; ``key`` is what its ``_key`` is made of: the key of the join or
     of the group, none if it has no key.
@@ -117,22 +118,22 @@ class AnalyzedQuery:
     outputs: tuple[Output, ...]
     where: tuple[Expr, ...] = ()
     into: str | None = None
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[QueryWarning, ...] = ()
     span: Span = NOWHERE
     late_into: str | None = None
-    apart: tuple[Apart, ...] = ()
+    side_outputs: tuple[SideOutput, ...] = ()
     result: ResultKind = "stream"
     group: AnalyzedGroup | None = None
     key: tuple[Expr, ...] = ()
     top: AnalyzedTop | None = None
 
     @property
-    def unmatched_into(self) -> tuple[str | None, str | None]:
+    def sinks_of_unmatched(self) -> tuple[str | None, str | None]:
         """The sinks of the left and the right rows that stayed alone."""
-        sinks = {apart.of: apart.sink for apart in self.apart}
+        sinks = {output.of: output.sink for output in self.side_outputs}
         return sinks.get("UNMATCHED LEFT"), sinks.get("UNMATCHED RIGHT")
 
     @property
     def ports_into(self) -> tuple[str, ...]:
         """The sinks of the parts of the result, where it is in parts: the rows of each port."""
-        return tuple(apart.sink for apart in self.apart if apart.is_instead)
+        return tuple(output.sink for output in self.side_outputs if output.is_instead)

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast
 
 from watersmeet.catalog import NOWHERE, Field, Source, Span, Watermark
-from watersmeet.plan.expressions import Expr, settled_as
+from watersmeet.plan.expressions import Expr, finality_column
 from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, ResultKind, Values
 
 if TYPE_CHECKING:
@@ -80,16 +80,16 @@ class AnalyzedRelation(ABC):
         """The conditions and values of its own, in the order in which they are checked."""
 
     @property
-    def passing(self) -> AnalyzedRelation | None:
+    def passthrough_input(self) -> AnalyzedRelation | None:
         """The input whose rows pass one by one, nothing of them being kept; None: there is none such."""
         return None
 
     @property
-    def settled(self) -> frozenset[str]:
-        """The columns, as ``alias.column``, by which its rows are settled (see `Source`)."""
+    def final_columns(self) -> frozenset[str]:
+        """The columns, as ``alias.column``, by which its rows are final_columns (see `Source`)."""
         return frozenset()
 
-    def alike(self, column: str) -> frozenset[str]:
+    def equal_columns(self, column: str) -> frozenset[str]:
         """The columns that are sure to have the value of that one in every row, itself among them."""
         return frozenset({column})
 
@@ -124,9 +124,9 @@ class AnalyzedLeaf(AnalyzedRelation):
         return self.filters
 
     @property
-    def settled(self) -> frozenset[str]:
+    def final_columns(self) -> frozenset[str]:
         """Those of its source."""
-        return frozenset(f"{self.alias}.{name}" for name in self.source.settled)
+        return frozenset(f"{self.alias}.{name}" for name in self.source.final_columns)
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,13 @@ class AnalyzedScan(AnalyzedLeaf):
 class AnalyzedView(AnalyzedLeaf):
     """A query under a name, read like a source. ``source`` is what is seen of it from outside.
 
-    ``filters`` are parts of the WHERE around it, over its columns; ``given`` are watermarks that the query around it
-    gives its columns, the other ones come from inside. A view that only filters whole rows of one source is no such
-    node but a scan of that source.
+    ``filters`` are parts of the WHERE around it, over its columns; ``outer_watermarks`` are watermarks that the query
+    around it gives its columns, the other ones come from inside. A view that only filters whole rows of one source is
+    not such a node but a scan of that source.
     """
 
     query: AnalyzedQuery
-    given: tuple[Watermark, ...] = ()
+    outer_watermarks: tuple[Watermark, ...] = ()
 
     @property
     def inputs(self) -> tuple[AnalyzedRelation, ...]:
@@ -168,11 +168,11 @@ class AnalyzedView(AnalyzedLeaf):
         """What is left of its own WHERE, and what was moved here from that around it."""
         return (*self.query.where, *self.filters)
 
-    def alike(self, column: str) -> frozenset[str]:
+    def equal_columns(self, column: str) -> frozenset[str]:
         """Those that show the same column of what it reads."""
-        shown = {f"{self.alias}.{output.name}": settled_as(output.expr) for output in self.query.outputs}
-        own = shown.get(column)
-        return frozenset({column, *(name for name, of in shown.items() if own is not None and of == own)})
+        column_names = {f"{self.alias}.{output.name}": finality_column(output.expr) for output in self.query.outputs}
+        own = column_names.get(column)
+        return frozenset({column, *(name for name, of in column_names.items() if own is not None and of == own)})
 
 
 @dataclass(frozen=True)
@@ -235,20 +235,20 @@ class AnalyzedLateral(AnalyzedRelation):
         return self.filters
 
     @property
-    def passing(self) -> AnalyzedRelation | None:
+    def passthrough_input(self) -> AnalyzedRelation | None:
         """Its input."""
         return self.input
 
 
 @dataclass(frozen=True)
-class Bounded:
+class StateBound:
     """What bounds a part of a state; of keys and limits, what there is how often; of ends, which value it is."""
 
     by: Literal["time", "ends", "keys", "limit"]
     words: str
 
 
-BY_TIME = Bounded("time", "time")
+BY_TIME = StateBound("time", "time")
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class AnalyzedJoin(AnalyzedRelation):
         return ()
 
     @property
-    def further(self) -> tuple[Field, ...]:
+    def extra_columns(self) -> tuple[Field, ...]:
         """Columns that the join itself makes, named as references name them."""
         return ()
 
@@ -284,7 +284,7 @@ class AnalyzedJoin(AnalyzedRelation):
         return ()
 
     @property
-    def compared(self) -> tuple[Expr, ...]:
+    def comparison_operands(self) -> tuple[Expr, ...]:
         """The values that are compared across the sides, or by which partitions are told apart."""
         return ()
 
@@ -292,7 +292,7 @@ class AnalyzedJoin(AnalyzedRelation):
         """What the columns of a side show where a row has no part of it; None: every row has one."""
         return None
 
-    def lets_filter_through(self, port: int) -> bool:
+    def can_push_down_filter(self, port: int) -> bool:
         """Whether dropping rows of that side before the join drops nothing but their results."""
         return False
 
@@ -300,7 +300,7 @@ class AnalyzedJoin(AnalyzedRelation):
         """Whether the event times of a side are event times of the result."""
         return True
 
-    def reads_static(self, port: int) -> bool:
+    def can_be_static(self, port: int) -> bool:
         """Whether that side may be a table that never changes."""
         return False
 
@@ -310,7 +310,7 @@ class AnalyzedJoin(AnalyzedRelation):
         return True
 
     @property
-    def bounded(self) -> tuple[Bounded, ...]:
+    def state_bounds(self) -> tuple[StateBound, ...]:
         """What bounds the rows that it keeps."""
         return (BY_TIME,)
 
@@ -320,11 +320,11 @@ class AnalyzedJoin(AnalyzedRelation):
         return True
 
     @property
-    def untimed(self) -> tuple[AnalyzedRelation, ...]:
+    def optional_time_sides(self) -> tuple[AnalyzedRelation, ...]:
         """The sides that show their times and that it needs no time of, so that nobody has asked them for one."""
         return ()
 
-    def sets_apart(self, port: int) -> bool:
+    def has_side_output(self, port: int) -> bool:
         """Whether rows of a side that stayed alone go to an output of their own."""
         return False
 
@@ -374,7 +374,7 @@ class ConditionalJoin(AnalyzedJoin):
         return (*equalities, *self.left_only, *self.right_only, *self.residual)
 
     @property
-    def compared(self) -> tuple[Expr, ...]:
+    def comparison_operands(self) -> tuple[Expr, ...]:
         """Both sides of the keys, and the columns that the rest compares."""
         refs = (ref for part in self.residual for ref in part.references)
         columns = (Expr("column", text="x", refs=(replace(ref, start=0, end=1, path=()),)) for ref in refs)
@@ -391,7 +391,7 @@ class ConditionalJoin(AnalyzedJoin):
         """NULL beside a preserved row of the other side."""
         return "nulls" if self.kind in (("right", "full"), ("left", "full", "anti"))[port] else None
 
-    def lets_filter_through(self, port: int) -> bool:
+    def can_push_down_filter(self, port: int) -> bool:
         """Unless WHERE sees rows in which the side is padded."""
         return self.pads(port) is None
 

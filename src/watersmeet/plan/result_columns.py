@@ -35,34 +35,34 @@ def result_columns(query: AnalyzedQuery) -> tuple[ResultColumn, ...]:
     return tuple(
         ResultColumn(output.name, expr, _type(query, expr), can_be_null)
         for output, can_be_null in zip(query.outputs, nullable(query), strict=True)
-        for expr in (ungrouped(output.expr, query.group),)
+        for expr in (expand_group(output.expr, query.group),)
     )
 
 
-def lines(columns: tuple[ResultColumn, ...]) -> list[str]:
+def column_lines(columns: tuple[ResultColumn, ...]) -> list[str]:
     """The columns one below the other, as a table would declare them.
 
     >>> amount, count = Expr("literal", text="5"), Expr("aggregate", text="count")
-    >>> shown = lines((ResultColumn("a", amount, None, True), ResultColumn("n", count, "BIGINT", False)))
+    >>> shown = column_lines((ResultColumn("a", amount, None, True), ResultColumn("n", count, "BIGINT", False)))
     >>> shown
     ['5 AS a', 'count(*) AS n  BIGINT NOT NULL']
     """
     width = max((len(column.text) for column in columns), default=0)
-    told = [" ".join([*([c.type] if c.type else []), *([] if c.nullable else ["NOT NULL"])]) for c in columns]
-    return [f"{column.text:<{width}}  {more}".rstrip() for column, more in zip(columns, told, strict=True)]
+    types = [" ".join([*([c.type] if c.type else []), *([] if c.nullable else ["NOT NULL"])]) for c in columns]
+    return [f"{column.text:<{width}}  {more}".rstrip() for column, more in zip(columns, types, strict=True)]
 
 
-def ungrouped(expr: Expr, group: AnalyzedGroup | None) -> Expr:
+def expand_group(expr: Expr, group: AnalyzedGroup | None) -> Expr:
     """The expression with what a grouping gives replaced by what that is made of."""
     if group is None:
         return expr
-    made = {output.name: output.expr for output in (*group.by, *group.aggregates)}
+    exprs = {output.name: output.expr for output in (*group.by, *group.aggregates)}
     if expr.op == "column" and expr.refs[0].source == GROUP and not expr.refs[0].path:
-        return made.get(expr.refs[0].name, expr)
+        return exprs.get(expr.refs[0].name, expr)
     if expr.op == "other" and any(ref.source == GROUP for ref in expr.refs):
-        text = expr.sql(lambda ref: expression_in_words(made[ref.name]) if ref.name in made else ref.column)
+        text = expr.sql(lambda ref: expression_in_words(exprs[ref.name]) if ref.name in exprs else ref.column)
         return replace(expr, text=text, refs=())
-    return replace(expr, args=tuple(ungrouped(arg, group) for arg in expr.args))
+    return replace(expr, args=tuple(expand_group(arg, group) for arg in expr.args))
 
 
 def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
@@ -75,13 +75,13 @@ def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
     if expr.op != "column" or expr.refs[0].path:
         return None
     ref = expr.refs[0]
-    made = query.relation.further if isinstance(query.relation, AnalyzedJoin) else ()
-    if any(field.name == ref.column for field in made):
-        return next(field.type for field in made if field.name == ref.column)
+    extra = query.relation.extra_columns if isinstance(query.relation, AnalyzedJoin) else ()
+    if any(field.name == ref.column for field in extra):
+        return next(field.type for field in extra if field.name == ref.column)
     view = next((leaf for leaf in leaves(query.relation) if leaf.alias == ref.source), None)
     if isinstance(view, AnalyzedView):
-        found = next((column.type for column in result_columns(view.query) if column.name == ref.name), None)
-        return found or next((field.type for field in view.source.fields if field.name == ref.name), None) or None
+        view_type = next((column.type for column in result_columns(view.query) if column.name == ref.name), None)
+        return view_type or next((field.type for field in view.source.fields if field.name == ref.name), None) or None
     source = sources_by_alias(query.relation).get(ref.source)
     field = source.field(ref.name) if source is not None else None
     return field.type or None if field is not None else None

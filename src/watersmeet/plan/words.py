@@ -48,12 +48,12 @@ def expression_in_words(expr: Expr) -> str:
     'o.t >= d.t + 5'
     """
     if not expr.args:
-        return expr.map_references(_flattened).sql(lambda ref: ref.name)
+        return expr.map_references(_flatten).sql(lambda ref: ref.name)
     if expr.op == "not" and expr.args[0].op == "is_null":
-        return f"{_bracketed(expr.args[0].args[0], _COMPARED + 1)} IS NOT NULL"
+        return f"{_bracket(expr.args[0].args[0], _COMPARED + 1)} IS NOT NULL"
     own = _STRENGTH.get(expr.op, _COMPARED)
     # Operators of one strength are read from the left, so what stands on the right keeps its brackets.
-    texts = [_bracketed(arg, own + (i > 0 and own >= _COMPARED)) for i, arg in enumerate(expr.args)]
+    texts = [_bracket(arg, own + (i > 0 and own >= _COMPARED)) for i, arg in enumerate(expr.args)]
     match expr.op:
         case "cast":
             return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
@@ -72,20 +72,20 @@ def expression_in_words(expr: Expr) -> str:
             return f"NOT {texts[0]}"
         case "negate":
             # Two signs side by side would begin a comment.
-            return f"-{_bracketed(expr.args[0], _LEAF)}"
+            return f"-{_bracket(expr.args[0], _LEAF)}"
         case "is_null":
-            return f"{_bracketed(expr.args[0], _COMPARED + 1)} IS NULL"
+            return f"{_bracket(expr.args[0], _COMPARED + 1)} IS NULL"
         case _:
             return f" {expr.op.upper()} ".join(texts)
 
 
-def _bracketed(expr: Expr, needed: int) -> str:
+def _bracket(expr: Expr, needed: int) -> str:
     strength = _STRENGTH.get(expr.op, _COMPARED) if expr.args else _LEAF
     text = expression_in_words(expr)
     return f"({text})" if strength < needed else text
 
 
-def _flattened(ref: Reference) -> Reference:
+def _flatten(ref: Reference) -> Reference:
     # A source that nobody can name, such as that of `_seq`, is not shown.
     # The element of an array has the alias as its name, which is written once.
     is_element = ref.source == ref.name and len(ref.parts) == 1 + len(ref.path)

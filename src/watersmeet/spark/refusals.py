@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Place, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats import known_formats
+from watersmeet.formats import format_names
 from watersmeet.formats.broker import Topics
 from watersmeet.formats.connectors import CONNECTORS, connector_of
 from watersmeet.locations import local_path
@@ -23,10 +23,10 @@ def first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
 
 
-def innermost(error: Exception) -> str:
+def innermost_cause(error: Exception) -> str:
     r"""What went wrong first, in one line: the last of the causes that Spark lists.
 
-    >>> innermost(Exception("Job aborted\nCaused by: java.io.IOException: disk is full\n\tat A"))
+    >>> innermost_cause(Exception("Job aborted\nCaused by: java.io.IOException: disk is full\n\tat A"))
     'java.io.IOException: disk is full'
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
@@ -63,7 +63,7 @@ def is_of_database(error: Exception) -> bool:
 
 
 @contextmanager
-def dying() -> Generator[None]:
+def report_spark_death() -> Generator[None]:
     """Say so if Spark ends meanwhile, instead of what then went wrong."""
     try:
         yield
@@ -74,25 +74,31 @@ def dying() -> Generator[None]:
         raise refuse("SPARK_DIED", reason=reason) from error
 
 
-def unread(source: Source, place: Place | None, error: Exception) -> WatersmeetError:
+def unreadable_source(source: Source, place: Place | None, error: Exception) -> WatersmeetError:
     """The refusal of a source that Spark cannot read."""
     format_ = str(source.format)
     if is_unknown_format(error):
         return _unknown_format(format_, place)
     if "PATH_NOT_FOUND" in str(error):
-        return refuse("PATH_NOT_FOUND", place, source=source.name, path=local_path(source.said.get("path", "")))
+        return refuse(
+            "PATH_NOT_FOUND", place, source=source.name, path=local_path(source.lowercase_options.get("path", ""))
+        )
     hint = "correct the options; they are Spark's own for this format."
     if is_of_database(error):
         reason = (root_cause(error) or first_line(error)).removesuffix(".")
         if any(word in str(error) for word in _SILENT_DATABASE):
-            told = {"name": source.name, "does": "reads", "table": source.said.get("dbtable", "a query")}
-            return refuse("DATABASE_UNREACHABLE", place, **told, reason=reason)
+            parameters = {
+                "name": source.name,
+                "does": "reads",
+                "table": source.lowercase_options.get("dbtable", "a query"),
+            }
+            return refuse("DATABASE_UNREACHABLE", place, **parameters, reason=reason)
         error = RuntimeError(reason)
         hint = "correct `url`, `user`, `password` and `dbtable`."
     return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=first_line(error), hint=hint)
 
 
-def unwritten(sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
+def unwritable_sink(sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
     """The refusal of a sink that Spark cannot write to."""
     if is_unknown_format(error):
         return _unknown_format(sink.format, place)
@@ -101,21 +107,21 @@ def unwritten(sink: Sink, place: Place | None, error: Exception) -> WatersmeetEr
     return refuse("WRONG_OPTION", place, format=sink.format, option=option, reason=reason, hint=hint)
 
 
-def unstarted(query: str, sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
+def start_failure(query: str, sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
     """The refusal of a query that Spark does not start: for the options of its sink, or for whatever else it says."""
     if is_unknown_format(error) or _OPTION.search(first_line(error)):
-        return unwritten(sink, place, error)
+        return unwritable_sink(sink, place, error)
     return refuse("START_FAILED", place, query=query, reason=root_cause(error) or first_line(error))
 
 
-def unreached(text: str, used: Iterable[Source | Sink]) -> WatersmeetError | None:
+def kafka_failure(text: str, used: Iterable[Source | Sink]) -> WatersmeetError | None:
     """The refusal of what failed because of Kafka, with topics and servers; None: for another reason."""
-    topics = [Topics(one) for one in used if str(one.format).lower() == "kafka"]
+    topics = [Topics(topic) for topic in used if str(topic.format).lower() == "kafka"]
     absent = _ABSENT_TOPIC.search(text)
     if absent is not None:
-        named = [one for one in topics if absent["topic"] in one.names]
-        return WatersmeetError(one.unknown() for one in named or topics) if topics else None
-    silent = [one.refusal(one.servers) for one in topics] if _SILENT_BROKER in text else []
+        named = [topic for topic in topics if absent["topic"] in topic.names]
+        return WatersmeetError(topic.unknown() for topic in named or topics) if topics else None
+    silent = [topic.refusal(topic.servers) for topic in topics] if _SILENT_BROKER in text else []
     return WatersmeetError(silent) if silent else None
 
 
@@ -128,18 +134,18 @@ _SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
 
 def _unknown_format(format_: str, place: Place | None) -> WatersmeetError:
     """The refusal of a format that Spark does not know: one of a package, or a mistyped one."""
-    if format_.lower() not in {*known_formats(), *CONNECTORS}:
-        hint = f"{did_you_mean(format_, known_formats())} A format of a package needs `--packages group:name:version`."
+    if format_.lower() not in {*format_names(), *CONNECTORS}:
+        hint = f"{did_you_mean(format_, format_names())} A format of a package needs `--packages group:name:version`."
         return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
-    known = connector_of(format_, spark_version())
-    if known is None:
+    connector = connector_of(format_, spark_version())
+    if connector is None:
         others = ", ".join(CONNECTORS.get(format_.lower(), ())) or "no other"
         none = f"none is known for Spark {spark_version()} (but for {others})"
         hint = f"{none}; add one with `--packages group:name:version`."
     else:
-        more = "".join(f' and `.config("{name}", "{value}")`' for name, value in known.settings.items())
+        more = "".join(f' and `.config("{name}", "{value}")`' for name, value in connector.settings.items())
         hint = (
             "let `watersmeet run` start Spark, or start your own session with "
-            f'`.config("spark.jars", ws.jars("{format_.lower()}"))`{more}: {", ".join(known.packages)}.'
+            f'`.config("spark.jars", ws.jars("{format_.lower()}"))`{more}: {", ".join(connector.packages)}.'
         )
     return refuse("MISSING_CONNECTOR", place, format=format_, hint=hint)

@@ -29,20 +29,20 @@ def test(case: Case | Path | str, on: Executor = "kernel", spark: SparkSession |
     check_choice("on", on, ("kernel", "reference", "spark"))
     if spark is not None:
         check_session("spark", spark)
-    found = run_case(_case(case), on, spark)
-    if found.status == "not run":
-        raise SkipTest(found.detail)
-    if found.status == "failed":
-        raise AssertionError(f"{found.case.path}: {found.case.name}\n{found.detail}")
+    result = run_case(_case(case), on, spark)
+    if result.status == "not run":
+        raise SkipTest(result.detail)
+    if result.status == "failed":
+        raise AssertionError(f"{result.case.path}: {result.case.name}\n{result.detail}")
 
 
 # pytest would take it for a test wherever it is imported by name.
 test.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
 
 
-def _case(given: Any) -> Case:
-    if isinstance(given, Case):
-        return given
-    if not isinstance(given, Path | str):
-        raise wrong("case", given, "it is no case", 'name its file: ws.test("cases/late.yaml").')
-    return read_case(Path(given))
+def _case(case_or_path: Any) -> Case:
+    if isinstance(case_or_path, Case):
+        return case_or_path
+    if not isinstance(case_or_path, Path | str):
+        raise wrong("case", case_or_path, "it is no case", 'name its file: ws.test("cases/late.yaml").')
+    return read_case(Path(case_or_path))

@@ -12,13 +12,13 @@ from pydantic import ConfigDict, Field, GetPydanticSchema, StrictBool, StrictInt
 from pydantic_core import core_schema
 
 from watersmeet.errors import WatersmeetError, catalogue, did_you_mean, refuse
-from watersmeet.fates.model import What
+from watersmeet.fates.model import OutcomeKind
 from watersmeet.yaml_text import DoubledKeyError, read_yaml
 
 
 def _read_as(kind: Any, made: Any) -> GetPydanticSchema:
     """A field that a file holds as one type, and a case as another."""
-    return GetPydanticSchema(lambda _, known: core_schema.no_info_after_validator_function(made, known(kind)))
+    return GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(made, handler(kind)))
 
 
 def _tuples(rows: list[list[Any]]) -> tuple[tuple[Any, ...], ...]:
@@ -62,7 +62,7 @@ class CaseWhy:
 
     of: str
     row: Annotated[tuple[Any, ...], _read_as(list[Any], tuple)]
-    what: Annotated[What, Field(alias="is")]
+    what: Annotated[OutcomeKind, Field(alias="is")]
     says: str | None = None
 
 
@@ -113,14 +113,14 @@ def parse_case(text: str, path: str = "case") -> Case:
         raise refuse("WRONG_CASE", path=path, reason=f"it is not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
         raise refuse("WRONG_CASE", path=path, reason="it is not a mapping of fields")
-    given = {name: value for name, value in cast("dict[str, Any]", content).items() if value is not None}
-    if "path" in given:
+    fields = {name: value for name, value in cast("dict[str, Any]", content).items() if value is not None}
+    if "path" in fields:
         raise refuse("WRONG_CASE", path=path, reason="there is no field `path`")
     try:
-        case = TypeAdapter(Case).validate_python({**given, "path": path})
+        case = TypeAdapter(Case).validate_python({**fields, "path": path})
     except ValidationError as error:
-        raise _refused(path, error) from None
-    wrong = _contradiction(case, runs="batches" in given)
+        raise _validation_refusal(path, error) from None
+    wrong = _contradiction(case, runs="batches" in fields)
     if wrong is not None:
         raise refuse("WRONG_CASE", path=path, reason=wrong)
     return case
@@ -143,7 +143,7 @@ def _contradiction(case: Case, *, runs: bool) -> str | None:
     return None
 
 
-def _refused(path: str, error: ValidationError) -> WatersmeetError:
+def _validation_refusal(path: str, error: ValidationError) -> WatersmeetError:
     first = error.errors()[0]
     where = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
     match first["type"]:

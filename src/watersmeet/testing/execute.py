@@ -16,12 +16,12 @@ from watersmeet.duration import parse_duration
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.families.time_zones import in_zone_of_script
-from watersmeet.fates import Batch, Told, told
+from watersmeet.fates import Batch, Lineage, trace_query
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks, StepError
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
 from watersmeet.joins.core.rowwise import event_time
-from watersmeet.local.cells import CHANGE, arrow_table, cell, change_table, signed
-from watersmeet.local.query import LocalQuery, Stepped
+from watersmeet.local.cells import CHANGE, arrow_table, cell, change_table, to_signed_rows
+from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
@@ -30,7 +30,7 @@ from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.outcome import Outcome, QueryStoppedError, compare
-from watersmeet.testing.reasons import differing_reasons
+from watersmeet.testing.reasons import compare_reasons
 from watersmeet.testing.script import script_of
 
 if TYPE_CHECKING:
@@ -54,23 +54,23 @@ class Result:
     detail: str = ""
 
 
-Arrivals = tuple[Mapping[str, pa.Table], Marks]
+Arrivals = tuple[Mapping[str, pa.Table], Watermarks]
 
 
 def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = None) -> Result:
     """Run a case where ``on`` says; on Spark in the session given, or in the one that is active."""
     if case.fails is not None:
-        return _refused(case)
+        return _check_refusal(case)
     try:
         script = script_of(case)
         queries = analyze(script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
-    plan, arrivals = _planned(case, script, queries)
+    plan, arrivals = _plan_case(case, script, queries)
     try:
         reasons = _reasons(case, plan, script, arrivals)
         for shards in _numbers_of_shards(plan, on):
-            result = _compared(case, _outcomes(case, script, plan, arrivals, on, spark, shards), reasons)
+            result = _compare_outcomes(case, _outcomes(case, script, plan, arrivals, on, spark, shards), reasons)
             if result.status == "failed":
                 return result if shards == 1 else replace(result, detail=f"in {shards} shards: {result.detail}")
     except NeedsSparkError as needed:
@@ -103,11 +103,11 @@ def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None 
     Raises `NeedsSparkError` for what cannot be evaluated in the process.
     """
     script = script_of(case)
-    plan, arrivals = _planned(case, script, analyze(script))
+    plan, arrivals = _plan_case(case, script, analyze(script))
     return _outcomes(case, script, plan, arrivals, on, spark)
 
 
-def _planned(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
+def _plan_case(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
     """The plan of the one query of a case, and what arrives in each batch."""
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
@@ -125,7 +125,7 @@ def _outcomes(
     spark: SparkSession | None,
     shards: int = 1,
 ) -> tuple[Outcome, ...]:
-    stretches = _stretches(_all_batches(case), arrivals)
+    stretches = _split_at_restarts(_all_batches(case), arrivals)
     stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on, shards)
     return tuple(_outcome(plan, step) for step in stepped)
 
@@ -135,18 +135,18 @@ def _all_batches(case: Case) -> list[CaseBatch]:
     return [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
 
 
-def told_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Told:
+def lineage_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Lineage:
     """What became of the rows of a case, by the definitions."""
     restarts = [*(batch.restart for batch in case.batches), False]
     came = zip(arrivals, restarts, strict=False)
-    return told(plan, [Batch(tables, marks, restart) for (tables, marks), restart in came], OPERATORS)
+    return trace_query(plan, [Batch(tables, watermarks, restart) for (tables, watermarks), restart in came], OPERATORS)
 
 
 def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arrivals]) -> str | None:
     if not case.why:
         return None
-    return differing_reasons(
-        case, told_of_case(case, plan, arrivals), {source.name: source for source in script.sources}
+    return compare_reasons(
+        case, lineage_of_case(case, plan, arrivals), {source.name: source for source in script.sources}
     )
 
 
@@ -154,11 +154,11 @@ def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
     """What arrives in each batch of a case, and with its end."""
     arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
     if case.end is not None:
-        arrivals.append((_nothing(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
+        arrivals.append((_empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
     return arrivals
 
 
-def _refused(case: Case) -> Result:
+def _check_refusal(case: Case) -> Result:
     """Whether a case that must be refused is, and with that condition."""
     try:
         analyze(script_of(case))
@@ -174,16 +174,16 @@ def _refused(case: Case) -> Result:
 
 def _in_process(
     plan: QueryPlan, stretches: list[list[Arrivals]], on: Literal["reference", "kernel"], shards: int
-) -> list[Stepped]:
+) -> list[BatchOutput]:
     query = LocalQuery(plan, on, shards)
-    stepped: list[Stepped] = []
+    stepped: list[BatchOutput] = []
     for stretch in stretches:
         query.restart()
         stepped += [query.step(*arrivals) for arrivals in stretch]
     return stepped
 
 
-def _on_spark(script: Script, stretches: list[list[Arrivals]], spark: SparkSession | None) -> list[Stepped]:
+def _on_spark(script: Script, stretches: list[list[Arrivals]], spark: SparkSession | None) -> list[BatchOutput]:
     from watersmeet.spark.session import session
     from watersmeet.testing.on_spark import SparkQuery
 
@@ -192,7 +192,7 @@ def _on_spark(script: Script, stretches: list[list[Arrivals]], spark: SparkSessi
         return [step for stretch in stretches for step in query.run(stretch)]
 
 
-def _stretches(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> list[list[Arrivals]]:
+def _split_at_restarts(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> list[list[Arrivals]]:
     """The batches between restarts."""
     stretches: list[list[Arrivals]] = [[]]
     for batch, arrived in zip(batches, arrivals, strict=True):
@@ -202,7 +202,7 @@ def _stretches(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> li
     return stretches
 
 
-def _compared(case: Case, outcomes: Sequence[Outcome], reasons: str | None) -> Result:
+def _compare_outcomes(case: Case, outcomes: Sequence[Outcome], reasons: str | None) -> Result:
     failures: list[str] = []
     for number, (batch, outcome) in enumerate(zip(_all_batches(case), outcomes, strict=True), 1):
         difference = compare(batch, outcome, ordered=case.ordered)
@@ -212,7 +212,7 @@ def _compared(case: Case, outcomes: Sequence[Outcome], reasons: str | None) -> R
     return Result(case, "failed" if failures else "passed", "\n".join(failures))
 
 
-def _outcome(plan: QueryPlan, step: Stepped) -> Outcome:
+def _outcome(plan: QueryPlan, step: BatchOutput) -> Outcome:
     joins = join_plans(plan.relation)
     ports = joins[-1].ports if joins else ()
     sides = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in ports]
@@ -220,27 +220,29 @@ def _outcome(plan: QueryPlan, step: Stepped) -> Outcome:
     partitions = step.report.partitions
     alone = [tuple(table for p, table in step.unmatched if p == port) for port in (0, 1)]
     return Outcome(
-        out=(_signed(step.rows) if plan.is_changelog else step.rows,),
+        out=(_as_signed_rows(step.rows) if plan.is_changelog else step.rows,),
         late=tuple(table for _, table in step.late),
         unmatched_left=alone[0],
         unmatched_right=alone[1],
         state=dict(zip(sides, step.report.state, strict=False)),
         partitions=dict(zip(sides, partitions, strict=True)) if partitions else None,
         watermarks={
-            name: _as_time(mark, types[name]) for name, mark in step.report.watermarks.items() if name in types
+            name: _as_time(watermark, types[name])
+            for name, watermark in step.report.watermarks.items()
+            if name in types
         },
     )
 
 
-def _signed(changes: pa.Table) -> pa.Table:
+def _as_signed_rows(changes: pa.Table) -> pa.Table:
     """Changes as cases list them, whoever made them."""
     if CHANGE not in changes.column_names:
         return changes
     weights = [1 if change == "+" else -1 for change in changes.column(CHANGE).to_pylist()]
-    return signed(changes.drop_columns([CHANGE]).append_column(WEIGHT, pa.array(weights, pa.int64())))
+    return to_signed_rows(changes.drop_columns([CHANGE]).append_column(WEIGHT, pa.array(weights, pa.int64())))
 
 
-def _nothing(script: Script) -> dict[str, pa.Table]:
+def _empty_arrivals(script: Script) -> dict[str, pa.Table]:
     return {source.name: _table(source, ()) for source in script.sources}
 
 
@@ -251,16 +253,16 @@ def _table(source: Source, rows: Iterable[Sequence[Any]], path: str = "case") ->
 
 def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> Arrivals:
     """The rows of a batch per source, and its marks per ``alias.column``."""
-    known = {source.name: source for source in script.sources}
+    sources = {source.name: source for source in script.sources}
     for name in batch.rows:
-        if name not in known:
+        if name not in sources:
             raise refuse("WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is no source of the script")
-    tables = {name: _table(s, batch.rows.get(name, ()), case.path) for name, s in known.items()}
-    marks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
+    tables = {name: _table(s, batch.rows.get(name, ()), case.path) for name, s in sources.items()}
+    watermarks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
     for name, value in batch.marks.items():
-        for column in _named(case, name, plan):
-            marks[column] = _mark(case, value, column, _time_types(plan)[column])
-    return tables, marks
+        for column in _watermark_columns(case, name, plan):
+            watermarks[column] = _watermark_value(case, value, column, _time_types(plan)[column])
+    return tables, watermarks
 
 
 def _clock(case: Case, now: str) -> int:
@@ -270,7 +272,7 @@ def _clock(case: Case, now: str) -> int:
         raise refuse("WRONG_CASE", path=case.path, reason=f"`now` is {now!r}: {error}") from None
 
 
-def _named(case: Case, name: str, plan: QueryPlan) -> list[str]:
+def _watermark_columns(case: Case, name: str, plan: QueryPlan) -> list[str]:
     """The watermarked columns that a mark's name stands for: a source or alias, or one column of it."""
     columns = [
         f"{scan.alias}.{w.column}"
@@ -283,7 +285,7 @@ def _named(case: Case, name: str, plan: QueryPlan) -> list[str]:
     return columns
 
 
-def _mark(case: Case, value: Any, column: str, kind: Any) -> int:
+def _watermark_value(case: Case, value: Any, column: str, kind: Any) -> int:
     try:
         number = event_time(cell(value, kind))
     except ValueError:
@@ -302,7 +304,7 @@ def _times(plan: QueryPlan) -> tuple[str, ...]:
 
 def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
     """The watermarked columns of a query with their types."""
-    found = {
+    types = {
         f"{scan.alias}.{w.column}": arrow_type(f.type)
         for scan in scan_plans(plan.relation)
         for w in scan.source.watermarks
@@ -310,16 +312,16 @@ def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
         if f.name == w.column
     }
     for view in view_plans(plan.relation):
-        found |= {outer: found[inner] for inner, outer in view.marks if inner in found}
-    return found
+        types |= {outer: types[inner] for inner, outer in view.watermarks if inner in types}
+    return types
 
 
-def _as_time(mark: int, kind: Any) -> int | datetime | date:
+def _as_time(watermark: int, kind: Any) -> int | datetime | date:
     """A mark in the type of its column; the end and what no year from 1 to 9999 has stay numbers."""
-    if mark == END_OF_INPUT or pa.types.is_integer(kind):
-        return mark
+    if watermark == END_OF_INPUT or pa.types.is_integer(kind):
+        return watermark
     try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=mark)
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)
     except OverflowError:
-        return mark
+        return watermark
     return moment.date() if pa.types.is_date(kind) else moment if kind.tz else moment.replace(tzinfo=None)

@@ -15,25 +15,25 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.catalog import Source
-from watersmeet.errors import refuse, travelled
+from watersmeet.errors import refusal_in, refuse
 from watersmeet.formats.feed import ddl
-from watersmeet.joins.core.operator import Marks, Report
+from watersmeet.joins.core.operator import StepReport, Watermarks
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.local.cells import CHANGE
-from watersmeet.local.query import Stepped
+from watersmeet.local.query import BatchOutput
 from watersmeet.locations import location_of
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.build import Built, build
-from watersmeet.spark.compile.frames import APART
+from watersmeet.spark.compile.frames import SIDE_OUTPUT_COLUMNS
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
-from watersmeet.spark.exchange.rows import PORT_SHOWN
+from watersmeet.spark.exchange.rows import PORT_OUTPUT_PREFIX
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.told import without_plan
 from watersmeet.spark.refusals import last_cause
-from watersmeet.spark.run.prepare import MARKS_SCHEMA
+from watersmeet.spark.run.prepare import WATERMARKS_SCHEMA
 from watersmeet.testing.outcome import QueryStoppedError
 
-_MARKS = pa.schema([("column", pa.string()), ("value", pa.int64())])
+_WATERMARK_SCHEMA = pa.schema([("column", pa.string()), ("value", pa.int64())])
 
 
 class SparkQuery:
@@ -43,29 +43,32 @@ class SparkQuery:
         self.folder = folder
         self.script = script
         self.written = 0
-        self.stepped: dict[int, Stepped] = {}
+        self.stepped: dict[int, BatchOutput] = {}
         for name in ("#marks", *(source.name for source in script.sources)):
             (folder / "in" / name).mkdir(parents=True)
         frames = {s.name: self._reader(spark, _ddl(s), s.name) for s in script.sources}
-        marks = self._reader(spark, MARKS_SCHEMA, "#marks")
-        (self.built,) = build(spark, script, frames, marks=marks, late="kept", clock="marks")
+        watermarks = self._reader(spark, WATERMARKS_SCHEMA, "#marks")
+        (self.built,) = build(spark, script, frames, watermarks=watermarks, late="kept", clock="marks")
 
     def _reader(self, spark: SparkSession, schema: str, name: str) -> DataFrame:
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1")
         return reader.parquet(location_of(self.folder / "in" / name))
 
-    def run(self, batches: Sequence[tuple[Mapping[str, pa.Table], Marks]]) -> list[Stepped]:
+    def run(self, batches: Sequence[tuple[Mapping[str, pa.Table], Watermarks]]) -> list[BatchOutput]:
         """Process these batches, then stop; a later call continues from the checkpoint."""
         first = self.written
-        for arrivals, marks in batches:
-            self._write("#marks", pa.Table.from_pylist([{"column": c, "value": v} for c, v in marks.items()], _MARKS))
+        for arrivals, watermarks in batches:
+            self._write(
+                "#marks",
+                pa.Table.from_pylist([{"column": c, "value": v} for c, v in watermarks.items()], _WATERMARK_SCHEMA),
+            )
             for source in self.script.sources:
                 self._write(source.name, arrivals[source.name])
             self.written += 1
         try:
             self._start().awaitTermination()
         except PySparkException as error:
-            raise _stopped(error) from error
+            raise _stop_error(error) from error
         return [self.stepped[number] for number in range(first, self.written)]
 
     def _start(self) -> StreamingQuery:
@@ -87,17 +90,17 @@ class SparkQuery:
 
     def _collect(self, records: DataFrame, number: int) -> None:
         if self.built.compiled.joins:
-            self.stepped[number] = collected(self.built, records.collect())
+            self.stepped[number] = collect_step(self.built, records.collect())
         else:
-            self.stepped[number] = Stepped(records.toArrow(), {})
+            self.stepped[number] = BatchOutput(records.toArrow(), {})
 
 
-def _stopped(error: PySparkException) -> Exception:
+def _stop_error(error: PySparkException) -> Exception:
     """Why a query stopped; where Spark itself has ended, no other case can run either."""
     died = death_of(error)
     if died is not None:
         return refuse("SPARK_DIED", reason=died)
-    ours = travelled(without_plan(str(error)))
+    ours = refusal_in(without_plan(str(error)))
     return QueryStoppedError(last_cause(str(error)) if ours is None else ours.message)
 
 
@@ -106,32 +109,36 @@ def _ddl(source: Source) -> str:
     return ddl(source) if source.kind == "stream" else f"{ddl(source)}, {CHANGE} STRING"
 
 
-def collected(built: Built, records: Sequence[Row]) -> Stepped:
+def collect_step(built: Built, records: Sequence[Row]) -> BatchOutput:
     """What one batch of records of the last join holds: rows, what stands apart, numbers."""
-    met = built.compiled.joins[-1]
-    found = [r for r in records if r["kind"] == ROWS]
-    rows = _rows(built, found) if found else pa.table({})
+    join = built.compiled.joins[-1]
+    row_records = [r for r in records if r["kind"] == ROWS]
+    rows = _rows(built, row_records) if row_records else pa.table({})
     late = tuple((r["port"] or 0, _row(from_blobs([r["blob"]]))) for r in records if r["kind"] == LATE)
     unmatched = tuple((r["port"], from_blobs([r["blob"]])) for r in records if r["kind"] == UNMATCHED)
     reports = [json.loads(r["report"]) for r in records if r["kind"] == REPORT]
     state = tuple(sum(column) for column in zip(*(r["state"] for r in reports), strict=True))
     counted = zip(*(r["partitions"] for r in reports), strict=True)
-    partitions = tuple(sum(c) if met.plan.operator.is_partitioned(port) else max(c) for port, c in enumerate(counted))
-    marks: dict[str, int] = {}
+    partitions = tuple(sum(c) if join.plan.operator.is_partitioned(port) else max(c) for port, c in enumerate(counted))
+    watermarks: dict[str, int] = {}
     for report in reports:
-        for column, mark in report["watermarks"].items():
-            marks[column] = min(mark, marks.get(column, mark))
-    return Stepped(rows, marks, late, Report(state=state, watermarks=marks, partitions=partitions), unmatched)
+        for column, watermark in report["watermarks"].items():
+            watermarks[column] = min(watermark, watermarks.get(column, watermark))
+    return BatchOutput(
+        rows, watermarks, late, StepReport(state=state, watermarks=watermarks, partitions=partitions), unmatched
+    )
 
 
 def _rows(built: Built, records: list[Row]) -> pa.Table:
     """The rows of the result that records hold, as Spark makes them."""
-    compiler, met = built.compiler, built.compiled.joins[-1]
-    frame = compiler.spark.createDataFrame(records, met.records.schema).coalesce(1)
-    rows = replace(compiler, late="counted").rows(built.plan.relation, replace(met, records=frame))
-    result = compiler.projected(built.plan, rows.frame)
+    compiler, join = built.compiler, built.compiled.joins[-1]
+    frame = compiler.spark.createDataFrame(records, join.records.schema).coalesce(1)
+    rows = replace(compiler, late="counted").compile_rows(built.plan.relation, replace(join, records=frame))
+    result = compiler.project(built.plan, rows.frame)
     # What is shown apart is collected from records of its own.
-    return result.drop(*APART, *(name for name in result.columns if name.startswith(PORT_SHOWN))).toArrow()
+    return result.drop(
+        *SIDE_OUTPUT_COLUMNS, *(name for name in result.columns if name.startswith(PORT_OUTPUT_PREFIX))
+    ).toArrow()
 
 
 def _row(late: pa.Table) -> pa.Table:

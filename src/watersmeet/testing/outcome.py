@@ -54,8 +54,8 @@ def compare(expected: CaseBatch, actual: Outcome, *, ordered: bool = False) -> s
         numbers: Mapping[str, Any] | None = getattr(expected, name)
         if numbers is not None:
             parts.append(_values(name, numbers, getattr(actual, name)))
-    found = [part for part in parts if part is not None]
-    return "\n".join(found) or None
+    differences = [part for part in parts if part is not None]
+    return "\n".join(differences) or None
 
 
 def _unseen(name: str) -> str:
@@ -73,7 +73,7 @@ def _rows(name: str, expected: RowList, tables: Sequence[pa.Table], *, ordered: 
     left = list(actual)
     missing: list[tuple[Any, ...]] = []
     for row in expected:
-        position = next((i for i, (found, kinds) in enumerate(left) if _is_same(row, found, kinds)), None)
+        position = next((i for i, (actual_row, kinds) in enumerate(left) if _is_same(row, actual_row, kinds)), None)
         if position is None:
             missing.append(row)
         else:
@@ -83,7 +83,7 @@ def _rows(name: str, expected: RowList, tables: Sequence[pa.Table], *, ordered: 
 
 def _in_order(name: str, expected: RowList, actual: list[tuple[tuple[Any, ...], tuple[Any, ...]]]) -> str | None:
     same = len(expected) == len(actual) and all(
-        _is_same(row, found, kinds) for row, (found, kinds) in zip(expected, actual, strict=True)
+        _is_same(row, actual_row, kinds) for row, (actual_row, kinds) in zip(expected, actual, strict=True)
     )
     return None if same else _difference(f"{name} (in order)", list(expected), [row for row, _ in actual])
 
@@ -92,13 +92,13 @@ def _is_same(expected: Sequence[Any], actual: Sequence[Any], kinds: Sequence[pa.
     if len(expected) != len(actual):
         return False
     try:
-        wanted = tuple(freeze(_wanted(value, kind)) for value, kind in zip(expected, kinds, strict=True))
+        wanted = tuple(freeze(_cell_value(value, kind)) for value, kind in zip(expected, kinds, strict=True))
     except ValueError:
         return False
     return wanted == tuple(freeze(value) for value in actual)
 
 
-def _wanted(value: Any, kind: pa.DataType) -> Any:
+def _cell_value(value: Any, kind: pa.DataType) -> Any:
     """A cell as the value it stands for; a value that Python cannot hold is compared as the text it is shown as."""
     try:
         return cell(value, kind)
@@ -114,13 +114,13 @@ def _values(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any] | 
         return _unseen(name)
     lines: list[str] = []
     for key, value in expected.items():
-        found = [v for k, v in actual.items() if k == key or k.rpartition(".")[2] == key]
-        if len(found) > 1:
+        matches = [v for k, v in actual.items() if k == key or k.rpartition(".")[2] == key]
+        if len(matches) > 1:
             lines.append(f"  ! {key} could be any of {', '.join(sorted(actual))}")
-        elif not found:
+        elif not matches:
             lines += [f"  - {key}: {_text(value)}", f"  + {key}: none"]
-        elif not _is_same([value], found, [pa.scalar(found[0]).type]):
-            lines += [f"  - {key}: {_text(value)}", f"  + {key}: {_text(found[0])}"]
+        elif not _is_same([value], matches, [pa.scalar(matches[0]).type]):
+            lines += [f"  - {key}: {_text(value)}", f"  + {key}: {_text(matches[0])}"]
     return "\n".join([f"{name}:", *lines]) if lines else None
 
 

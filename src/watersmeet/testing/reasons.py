@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from watersmeet.catalog import Source
 from watersmeet.errors import refuse
-from watersmeet.fates import Arrival, Told
+from watersmeet.fates import Lineage, RowArrival
 from watersmeet.fates.words import row_in_words
 from watersmeet.joins.core.python_values import python_rows
 from watersmeet.joins.core.rowwise import freeze
@@ -14,38 +14,41 @@ from watersmeet.local.cells import arrow_table
 from watersmeet.testing.case import Case, CaseWhy
 
 
-def differing_reasons(case: Case, told: Told, sources: Mapping[str, Source]) -> str | None:
+def compare_reasons(case: Case, lineage: Lineage, sources: Mapping[str, Source]) -> str | None:
     """How what became of rows differs from what a case says; None: not at all."""
-    lines = [line for expected in case.why for line in _differing(case, expected, told, sources)]
+    lines = [line for expected in case.why for line in _differences(case, expected, lineage, sources)]
     return "\n".join(["why:", *lines]) if lines else None
 
 
-def _differing(case: Case, expected: CaseWhy, told: Told, sources: Mapping[str, Source]) -> Iterator[str]:
-    found = [one for one in told.arrivals if expected.of in (one.side, one.source)]
-    if not found:
+def _differences(case: Case, expected: CaseWhy, lineage: Lineage, sources: Mapping[str, Source]) -> Iterator[str]:
+    arrivals = [arrival for arrival in lineage.arrivals if expected.of in (arrival.side, arrival.source)]
+    if not arrivals:
         raise refuse("WRONG_CASE", path=case.path, reason=f"`why` speaks of `{expected.of}`, of which no row comes")
-    meant = [one for one in found if _is_meant(case, expected, one, sources)]
+    meant = [arrival for arrival in arrivals if _is_meant(case, expected, arrival, sources)]
     if not meant:
         yield f"  ! {expected.of} {list(expected.row)} is no row that came"
-    elif not any(_fits(expected, one, told) for one in meant):
+    elif not any(_fits(expected, arrival, lineage) for arrival in meant):
         says = f", saying `{expected.says}`" if expected.says is not None else ""
         yield f"  - {expected.of} {list(expected.row)} is {expected.what}{says}"
-        for one in meant:
-            yield from (f"  + {one.side} {row_in_words(one.values)} is {text}" for text in _told(told, one))
+        for arrival in meant:
+            yield from (
+                f"  + {arrival.side} {row_in_words(arrival.values)} is {text}"
+                for text in _outcome_texts(lineage, arrival)
+            )
 
 
-def _is_meant(case: Case, expected: CaseWhy, one: Arrival, sources: Mapping[str, Source]) -> bool:
-    row = python_rows(arrow_table(sources[one.source].fields, [expected.row], case.path))[0]
-    return freeze(list(row.values())) == freeze([one.values[name] for name in row])
+def _is_meant(case: Case, expected: CaseWhy, arrival: RowArrival, sources: Mapping[str, Source]) -> bool:
+    row = python_rows(arrow_table(sources[arrival.source].fields, [expected.row], case.path))[0]
+    return freeze(list(row.values())) == freeze([arrival.values[name] for name in row])
 
 
-def _fits(expected: CaseWhy, one: Arrival, told: Told) -> bool:
-    if all(fate.what != expected.what for fate in told.of(one.number)):
+def _fits(expected: CaseWhy, arrival: RowArrival, lineage: Lineage) -> bool:
+    if all(outcome.what != expected.what for outcome in lineage.of(arrival.number)):
         return False
-    return expected.says is None or any(expected.says in text for text in _told(told, one))
+    return expected.says is None or any(expected.says in text for text in _outcome_texts(lineage, arrival))
 
 
-def _told(told: Told, one: Arrival) -> list[str]:
-    miss = told.misses.get(one.number)
+def _outcome_texts(lineage: Lineage, arrival: RowArrival) -> list[str]:
+    miss = lineage.unmatched_reasons.get(arrival.number)
     why = "" if miss is None else f" {miss.text}"
-    return [f"{fate.what} in batch {fate.batch}: {fate.reason}{why}" for fate in told.of(one.number)]
+    return [f"{outcome.what} in batch {outcome.batch}: {outcome.reason}{why}" for outcome in lineage.of(arrival.number)]

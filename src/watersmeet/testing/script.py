@@ -15,21 +15,21 @@ from watersmeet.testing.case import Case
 def script_of(case: Case) -> Script:
     """The script that a case runs; refused if it cannot be read, or names a query that is not there."""
     if case.query is None:
-        return read_script(case.sql, case.path, given=())
+        return read_script(case.sql, case.path, external_names=())
     file, _, name = case.query.partition("#")
     root = _root(case)
-    project = _opened(case, root, file)
+    project = _open_case_project(case, root, file)
     try:
-        script = read_script(project.text, project.script_name, given=())
+        script = read_script(project.text, project.script_name, external_names=())
     except WatersmeetError as error:
         raise project.relocate(error) from error
     of_file = [query for query in script.queries if _lies_in(project, query, root / file)]
-    found = [query for query in of_file if not name or (query.into or "").lower() == name.lower()]
-    if len(found) != 1:
-        known = [query.into for query in of_file if query.into is not None]
-        reason = f"{file} has {len(found)} queries{f' into `{name}`' if name else ''}, not one"
-        raise refuse("WRONG_CASE", path=case.path, reason=f"{reason}: {did_you_mean(name, known)}".rstrip("."))
-    return replace(script, queries=(found[0],))
+    matches = [query for query in of_file if not name or (query.into or "").lower() == name.lower()]
+    if len(matches) != 1:
+        names = [query.into for query in of_file if query.into is not None]
+        reason = f"{file} has {len(matches)} queries{f' into `{name}`' if name else ''}, not one"
+        raise refuse("WRONG_CASE", path=case.path, reason=f"{reason}: {did_you_mean(name, names)}".rstrip("."))
+    return replace(script, queries=(matches[0],))
 
 
 def _root(case: Case) -> Path:
@@ -38,11 +38,11 @@ def _root(case: Case) -> Path:
     return next((above for above in (folder, *folder.parents) if (above / SPEC_NAME).is_file()), folder)
 
 
-def _opened(case: Case, root: Path, file: str) -> Project:
+def _open_case_project(case: Case, root: Path, file: str) -> Project:
     if not (root / file).is_file():
         raise refuse("WRONG_CASE", path=case.path, reason=f"there is no file `{file}` in {root}")
     whole = open_project(root) if (root / SPEC_NAME).is_file() else None
-    if whole is not None and any(Path(one.name).absolute() == (root / file).absolute() for one in whole.files):
+    if whole is not None and any(Path(part.name).absolute() == (root / file).absolute() for part in whole.files):
         return whole
     return open_project(root / file)
 

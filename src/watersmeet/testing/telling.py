@@ -1,19 +1,22 @@
-"""What became of the rows of a case."""
+"""The outcome of every row of a case."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from watersmeet.deprecation import warn_renamed
 from watersmeet.errors import refuse
 from watersmeet.families import OPERATORS
 from watersmeet.families.time_zones import in_zone_of_script
-from watersmeet.fates import Told
+from watersmeet.fates import Lineage
 from watersmeet.physical import limits_of, plan_query
 from watersmeet.queries import analyze
 from watersmeet.testing.case import Case
-from watersmeet.testing.execute import arrivals_of, told_of_case
+from watersmeet.testing.execute import arrivals_of, lineage_of_case
 from watersmeet.testing.script import script_of
 
 
-def told(case: Case) -> Told:
+def trace_case(case: Case) -> Lineage:
     """What became of each row of a case, by the definitions; refused as its script is.
 
     An expression that only Spark can evaluate raises `NeedsSparkError`.
@@ -29,7 +32,7 @@ def told(case: Case) -> Told:
     ... - {in: {l: [[1, 5]]}, out: []}
     ... - {in: {r: [[1, 12]]}, out: [[1, 5, null]]}
     ... ''')
-    >>> fate = told(case).end(0)
+    >>> fate = trace_case(case).end(0)
     >>> fate.what, fate.batch, fate.until, fate.by
     ('padded', 1, 9, 1)
     """
@@ -38,4 +41,11 @@ def told(case: Case) -> Told:
     if len(queries) != 1 or case.fails is not None:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to tell of, not one")
     plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="kept", limits=limits_of(script))
-    return told_of_case(case, plan, arrivals_of(case, plan, script))
+    return lineage_of_case(case, plan, arrivals_of(case, plan, script))
+
+
+def __getattr__(name: str) -> Any:
+    if name != "told":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
+    warn_renamed("watersmeet.testing.telling.told", "watersmeet.testing.telling.trace_case")
+    return trace_case

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from watersmeet.catalog import Amount
 from watersmeet.explanation.asked import condition_facts
-from watersmeet.explanation.family import Apart, Asked, JoinExplainer, Names
-from watersmeet.families.asof.relation import AnalyzedAsofJoin, AsofJoin
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance, ParsedSection
+from watersmeet.families.asof.relation import AnalyzedAsofJoin, ParsedAsofJoin
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of, texts
 from watersmeet.plan.nodes import Relation
 from watersmeet.plan.query import AnalyzedQuery
@@ -18,7 +18,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedAsofJoin, names: Names) -> list[Fa
     return [
         keys(join.keys),
         ("version", [_version(join, names[join.right.alias])]),
-        ("kept", _kept(join, left, names[join.right.alias])),
+        ("kept", _retention(join, left, names[join.right.alias])),
         ("default", [padding_in_words(join.defaults)] if join.defaults else []),
         conditions("left only", join.left_only, "a left row that fails has no version"),
         conditions("right only", join.right_only, "a left row whose version fails has none"),
@@ -40,38 +40,40 @@ def _version(join: AnalyzedAsofJoin, right: str) -> str:
             return f"the {right} row with the {join.right_time} closest to {join.left_time}{most}; of two, the earlier"
 
 
-def _kept(join: AnalyzedAsofJoin, left: str, right: str) -> list[str]:
-    mark = f"the watermark of {join.left_time} has passed"
+def _retention(join: AnalyzedAsofJoin, left: str, right: str) -> list[str]:
+    passed = f"the watermark of {join.left_time} has passed"
     until = {
-        "backward": f"a newer one of the same key is there and {mark} that",
-        "forward": f"{mark} them",
-        "nearest": f"a newer one of the same key is there and {mark} that",
+        "backward": f"a newer one of the same key is there and {passed} that",
+        "forward": f"{passed} them",
+        "nearest": f"a newer one of the same key is there and {passed} that",
     }[join.direction]
-    bound = "" if join.tolerance is None or join.direction == "forward" else f", or {mark} them by {_distance(join)}"
+    bound = "" if join.tolerance is None or join.direction == "forward" else f", or {passed} them by {_distance(join)}"
     reach = "" if join.direction == "backward" or join.tolerance is None else f" by {_distance(join)}"
     waits = f"{left} rows wait until the watermark of {join.right_time} has passed {join.left_time}{reach}"
     return [waits, f"{right} rows are kept until {until}{bound}"]
 
 
 def _distance(join: AnalyzedAsofJoin) -> str:
-    mark = join.right.source.watermark(join.right_time.name)
-    return amount_in_words(Amount(join.tolerance or 0, is_interval=mark is None or mark.lag.is_interval))
+    watermark = join.right.source.watermark(join.right_time.name)
+    return amount_in_words(Amount(join.tolerance or 0, is_interval=watermark is None or watermark.lag.is_interval))
 
 
-def _asked(join: Relation) -> Asked | None:
-    if not isinstance(join, AsofJoin):
+def _describe_parsed(join: Relation) -> ParsedSection | None:
+    if not isinstance(join, ParsedAsofJoin):
         return None
-    asked = (("match", join.match), ("as of", join.as_of))
-    found = tuple((label, texts((expr,))) for label, expr in asked if expr is not None)
+    clauses = (("match", join.match), ("as of", join.as_of))
+    clause_facts = tuple((label, texts((expr,))) for label, expr in clauses if expr is not None)
     defaults = [padding_in_words(join.defaults)] if join.defaults else []
     heading = f"{'LEFT ' if join.kind == 'left' else ''}ASOF JOIN"
-    return heading, (*found, *condition_facts(join), ("default", defaults))
+    return heading, (*clause_facts, *condition_facts(join), ("default", defaults))
 
 
 EXPLAIN = JoinExplainer(
     lambda join: "ASOF JOIN" if join.kind == "inner" else f"{kind_in_words(join.kind)} ASOF JOIN",
     facts,
-    stays=lambda join, port, who: f"{who} rows end earlier versions, whether they are shown or not" if port else "",
-    asked=_asked,
-    apart=lambda join: Apart("event time", join.tolerance),
+    why_filter_stays=lambda join, port, who: (
+        f"{who} rows end earlier versions, whether they are shown or not" if port else ""
+    ),
+    parsed=_describe_parsed,
+    pair_distance=lambda join: PairDistance("event time", join.tolerance),
 )

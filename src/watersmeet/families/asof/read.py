@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from watersmeet.catalog import Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.asof.relation import AsofJoin
+from watersmeet.families.asof.relation import ParsedAsofJoin
 from watersmeet.language.reader.clauses import read_alias
 from watersmeet.language.reader.cursor import Cursor, Grammar, ReadLeaf, Words
 from watersmeet.language.reader.expression import read_or
@@ -39,7 +39,7 @@ class AsofGrammar(Grammar):
     def at_clause(self, cursor: Cursor) -> bool:
         return cursor.at("FOR", "SYSTEM_TIME") or cursor.at("MATCH_CONDITION") or cursor.at("DEFAULT", "(")
 
-    def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> AsofJoin:
+    def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> ParsedAsofJoin:
         first = cursor.position
         cursor.skip(len(words))
         right = read_leaf()
@@ -49,7 +49,9 @@ class AsofGrammar(Grammar):
         clauses = _read_clauses(cursor, _Clauses(span=cursor.span_from(first)))
         return _asof(left, right, self.joins[words], clauses)
 
-    def read_instead(self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int) -> AsofJoin | None:
+    def read_instead(
+        self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int
+    ) -> ParsedAsofJoin | None:
         """``FOR SYSTEM_TIME AS OF time``, behind which the alias may stand as well."""
         if not cursor.take("FOR", "SYSTEM_TIME"):
             return None
@@ -69,7 +71,7 @@ class AsofGrammar(Grammar):
             raise cursor.failure("ON, WITHIN or WHERE", hint)
         return ()
 
-    def misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
+    def refuse_misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
         if cursor.at_any({"MATCH_CONDITION", "DEFAULT"}):
             return cursor.failure(end, f"write {cursor.peek().word} behind JOIN, before WHERE.")
         if cursor.at("FOR", "SYSTEM_TIME"):
@@ -104,7 +106,7 @@ def _read_clauses(cursor: Cursor, read: _Clauses) -> _Clauses:
             read.within = read_within(cursor, read.within)
             if read.within is not None and read.within.earlier is not None:
                 hint = "write `WITHIN 5 MINUTES` without BEFORE or AFTER: MATCH_CONDITION says the direction."
-                raise cursor.unsupported("WITHIN with a direction in an as-of join", hint)
+                raise cursor.refuse_unsupported("WITHIN with a direction in an as-of join", hint)
         elif cursor.at("DEFAULT", "(") and not read.defaults:
             cursor.may_break()
             cursor.skip(1)
@@ -112,7 +114,7 @@ def _read_clauses(cursor: Cursor, read: _Clauses) -> _Clauses:
         elif cursor.at("MATCH_CONDITION") or cursor.at_any({"ON", "USING"}) or cursor.at("DEFAULT", "("):
             raise cursor.failure("each clause once", f"write {cursor.peek().word} once for a join, or leave it out.")
         elif any(grammar.at_padding(cursor) for grammar in cursor.grammars):
-            raise cursor.unsupported("PAD of an as-of join", hint.replace("write", "write PAD as"))
+            raise cursor.refuse_unsupported("PAD of an as-of join", hint.replace("write", "write PAD as"))
         else:
             return read
 
@@ -125,8 +127,8 @@ def _read_match(cursor: Cursor) -> Expr:
     return match
 
 
-def _asof(left: Relation, right: Leaf, kind: JoinKind, read: _Clauses) -> AsofJoin:
-    return AsofJoin(
+def _asof(left: Relation, right: Leaf, kind: JoinKind, read: _Clauses) -> ParsedAsofJoin:
+    return ParsedAsofJoin(
         left, right, kind, read.on, read.using, read.within, read.span, read.match, read.as_of, read.defaults
     )
 

@@ -7,15 +7,15 @@ from typing import ClassVar, Literal
 
 from watersmeet.plan.bounds import per_key
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import AskedJoin, Clausal, Values
-from watersmeet.plan.relation import AnalyzedLeaf, Bounded, ConditionalJoin, Padding, TimeColumn
+from watersmeet.plan.nodes import ClauseExpr, ParsedJoin, Values
+from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding, StateBound, TimeColumn
 
 Direction = Literal["backward", "forward", "nearest"]
 """Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
 
 
 @dataclass(frozen=True)
-class AsofJoin(AskedJoin):
+class ParsedAsofJoin(ParsedJoin):
     """``left [LEFT] ASOF JOIN right``: each left row with the version of the right side that its time asks for.
 
     - ``within``: how far a version may be away
@@ -29,10 +29,10 @@ class AsofJoin(AskedJoin):
     defaults: Values = ()
 
     @property
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         """The condition, and the time that is asked for."""
-        asked = (("MATCH_CONDITION", self.match), ("AS OF", self.as_of))
-        return (*((words, expr) for words, expr in asked if expr is not None), *super().expressions)
+        clauses = (("MATCH_CONDITION", self.match), ("AS OF", self.as_of))
+        return (*((words, expr) for words, expr in clauses if expr is not None), *super().expressions)
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class AnalyzedAsofJoin(ConditionalJoin):
     defaults: Values = ()
 
     @property
-    def bounded(self) -> tuple[Bounded, ...]:
+    def state_bounds(self) -> tuple[StateBound, ...]:
         """Of each key the latest version may be asked for at any time, unless it is too far away then."""
         if self.direction == "forward" or self.tolerance is not None:
-            return super().bounded
-        return (*super().bounded, per_key([right for _, right in self.keys], "version"))
+            return super().state_bounds
+        return (*super().state_bounds, per_key([right for _, right in self.keys], "version"))
 
     def pads(self, port: int) -> Padding | None:
         """The defaults where there is no version."""
         return (self.defaults or "nulls") if port == 1 and self.kind == "left" else None
 
-    def lets_filter_through(self, port: int) -> bool:
+    def can_push_down_filter(self, port: int) -> bool:
         """Of the versions none may be missing: each ends the life of the one before."""
         return port == 0
 

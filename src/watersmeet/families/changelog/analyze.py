@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.family import Built, FamilyAnalysis
+from watersmeet.analyze.family import BuildResult, FamilyAnalysis
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.sides import check_table_sides
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
@@ -20,7 +20,7 @@ class ChangelogAnalysis(FamilyAnalysis):
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
         return isinstance(join, Join) and join.is_plain and set(kinds) == {"table"}
 
-    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
         assert isinstance(join, Join)
         left, right = inputs
         parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
@@ -28,7 +28,7 @@ class ChangelogAnalysis(FamilyAnalysis):
         joined = AnalyzedTableJoin(left, right, join.kind, residual=parts, is_merge=is_merge, span=join.span)
         return joined, list(check_table_sides(draft, join, left, right))
 
-    def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
+    def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         return "change is compared with the whole table of the other side (block-nested)"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import Apart, JoinExplainer, Names
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of
 from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Side
@@ -16,23 +16,23 @@ def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[F
     return [
         keys(join.keys),
         ("kept", [f"rows of {left} and {right} are kept until {_until(join)}"]),
-        ("emitted", _emitted(join, left, right)),
+        ("emitted", _emission(join, left, right)),
         ("alone", _lonely(join, (left, right))),
-        conditions("left only", join.left_only, _failing(join, "left")),
-        conditions("right only", join.right_only, _failing(join, "right")),
+        conditions("left only", join.left_only, _failure_remark(join, "left")),
+        conditions("right only", join.right_only, _failure_remark(join, "right")),
         conditions("also", join.residual),
-        ("warning", [] if join.keys else _nested(left, right)),
+        ("warning", [] if join.keys else _no_equality_warning(left, right)),
     ]
 
 
 def _until(join: AnalyzedTableJoin) -> str:
-    if join.settled_pair is None:
+    if join.final_key_pair is None:
         return "they are replaced or deleted"
-    one, other = join.settled_pair
-    return f"{one} and {other} are settled: no row with them changes any more"
+    left, right = join.final_key_pair
+    return f"{left} and {right} are settled: no row with them changes any more"
 
 
-def _emitted(join: AnalyzedTableJoin, left: str, right: str) -> list[str]:
+def _emission(join: AnalyzedTableJoin, left: str, right: str) -> list[str]:
     match join.kind:
         case "semi":
             return [f"each {left} row as long as a {right} row meets it"]
@@ -48,14 +48,14 @@ def _lonely(join: AnalyzedTableJoin, names: tuple[str, str]) -> list[str]:
     return [f"{name} rows that meet none are shown with NULLs, which the first match takes back" for name in preserved]
 
 
-def _failing(join: AnalyzedTableJoin, side: Side) -> str:
+def _failure_remark(join: AnalyzedTableJoin, side: Side) -> str:
     if join.kind == "anti" and side == "left":
         return "a left row that fails is shown"
     is_shown = join.kind in PRESERVED[side] and join.kind not in LEFT_ONLY
     return f"a {side} row that fails {'is shown with NULLs' if is_shown else 'meets nothing'}"
 
 
-def _nested(left: str, right: str) -> list[str]:
+def _no_equality_warning(left: str, right: str) -> list[str]:
     return [
         f"no equality: every batch compares what changed in {left} with all of {right}, and the other way round",
         "an equality would find the rows of one key only",
@@ -65,5 +65,5 @@ def _nested(left: str, right: str) -> list[str]:
 EXPLAIN = JoinExplainer(
     lambda join: f"{kind_in_words(join.kind)} JOIN of tables",
     facts,
-    apart=lambda join: Apart(why="Tables meet as they are: their rows have no times to compare."),
+    pair_distance=lambda join: PairDistance(why="Tables meet as they are: their rows have no times to compare."),
 )

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from watersmeet.fates.family import FamilyFates, Scene
-from watersmeet.fates.model import What
-from watersmeet.joins.changelog.table_join import TableJoin
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.fates.model import OutcomeKind
+from watersmeet.joins.changelog.table_join import TableJoinOperator
 from watersmeet.joins.core.rowwise import Row
 
 
-class _ChangelogFates(FamilyFates):
-    def alone_is(self, operator: TableJoin) -> What:
+class _ChangelogTracer(FamilyTracer):
+    def alone_outcome(self, operator: TableJoinOperator) -> OutcomeKind:
         return "matched" if operator.kind == "semi" else "padded"
 
-    def alone(self, scene: Scene, port: int, row: Row) -> str:
-        if scene.operator.kind == "semi":
-            return f"There is a row of {scene.names[1 - port]} for it."
-        return f"It stands alone: {scene.names[1 - port]} has no row for it."
+    def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
+        if context.operator.kind == "semi":
+            return f"There is a row of {context.names[1 - port]} for it."
+        return f"It stands alone: {context.names[1 - port]} has no row for it."
 
-    def shown(self, scene: Scene, sign: int) -> tuple[What, str] | None:
-        if scene.operator.kind == "semi" and sign < 0:
-            return "taken back", f"There is no row of {scene.names[1]} for it any more."
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        if context.operator.kind == "semi" and sign < 0:
+            return "taken back", f"There is no row of {context.names[1]} for it any more."
         return None
 
-    def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
         return "It is in the table."
 
 
-FATES = _ChangelogFates()
+TRACE = _ChangelogTracer()

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
-from watersmeet.joins.changelog.nested import NestedJoin
-from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.changelog.nested import NestedLoopJoinOperator
+from watersmeet.joins.changelog.operator import ChangelogJoinOperator
 from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.nodes import JoinPlan, PortInput, Route
-from watersmeet.physical.ports import On, changes_travel, changing_port
+from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port
 from watersmeet.physical.types import Types
 from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
 
 
 def plan(join: AnalyzedTableJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of a join of two tables."""
-    on = On.of(join, inputs, types)
+    on = JoinCondition.of(join, inputs, types)
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))
-    (left_way, left), (right_way, right) = (changing_port(on, inputs[n], n, routes[n]) for n in (0, 1))
+    (left_way, left), (right_way, right) = (changelog_port(on, inputs[n], n, routes[n]) for n in (0, 1))
     # Where types differ, what is compared are other columns.
-    settled = join.settled_pair if join.settled_pair in on.keys.pairs else None
-    operator = (ChangelogJoin if on.keys.pairs else NestedJoin)(join.kind, left, right, on.condition, settled=settled)
+    final_pair = join.final_key_pair if join.final_key_pair in on.keys.pairs else None
+    operator = (ChangelogJoinOperator if on.keys.pairs else NestedLoopJoinOperator)(
+        join.kind, left, right, on.condition, final_keys=final_pair
+    )
     columns = left.columns if join.kind in LEFT_ONLY else (*left.columns, *right.columns)
-    why = _why(join, on, routes, is_settled=settled is not None)
+    why = _why(join, on, routes, is_final=final_pair is not None)
     return JoinPlan((left_way, right_way), operator, columns, on.after, why, join)
 
 
@@ -34,11 +36,11 @@ def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
     return ("all", "spread") if kind == "right" else ("spread", "all")
 
 
-def _why(join: AnalyzedTableJoin, on: On, routes: tuple[Route, Route], *, is_settled: bool) -> tuple[str, ...]:
+def _why(join: AnalyzedTableJoin, on: JoinCondition, routes: tuple[Route, Route], *, is_final: bool) -> tuple[str, ...]:
     after = on.why_after("changes")
     if on.keys.pairs:
         reason = "the plan names it" if join.is_merge else "ON has an equality between the tables"
-        ended = ("a row is forgotten once the key is settled in both tables",) if is_settled else ()
+        ended = ("a row is forgotten once the key is settled in both tables",) if is_final else ()
         return (f"merge join: {reason}", on.keys.why(), *ended, *after)
     sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
     where = f"the {sent} table goes to all shards, the {spread} is spread"
@@ -50,4 +52,4 @@ def _why(join: AnalyzedTableJoin, on: On, routes: tuple[Route, Route], *, is_set
     )
 
 
-PLAN = JoinPlanner(plan, travel=changes_travel)
+PLAN = JoinPlanner(plan, changelog_mode=changelog_mode_of)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.plan.bounds import rows_of_table
-from watersmeet.plan.expressions import settled_as
+from watersmeet.plan.expressions import finality_column
 from watersmeet.plan.nodes import LEFT_ONLY, ResultKind
-from watersmeet.plan.relation import BY_TIME, Bounded, ConditionalJoin
+from watersmeet.plan.relation import BY_TIME, ConditionalJoin, StateBound
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,30 @@ class AnalyzedTableJoin(ConditionalJoin):
         return False
 
     @property
-    def settled_pair(self) -> tuple[str, str] | None:
+    def final_key_pair(self) -> tuple[str, str] | None:
         """A key by which the rows of both tables are settled, as it is called on either side; None: there is none."""
-        pairs = ((settled_as(left), settled_as(right)) for left, right in self.keys)
+        pairs = ((finality_column(left), finality_column(right)) for left, right in self.keys)
         return next(
-            ((one, other) for one, other in pairs if one in self.left.settled and other in self.right.settled), None
+            (
+                (one, other)
+                for one, other in pairs
+                if one in self.left.final_columns and other in self.right.final_columns
+            ),
+            None,
         )
 
     @property
-    def settled(self) -> frozenset[str]:
+    def final_columns(self) -> frozenset[str]:
         """A pair changes no more if neither of its rows does. A side that may be missing tells nothing."""
-        pair = self.settled_pair or ()
+        pair = self.final_key_pair or ()
         return frozenset(name for port, name in enumerate(pair) if self.pads(port) is None and self._shows(port))
 
     def _shows(self, port: int) -> bool:
         return port == 0 or self.kind not in LEFT_ONLY
 
     @property
-    def bounded(self) -> tuple[Bounded, ...]:
-        if self.settled_pair is not None:
+    def state_bounds(self) -> tuple[StateBound, ...]:
+        if self.final_key_pair is not None:
             return (BY_TIME,)
         return (rows_of_table(self.left), rows_of_table(self.right))
 

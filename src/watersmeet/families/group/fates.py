@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from watersmeet.fates.family import FamilyFates, Scene
-from watersmeet.fates.model import What
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.fates.model import OutcomeKind
 from watersmeet.fates.words import value_in_words
 from watersmeet.joins.core.rowwise import Row
 
 
-class _GroupFates(FamilyFates):
+class _GroupTracer(FamilyTracer):
     by_key = False
 
-    def cannot(self, scene: Scene, port: int, row: Row) -> tuple[What, str] | None:
+    def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
         # NULL is a group like any other.
         return None
 
-    def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
-        end = value_in_words(row[scene.operator.window_end or scene.operator.settled])
-        return f"It was late: the watermark had passed the end of its window, {end}", scene.operator.ending
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
+        end = value_in_words(row[context.operator.window_end or context.operator.final_key])
+        return f"It was late: the watermark had passed the end of its window, {end}", context.operator.end_watermark
 
 
-FATES = _GroupFates()
+TRACE = _GroupTracer()

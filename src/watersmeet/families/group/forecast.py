@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from watersmeet.forecast.family import Life
+from watersmeet.forecast.family import PortRetention
 from watersmeet.physical.nodes import JoinPlan
 
 
-def forecast(plan: JoinPlan) -> tuple[Life, ...]:
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """Groups, of which nobody knows the number from the plan."""
-    return (Life(0, "keys", law="a row per group"),)
+    return (PortRetention(0, "keys", law="a row per group"),)
 
 
 FORECAST = forecast

@@ -8,7 +8,7 @@ from dataclasses import replace
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.joins.core.changes import POSITION, WEIGHT
 from watersmeet.joins.group.aggregates import function_of, result_type
-from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
@@ -29,15 +29,15 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     assert group is not None
     arguments = {arg.sql(): arg for aggregate in group.aggregates for arg in aggregate.expr.args}
     read = [*group.by, *(Output(name, arguments[sql]) for sql, name in _arguments(group).items())]
-    marks: tuple[Watermark, ...] = ()
+    watermarks: tuple[Watermark, ...] = ()
     if group.time is not None:
         read += [Output(TIME, leaf_column(group.time.alias, group.time.name)), Output(END, _end(group))]
-        marks = (Watermark(TIME, Amount(0, is_interval=True)),)
+        watermarks = (Watermark(TIME, Amount(0, is_interval=True)),)
     one = Output("one", Expr("literal", text="1", value=1))
     kind = query.relation.result
     inner = replace(query, outputs=tuple(read) or (one,), group=None, result=kind)
-    settled = tuple(one.by for one in group.settles) if group.settled_by is not None else ()
-    return AnalyzedView(GROUP, Source(GROUP, (), marks, kind, settled=settled), inner), outputs
+    final_columns = tuple(one.by for one in group.final_columns) if group.final_by is not None else ()
+    return AnalyzedView(GROUP, Source(GROUP, (), watermarks, kind, final_columns=final_columns), inner), outputs
 
 
 def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
@@ -57,21 +57,32 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     code = CODE if hashed else None
     ended = (f"{GROUP}.{END}", f"{GROUP}.{TIME}") if group.time is not None else (None, None)
     lags = lags_of(view)
-    by = None if group.settled_by is None else f"{GROUP}.{group.settled_by}"
-    settles = tuple((one.column, one.behind) for one in group.settles)
-    operator = GroupBy(keys, aggregates, code, is_table, position, *ended, session, by, settles, unions=unions_of(lags))
+    by = None if group.final_by is None else f"{GROUP}.{group.final_by}"
+    settles = tuple((final.column, final.behind) for final in group.final_columns)
+    operator = GroupByOperator(
+        keys, aggregates, code, is_table, position, *ended, session, by, settles, unions=unions_of(lags)
+    )
     port = PortPlan(
         rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=hashed, lags=lags,
         route="key" if hashed else "one", times=() if group.time is None else (f"{GROUP}.{TIME}",), position=position,
     )  # fmt: skip
     columns = (*keys, *(aggregate.output for aggregate in aggregates))
-    made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
-    return JoinPlan((port,), operator, columns, group.having, _why(group), group, made=made, called="the groups of ")
+    types_made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
+    return JoinPlan(
+        (port,),
+        operator,
+        columns,
+        group.having,
+        _why(group),
+        group,
+        extra_types=types_made,
+        name_prefix="the groups of ",
+    )
 
 
-def _settled(group: AnalyzedGroup) -> str:
+def _final_column(group: AnalyzedGroup) -> str:
     """What tells that a group changes no more, as the query wrote it."""
-    return next(expression_in_words(by.expr) for by in group.by if by.name == group.settled_by)
+    return next(expression_in_words(by.expr) for by in group.by if by.name == group.final_by)
 
 
 def _arguments(group: AnalyzedGroup) -> dict[str, str]:
@@ -95,9 +106,9 @@ def _end(group: AnalyzedGroup) -> Expr:
 
 def _type(aggregate: Expr, types: Types) -> str:
     """The type of an aggregate; "" where nobody can tell yet."""
-    known = types.type_of(aggregate)
-    if known is not None:
-        return known
+    type_ = types.type_of(aggregate)
+    if type_ is not None:
+        return type_
     args = tuple(types.type_of(arg) or "" for arg in aggregate.args)
     return result_type(aggregate.function, args) or ""
 
@@ -123,8 +134,8 @@ def _why(group: AnalyzedGroup) -> tuple[str, ...]:
         lines.append("sharded by a hash of what is grouped by" + (" besides sessions" if group.is_session else ""))
     if group.time is not None:
         lines.append(f"a group is forgotten once the watermark of {group.time} has passed the end of its window")
-    elif group.settled_by is not None:
-        lines.append(f"a group is forgotten once {_settled(group)} is settled: no row with it changes any more")
+    elif group.final_by is not None:
+        lines.append(f"a group is forgotten once {_final_column(group)} is settled: no row with it changes any more")
     elif group.by:
         lines.append("every group is kept for good, since no event-time window ends it: state grows with the groups")
     return tuple(lines)

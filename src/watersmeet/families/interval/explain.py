@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from watersmeet.analyze.event_time import event_times
 from watersmeet.catalog import Amount
-from watersmeet.explanation.family import Apart, JoinExplainer, Names
-from watersmeet.families.interval.lives import Life
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
+from watersmeet.families.interval.lives import RowExpiry
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias, texts
 from watersmeet.plan.query import AnalyzedQuery
@@ -18,22 +18,22 @@ def facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> lis
     return [
         keys(join.keys),
         ("bounds", [_bound(query, join, bound) for bound in join.bounds]),
-        ("kept", _kept(query, join, names)),
-        ("emitted", _emitted(join, names)),
-        conditions("left only", join.left_only, _failing(join, "left")),
-        conditions("right only", join.right_only, _failing(join, "right")),
+        ("kept", _retention(query, join, names)),
+        ("emitted", _emission(join, names)),
+        conditions("left only", join.left_only, _failure_remark(join, "left")),
+        conditions("right only", join.right_only, _failure_remark(join, "right")),
         conditions("also", join.residual),
         ("warning", [*_without_equality(join), *_far_ends(join, names)]),
     ]
 
 
-def _failing(join: AnalyzedIntervalJoin, side: str) -> str:
+def _failure_remark(join: AnalyzedIntervalJoin, side: str) -> str:
     if side == "left" and join.kind == "anti":
         return "a left row that fails is emitted at once"
     return f"a {side} row that fails is {'padded at once' if join.kind in (side, 'full') else 'dropped'}"
 
 
-def _emitted(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
+def _emission(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
     """What comes out of a join that shows its left side only, and when."""
     who = rows_of(join.left, names)
     match join.kind:
@@ -81,12 +81,12 @@ def _bound(query: AnalyzedQuery, join: AnalyzedIntervalJoin, bound: TimeBound) -
     return f"{bound.column} {'>' if bound.strict else '>='} {bound.other}{distance}"
 
 
-def _kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[str]:
+def _retention(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[str]:
     """How long the rows of each side are kept."""
     lines: list[str] = []
     for port, side in enumerate(join.inputs):
         own = [bound for bound in join.bounds if bound.column.alias in side.aliases]
-        limits = [_ended(life) for life in join.lives if life.port == port]
+        limits = [_end_in_words(expiry) for expiry in join.row_expiries if expiry.port == port]
         limits += [
             f"that of {b.other} {'reaches' if b.strict else 'passes'} {b.column}{_distance(query, b, b.constant)}"
             for b in own
@@ -98,26 +98,32 @@ def _kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> lis
     return lines
 
 
-def _ended(life: Life) -> str:
+def _end_in_words(expiry: RowExpiry) -> str:
     """When a row that carries its end is forgotten."""
-    end = expression_in_words(life.end)
-    if life.constant:
-        amount = amount_in_words(Amount(abs(life.constant), life.time.family != "integer"))
-        end += f" {'+' if life.constant > 0 else '-'} {amount}"
-    return f"that of {life.time} {'reaches' if life.strict else 'passes'} {end}"
+    end = expression_in_words(expiry.end)
+    if expiry.constant:
+        amount = amount_in_words(Amount(abs(expiry.constant), expiry.time.family != "integer"))
+        end += f" {'+' if expiry.constant > 0 else '-'} {amount}"
+    return f"that of {expiry.time} {'reaches' if expiry.strict else 'passes'} {end}"
 
 
 def _far_ends(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
     """What becomes of rows whose end is far, where nothing else lets them go."""
     lines: list[str] = []
-    for life in join.lives:
-        if not join.is_timed(life.port):
-            who, own = rows_of(join.inputs[life.port], names), event_times(join.inputs[life.port])
-            day = "86400" if life.time.family == "integer" else "1" if life.time.family == "date" else "INTERVAL 1 DAY"
-            start = next((time for time in own if time.family == life.time.family), own[0])
+    for expiry in join.row_expiries:
+        if not join.is_timed(expiry.port):
+            who, own = rows_of(join.inputs[expiry.port], names), event_times(join.inputs[expiry.port])
+            day = (
+                "86400"
+                if expiry.time.family == "integer"
+                else "1"
+                if expiry.time.family == "date"
+                else "INTERVAL 1 DAY"
+            )
+            start = next((time for time in own if time.family == expiry.time.family), own[0])
             lines += [
-                f"a row of {who} is kept until its own end, however far {expression_in_words(life.end)} is",
-                f"`AND {life.time} <= {start} + {day}` or `SET watersmeet.state.max_rows` would limit that",
+                f"a row of {who} is kept until its own end, however far {expression_in_words(expiry.end)} is",
+                f"`AND {expiry.time} <= {start} + {day}` or `SET watersmeet.state.max_rows` would limit that",
             ]
     return lines
 
@@ -125,8 +131,8 @@ def _far_ends(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
 def _distance(query: AnalyzedQuery, bound: TimeBound, constant: int) -> str:
     if constant == 0:
         return ""
-    mark = sources_by_alias(query.relation)[bound.column.alias].watermark(bound.column.name)
-    is_interval = mark is None or mark.lag.is_interval
+    watermark = sources_by_alias(query.relation)[bound.column.alias].watermark(bound.column.name)
+    is_interval = watermark is None or watermark.lag.is_interval
     return f" {'+' if constant > 0 else '-'} {amount_in_words(Amount(abs(constant), is_interval))}"
 
 
@@ -136,8 +142,8 @@ def data(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> dict
         "join": join.kind,
         "keys": [[expression_in_words(a), expression_in_words(b)] for a, b in join.keys],
         "bounds": [_bound_data(bound) for bound in join.bounds],
-        "kept": _kept(query, join, names),
-        "emitted": _emitted(join, names),
+        "kept": _retention(query, join, names),
+        "emitted": _emission(join, names),
         "left_only": texts(join.left_only),
         "right_only": texts(join.right_only),
         "residual": texts(join.residual),
@@ -154,5 +160,7 @@ EXPLAIN = JoinExplainer(
     facts,
     data,
     "sides",
-    apart=lambda join: Apart("event time", max((abs(bound.constant) for bound in join.bounds), default=None)),
+    pair_distance=lambda join: PairDistance(
+        "event time", max((abs(bound.constant) for bound in join.bounds), default=None)
+    ),
 )

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.forecast.family import Life, lag_of
+from watersmeet.forecast.family import PortRetention, lag_of
 from watersmeet.physical.nodes import JoinPlan
 
 
-def forecast(plan: JoinPlan) -> tuple[Life, ...]:
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """A life per side: the shortest of its bounds, longer by the lag of the other side."""
     join = plan.analyzed
     assert isinstance(join, AnalyzedIntervalJoin)
-    return tuple(_life(plan, join, port) for port in (0, 1))
+    return tuple(_side_retention(plan, join, port) for port in (0, 1))
 
 
-def _life(plan: JoinPlan, join: AnalyzedIntervalJoin, port: int) -> Life:
+def _side_retention(plan: JoinPlan, join: AnalyzedIntervalJoin, port: int) -> PortRetention:
     lengths = [
         (max(0, bound.constant + lag_of(plan, 1 - port, str(bound.other))), str(bound.other), bound.constant)
         for bound in join.bounds
         if bound.column.alias in join.inputs[port].aliases
     ]
     if not lengths:
-        return Life(port, "unknown", law="rows are kept until the end that each carries")
+        return PortRetention(port, "unknown", law="rows are kept until the end that each carries")
     length, other, bound = min(lengths)
-    return Life(port, "time", length, f"the bound and the lag of {other}", behind=1 - port, bound=bound)
+    return PortRetention(port, "time", length, f"the bound and the lag of {other}", behind=1 - port, bound=bound)
 
 
 FORECAST = forecast

@@ -16,21 +16,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.analyze.column_types import type_of
-from watersmeet.analyze.comparison import ordered, sum_of
-from watersmeet.analyze.event_time import EventTime, event_times, keeps, time_ended, time_named
+from watersmeet.analyze.comparison import order_sides, sum_of
+from watersmeet.analyze.event_time import (
+    EventTimeColumn,
+    event_times,
+    find_event_time,
+    is_lossless_cast,
+    time_of_window_end,
+)
 from watersmeet.catalog import Source
 from watersmeet.duration import DAY
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.facts import sources_by_alias
 from watersmeet.plan.relation import ConditionalJoin, TimeColumn
-from watersmeet.type_names import Family, family_of, named
+from watersmeet.type_names import TimeType, parse_type_name, time_type_of
 
 Kind = Literal["timestamp", "timestamp_ntz", "date", "integer", "interval"]
 """What the value of an expression is, as far as ends are concerned."""
 
 
 @dataclass(frozen=True)
-class Life:
+class RowExpiry:
     """``end >= time - constant`` (``>`` if strict), where ``end`` is over the side ``port``, and ``low`` as written.
 
     ``is_near``: it ends a window around a time of the same row, and so is no further than that is long.
@@ -39,37 +45,37 @@ class Life:
     port: int
     end: Expr
     low: Expr
-    time: EventTime
+    time: EventTimeColumn
     constant: int
     strict: bool
     is_near: bool = False
 
 
-def lives_of(join: ConditionalJoin) -> tuple[Life, ...]:
+def find_row_expiries(join: ConditionalJoin) -> tuple[RowExpiry, ...]:
     """The lives that the condition of a join gives the rows of its sides."""
     sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
     equalities = (*join.keys, *(part.args for part in join.residual if part.op == "="))
-    windows = (life for pair in equalities for life in _of_windows(join, pair[0], pair[1]))
-    compared = (life for part in join.residual for life in _compared(join, part))
-    return tuple(life for life in (*compared, *windows) if family_in(life.end, sources) == life.time.family)
+    windows = (expiry for pair in equalities for expiry in _window_expiries(join, pair[0], pair[1]))
+    compared = (expiry for part in join.residual for expiry in _comparison_expiries(join, part))
+    return tuple(expiry for expiry in (*compared, *windows) if family_in(expiry.end, sources) == expiry.time.family)
 
 
-def untyped_end(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTime] | None:
+def end_without_type(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTimeColumn] | None:
     """What would be the end of a row if it were known to have the type of the time it is compared with."""
     sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
-    found = next(_compared(join, part), None)
-    is_other = found is not None and family_in(found.end, sources) is None and found.end.op != "cast"
-    return (found.end, found.time) if found is not None and is_other else None
+    expiry = next(_comparison_expiries(join, part), None)
+    is_other = expiry is not None and family_in(expiry.end, sources) is None and expiry.end.op != "cast"
+    return (expiry.end, expiry.time) if expiry is not None and is_other else None
 
 
-def _of_windows(join: ConditionalJoin, one: Expr, another: Expr) -> Iterator[Life]:
+def _window_expiries(join: ConditionalJoin, first: Expr, second: Expr) -> Iterator[RowExpiry]:
     """What the equality of two values says of the end of rows: one of them is the end of a window."""
     for port, (side, other) in enumerate(((join.left, join.right), (join.right, join.left))):
-        for end, theirs in ((one, another), (another, one)):
-            time = time_ended(theirs, other) if end.sources and end.sources <= frozenset(side.aliases) else None
+        for end, theirs in ((first, second), (second, first)):
+            time = time_of_window_end(theirs, other) if end.sources and end.sources <= frozenset(side.aliases) else None
             if time is not None:
-                is_near = time_ended(end, side) is not None
-                yield Life(port, end, _column(time.column), time, 0, strict=True, is_near=is_near)
+                is_near = time_of_window_end(end, side) is not None
+                yield RowExpiry(port, end, _column(time.column), time, 0, strict=True, is_near=is_near)
 
 
 def _column(time: TimeColumn) -> Expr:
@@ -77,29 +83,29 @@ def _column(time: TimeColumn) -> Expr:
     return Expr("column", text="t", refs=(reference,))
 
 
-def _compared(join: ConditionalJoin, part: Expr) -> Iterator[Life]:
+def _comparison_expiries(join: ConditionalJoin, part: Expr) -> Iterator[RowExpiry]:
     """What a part of the condition says of the end of rows, whatever its type."""
-    found = ordered(part)
-    if found is None or found.direction == "=":
+    comparison = order_sides(part)
+    if comparison is None or comparison.direction == "=":
         return
     for port, (side, other) in enumerate(((join.left, join.right), (join.right, join.left))):
-        if not found.high.sources or not found.high.sources <= frozenset(side.aliases):
+        if not comparison.high.sources or not comparison.high.sources <= frozenset(side.aliases):
             continue
-        low = sum_of(found.low)
+        low = sum_of(comparison.low)
         if low is None or len(low.plus) != 1 or low.minus:
             return
-        time = time_named(low.plus[0], event_times(other))
+        time = find_event_time(low.plus[0], event_times(other))
         if time is None:
             return
         # A DATE that is not a whole number of days off is compared as a time of the day, by the session's time zone.
         unit = DAY if time.family == "date" else 1
         constant = sum(c.value * (1 if c.is_interval else unit) for c in low.constants)
         is_misfit = any(c.is_interval == (time.family == "integer") for c in low.constants if time.family != "date")
-        if not is_misfit and constant % unit == 0 and all(keeps(time.type, type_) for _, type_ in low.casts):
-            yield Life(port, found.high, found.low, time, -constant, found.direction == ">")
+        if not is_misfit and constant % unit == 0 and all(is_lossless_cast(time.type, type_) for _, type_ in low.casts):
+            yield RowExpiry(port, comparison.high, comparison.low, time, -constant, comparison.direction == ">")
 
 
-def family_in(expr: Expr, sources: dict[str, Source]) -> Family | None:
+def family_in(expr: Expr, sources: dict[str, Source]) -> TimeType | None:
     """Which event times an expression compares with, as far as declarations and casts tell; None: none, or unknown."""
     kind = _kind(expr, sources)
     return None if kind == "interval" else kind
@@ -120,10 +126,10 @@ def _kind(expr: Expr, sources: dict[str, Source]) -> Kind | None:
             return kind
         case _:
             type_ = type_of(expr, sources)
-            found = None if type_ is None else named(type_)
-            if type_ is None or found is None:
+            type_name = None if type_ is None else parse_type_name(type_)
+            if type_ is None or type_name is None:
                 return None
-            return "interval" if found.values == "interval" else family_of(type_)
+            return "interval" if type_name.values == "interval" else time_type_of(type_)
 
 
 _COMBINED: dict[tuple[Kind | None, str, Kind | None], Kind] = {

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from watersmeet.families.interval.lives import Life
+from watersmeet.families.interval.lives import RowExpiry
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
 from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.port import Window
+from watersmeet.joins.core.port import PortWindow
 from watersmeet.joins.core.two_sided import Kind
-from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoin
+from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoinOperator
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.leaves import windowed
+from watersmeet.physical.leaves import find_windows
 from watersmeet.physical.nodes import JoinPlan, PortInput, Route, ViewPlan
-from watersmeet.physical.ports import On, unions_of
+from watersmeet.physical.ports import JoinCondition, unions_of
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr, Reference, windows_in
 from watersmeet.plan.relation import TimeBound
@@ -27,49 +27,52 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types
     """The plan of an interval join over two inputs."""
     pair, lower, upper = _range(join, (inputs[0].aliases, inputs[1].aliases))
     others = [bound for bound in join.bounds if {str(bound.column), str(bound.other)} != set(pair)]
-    on = On.of(join, inputs, types, lambda operands: (_further(bound, operands) for bound in others))
-    lives = [(life.port, _ended(life, on.operands)) for life in join.lives]
+    on = JoinCondition.of(join, inputs, types, lambda operands: (_further(bound, operands) for bound in others))
+    expiries = [(expiry.port, _expiry_bound(expiry, on.operands)) for expiry in join.row_expiries]
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))
     windows = [_window(join, one) for one in inputs]
-    ways = [on.way(inputs[p], p, routes[p], () if one is None else (one.end,)) for p, one in enumerate(windows)]
-    ends = [tuple(dict.fromkeys(life.column for port, life in lives if port == p)) for p in (0, 1)]
+    port_plans = [
+        on.port_plan(inputs[p], p, routes[p], () if one is None else (one.end,)) for p, one in enumerate(windows)
+    ]
+    ends = [tuple(dict.fromkeys(expiry.column for port, expiry in expiries if port == p)) for p in (0, 1)]
     left, right = (
-        replace(on.port(inputs[p], p, ways[p]), compared=pair[p], ends=ends[p], window=windows[p]) for p in (0, 1)
+        replace(on.operator_port(inputs[p], p, port_plans[p]), compared=pair[p], ends=ends[p], window=windows[p])
+        for p in (0, 1)
     )
     why = _why(on, routes, is_timed=all(join.is_timed(port) for port in (0, 1)))
-    operator = IntervalJoin(
+    operator = IntervalJoinOperator(
         join.kind, left, right, lower, upper,
         tuple(Bound(str(b.column), str(b.other), b.constant, b.strict) for b in join.bounds),
         on.condition,
-        tuple(life for _, life in lives),
+        tuple(expiry for _, expiry in expiries),
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
-    return JoinPlan(tuple(ways), operator, (*left.columns, *right.columns), on.after, why, join)
+    return JoinPlan(tuple(port_plans), operator, (*left.columns, *right.columns), on.after, why, join)
 
 
-def _window(join: AnalyzedIntervalJoin, given: PortInput) -> Window | None:
+def _window(join: AnalyzedIntervalJoin, port_input: PortInput) -> PortWindow | None:
     """The windows that say when rows of a side are late.
 
     Rows of the other side wait until their window is over only if nothing else ends them sooner.
     """
-    lateral = windowed(given.plan)
-    if lateral is None or join.bounds or not all(life.is_near for life in join.lives):
+    lateral = find_windows(port_input.plan)
+    if lateral is None or join.bounds or not all(expiry.is_near for expiry in join.row_expiries):
         return None
-    assert isinstance(given.plan, ViewPlan)
+    assert isinstance(port_input.plan, ViewPlan)
     shown = {
         (o.expr.refs[0].column, o.expr.refs[0].path): n
-        for o, n in zip(given.plan.outputs, given.plan.columns, strict=True)
+        for o, n in zip(port_input.plan.outputs, port_input.plan.columns, strict=True)
         if o.expr.op == "column"
     }
     time = shown.get((lateral.array.args[0].refs[0].column, ()))
     end = shown.get((f"{lateral.alias}.{lateral.alias}", ("end",)))
-    if time not in given.times or end is None:
+    if time not in port_input.times or end is None:
         return None
     windows = windows_in(lateral.array)
     is_cumulative = windows.number > 1 and windows.start == 0
     size, step = (windows.base, windows.end) if is_cumulative else (windows.first_end, windows.base)
-    return Window(time, end, size, step, is_cumulative)
+    return PortWindow(time, end, size, step, is_cumulative)
 
 
 def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:
@@ -101,15 +104,17 @@ def _range(
             pair = (str(bound.column), str(bound.other))
             upper[pair] = min(reach, upper.get(pair, reach))
     # Where rows of both sides carry their ends, nothing need bound their times from one another.
-    others = {life.port: str(life.time) for life in join.lives}
+    others = {expiry.port: str(expiry.time) for expiry in join.row_expiries}
     pairs = (*(pair for pair in lower if pair in upper), *lower, *upper, (others.get(1, ""), others.get(0, "")))
     return pairs[0], lower.get(pairs[0], -UNLIMITED), upper.get(pairs[0], UNLIMITED)
 
 
-def _ended(life: Life, operands: Operands) -> Bound:
+def _expiry_bound(expiry: RowExpiry, operands: Operands) -> Bound:
     """A life by the column that holds its ends: the same that the condition compares."""
-    template = "{}" if life.time.family == "date" else operands.comparable(life.end, life.low)[0]
-    return Bound(operands.operand(life.port, life.end, template).name, str(life.time), life.constant, life.strict)
+    template = "{}" if expiry.time.family == "date" else operands.comparable(expiry.end, expiry.low)[0]
+    return Bound(
+        operands.operand(expiry.port, expiry.end, template).name, str(expiry.time), expiry.constant, expiry.strict
+    )
 
 
 def _further(bound: TimeBound, operands: Operands) -> Condition:
@@ -126,7 +131,7 @@ def _further(bound: TimeBound, operands: Operands) -> Condition:
     return Apply(">" if bound.strict else ">=", (names[0], Apply("-", (names[1], Constant(constant)))))
 
 
-def _why(on: On, routes: tuple[Route, Route], *, is_timed: bool) -> tuple[str, ...]:
+def _why(on: JoinCondition, routes: tuple[Route, Route], *, is_timed: bool) -> tuple[str, ...]:
     bounded = "time bounds hold in both directions" if is_timed else "rows carry the end of their life"
     if on.keys.pairs:
         how = on.keys.why()

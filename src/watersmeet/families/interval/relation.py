@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from watersmeet.families.interval.lives import Life, lives_of
+from watersmeet.families.interval.lives import RowExpiry, find_row_expiries
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import BY_TIME, Bounded, ConditionalJoin, TimeBound
+from watersmeet.plan.relation import BY_TIME, ConditionalJoin, StateBound, TimeBound
 from watersmeet.plan.words import expression_in_words
 
 
@@ -38,29 +38,32 @@ class AnalyzedIntervalJoin(ConditionalJoin):
     shift: int = 0
 
     @property
-    def lives(self) -> tuple[Life, ...]:
+    def row_expiries(self) -> tuple[RowExpiry, ...]:
         """The ends that rows carry; a row is kept longer where the clocks may move between its end and the time."""
-        moves = {life: life.constant != 0 and life.time.family == "timestamp" for life in lives_of(self)}
+        moves = {
+            expiry: expiry.constant != 0 and expiry.time.family == "timestamp" for expiry in find_row_expiries(self)
+        }
         return tuple(
-            replace(life, constant=life.constant + self.shift) if is_moved else life for life, is_moved in moves.items()
+            replace(expiry, constant=expiry.constant + self.shift) if is_moved else expiry
+            for expiry, is_moved in moves.items()
         )
 
     def is_timed(self, port: int) -> bool:
         """Whether a bound, or the window that each row is in, tells how long all rows of a side are kept."""
         is_bound = any(bound.column.alias in self.inputs[port].aliases for bound in self.bounds)
-        return is_bound or any(life.port == port and life.is_near for life in self.lives)
+        return is_bound or any(expiry.port == port and expiry.is_near for expiry in self.row_expiries)
 
     @property
     def is_bounded(self) -> bool:
         """Whether the rows of each side leave at some time."""
-        carried = {life.port for life in self.lives}
+        carried = {expiry.port for expiry in self.row_expiries}
         return all(self.is_timed(port) or port in carried for port in (0, 1))
 
     @property
-    def bounded(self) -> tuple[Bounded, ...]:
+    def state_bounds(self) -> tuple[StateBound, ...]:
         """Time; and where nothing else bounds the rows of a side, the ends that they carry."""
-        ends = (life.end for life in self.lives if not self.is_timed(life.port))
-        return (BY_TIME, *(Bounded("ends", expression_in_words(end)) for end in ends))
+        ends = (expiry.end for expiry in self.row_expiries if not self.is_timed(expiry.port))
+        return (BY_TIME, *(StateBound("ends", expression_in_words(end)) for end in ends))
 
 
 def lowest_bounds(bounds: Iterable[TimeBound], left: frozenset[str]) -> tuple[TimeBound, ...]:
@@ -70,7 +73,7 @@ def lowest_bounds(bounds: Iterable[TimeBound], left: frozenset[str]) -> tuple[Ti
     """
     lowest = dict[tuple[object, object], TimeBound]()
     for bound in bounds:
-        known = lowest.setdefault((bound.column, bound.other), bound)
-        if (bound.constant, not bound.strict) < (known.constant, not known.strict):
+        lowest_bound = lowest.setdefault((bound.column, bound.other), bound)
+        if (bound.constant, not bound.strict) < (lowest_bound.constant, not lowest_bound.strict):
             lowest[bound.column, bound.other] = bound
     return tuple(sorted(lowest.values(), key=lambda bound: bound.column.alias not in left))

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 from watersmeet.analyze.comparison import compare
-from watersmeet.analyze.draft import Draft, listed
-from watersmeet.analyze.event_time import EventTime, event_times
-from watersmeet.analyze.watermarks import unmarked, watermark_hint
+from watersmeet.analyze.draft import Draft, format_list
+from watersmeet.analyze.event_time import EventTimeColumn, event_times
+from watersmeet.analyze.watermarks import sources_without_watermark, watermark_hint
 from watersmeet.errors import Refusal
-from watersmeet.families.interval.lives import untyped_end
+from watersmeet.families.interval.lives import end_without_type
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join
@@ -21,7 +21,7 @@ Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "disti
 """Why a direction has no bound: nothing compares the times, or what compares them is no bound."""
 
 
-def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
+def check_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
     """The sources of both sides that lack a watermark, where nothing has asked them for one before."""
     if draft.inputs == "batches" and join.within is None:
         # A bound in ON would have named the event time; WITHIN leaves open which column it is.
@@ -32,14 +32,14 @@ def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -
             join.span,
             **_names(draft, joined),
             side=draft.name_of(leaf.alias),
-            hint=watermark_hint(leaf, _compared(join, leaf.alias)),
+            hint=watermark_hint(leaf, _columns_in_on(join, leaf.alias)),
         )
         for side in (joined.left, joined.right)
-        for leaf in unmarked(side)
+        for leaf in sources_without_watermark(side)
     ]
 
 
-def unclear_within(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
+def check_within_times(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
     """The sides of which WITHIN cannot tell the event time."""
     if join.within is None:
         return []
@@ -49,7 +49,7 @@ def unclear_within(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> li
             "WITHIN_NEEDS_ONE_TIME",
             join.within.span,
             side=("the join of " if len(side.aliases) > 1 else "") + draft.names_of(side.aliases),
-            columns=listed([str(time) for time in times]),
+            columns=format_list([str(time) for time in times]),
             example=_between(left[0], right[0]),
         )
         for side, times in ((joined.left, left), (joined.right, right))
@@ -57,19 +57,24 @@ def unclear_within(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> li
     ]
 
 
-def unbounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
+def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
     """The refusal of a join that lacks a bound in one direction or both."""
     left, right = joined.left.aliases, joined.right.aliases
-    carried = {life.port for life in joined.lives}
-    kept = [side for port, side in enumerate((left, right)) if not joined.is_timed(port) and port not in carried]
-    if not kept:
+    carried = {expiry.port for expiry in joined.row_expiries}
+    unbounded_sides = [
+        side for port, side in enumerate((left, right)) if not joined.is_timed(port) and port not in carried
+    ]
+    if not unbounded_sides:
         return []
     cause, part = _cause(joined)
-    label = _label(joined, cause, part, is_left=kept[0] == left)
-    hint = _hint(joined, cause, is_left=kept[0] == left, is_both=len(kept) == 2)
-    for end, time in (found for part in joined.residual if (found := untyped_end(joined, part)) is not None):
+    label = _label(joined, cause, part, is_left=unbounded_sides[0] == left)
+    hint = _hint(joined, cause, is_left=unbounded_sides[0] == left, is_both=len(unbounded_sides) == 2)
+    for end, time in (untyped for part in joined.residual if (untyped := end_without_type(joined, part)) is not None):
         shown = expression_in_words(end)
-        if not (cause == "cast" or any(end.sources <= frozenset(side) for side in (left, right) if side not in kept)):
+        if not (
+            cause == "cast"
+            or any(end.sources <= frozenset(side) for side in (left, right) if side not in unbounded_sides)
+        ):
             label = f"{shown} is not known to be a time that {time} can be compared with"
             hint = f"write `CAST({shown} AS {time.type})`, or add a bound, for example `{_bound_example(joined)}`."
             break
@@ -78,7 +83,7 @@ def unbounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
             "UNBOUNDED_STATE",
             joined.span,
             **_names(draft, joined),
-            unbounded=draft.names_of(alias for side in kept for alias in side),
+            unbounded=draft.names_of(alias for side in unbounded_sides for alias in side),
             cause=label,
             hint=hint,
         )
@@ -98,7 +103,9 @@ def _cause(joined: AnalyzedIntervalJoin) -> tuple[Cause, Expr | None]:
             continue
         if part.op == "<=>":
             return "distinct", part
-        if "or" in {part.op, *(inner.op for inner in _inside(part))} and any(compare(inner) for inner in _inside(part)):
+        if "or" in {part.op, *(inner.op for inner in _subexpressions(part))} and any(
+            compare(inner) for inner in _subexpressions(part)
+        ):
             return "or", part
         if part.op in ("=", "<", "<=", ">", ">="):
             return ("cast" if _casts_time(part, left | right) else "not constant"), part
@@ -106,18 +113,18 @@ def _cause(joined: AnalyzedIntervalJoin) -> tuple[Cause, Expr | None]:
 
 
 def _casts_time(part: Expr, times: set[TimeColumn]) -> bool:
-    casts = [inner for inner in _inside(part) if inner.op == "cast"]
+    casts = [inner for inner in _subexpressions(part) if inner.op == "cast"]
     return any(TimeColumn(ref.source, ref.name) in times for cast in casts for ref in cast.references)
 
 
-def _inside(expr: Expr) -> Iterator[Expr]:
+def _subexpressions(expr: Expr) -> Iterator[Expr]:
     for arg in expr.args:
         yield arg
-        yield from _inside(arg)
+        yield from _subexpressions(arg)
 
 
 def _label(joined: AnalyzedIntervalJoin, cause: Cause, part: Expr | None, *, is_left: bool) -> str:
-    left, right = _spoken(joined.left), _spoken(joined.right)
+    left, right = _times_in_words(joined.left), _times_in_words(joined.right)
     match cause:
         case "nothing":
             return f"no bound between {left} and {right}"
@@ -175,7 +182,7 @@ def _bound_example(joined: AnalyzedIntervalJoin) -> str:
     return f"AND {_between(*pair)}"
 
 
-def _pair(joined: AnalyzedIntervalJoin) -> tuple[EventTime, EventTime] | None:
+def _pair(joined: AnalyzedIntervalJoin) -> tuple[EventTimeColumn, EventTimeColumn] | None:
     """The times that a bound would most likely compare: those of the bound there is, else two of one family."""
     bounded = {column for bound in joined.bounds for column in (bound.column, bound.other)}
     pairs = [(a, b) for a in event_times(joined.left) for b in event_times(joined.right)]
@@ -183,20 +190,20 @@ def _pair(joined: AnalyzedIntervalJoin) -> tuple[EventTime, EventTime] | None:
     return pairs[likeness.index(max(likeness))] if pairs else None
 
 
-def _spoken(side: AnalyzedRelation) -> str:
+def _times_in_words(side: AnalyzedRelation) -> str:
     times = event_times(side)
-    return listed([str(time) for time in times] or side.aliases, "or")
+    return format_list([str(time) for time in times] or side.aliases, "or")
 
 
-def _minutes(time: EventTime) -> str:
+def _minutes(time: EventTimeColumn) -> str:
     return "300" if time.family == "integer" else "5 DAYS" if time.family == "date" else "5 MINUTES"
 
 
-def _between(left: EventTime, right: EventTime) -> str:
+def _between(left: EventTimeColumn, right: EventTimeColumn) -> str:
     amount = _minutes(left) if left.family == "integer" else f"INTERVAL {_minutes(left)}"
     return f"{right} BETWEEN {left} - {amount} AND {left} + {amount}"
 
 
-def _compared(join: Join, alias: str) -> list[str]:
+def _columns_in_on(join: Join, alias: str) -> list[str]:
     """The columns of a source that ON mentions, in reading order."""
     return [ref.name for ref in (join.on.references if join.on else ()) if ref.source == alias]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from watersmeet.fates.family import FamilyFates, Scene
-from watersmeet.fates.model import What
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.fates.model import OutcomeKind
 from watersmeet.joins.core.rowwise import Row
 
 
-class _LatestFates(FamilyFates):
-    def shown(self, scene: Scene, sign: int) -> tuple[What, str] | None:
-        if not scene.operator.append:
+class _LatestTracer(FamilyTracer):
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        if not context.operator.append:
             # A table tells its changes itself.
             return ("passed", "It came into the table.") if sign > 0 else ("taken back", "It left the table.")
         return ("alive", "It is the latest of its key.") if sign > 0 else ("replaced", "A later row has its key.")
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         return "replaced", "A later row of the same batch has its key."
 
 
-FATES = _LatestFates()
+TRACE = _LatestTracer()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from watersmeet.forecast.family import Life
+from watersmeet.forecast.family import PortRetention
 from watersmeet.physical.nodes import JoinPlan
 
 
-def forecast(plan: JoinPlan) -> tuple[Life, ...]:
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """A row per key."""
-    return (Life(0, "keys", law="the latest row of every key"),)
+    return (PortRetention(0, "keys", law="the latest row of every key"),)
 
 
 FORECAST = forecast

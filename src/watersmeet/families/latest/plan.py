@@ -7,7 +7,7 @@ from dataclasses import replace
 from watersmeet.catalog import Source
 from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.latest.operator import LatestOperator
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ScanPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column
@@ -40,7 +40,13 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         "sharded by the key of the result",
     )
     return JoinPlan(
-        (_way(rows, rows.columns, port),), Latest(port, append=True), columns, (), why, query, called="the table "
+        (_port_plan(rows, rows.columns, port),),
+        LatestOperator(port, append=True),
+        columns,
+        (),
+        why,
+        query,
+        name_prefix="the table ",
     )
 
 
@@ -51,7 +57,15 @@ def table(scan: AnalyzedScan, plan: ScanPlan, types: Types) -> JoinPlan:
     columns = tuple(f"{scan.alias}.{name}" for name in plan.columns)
     port = _port(columns, keys, tuple(leaf_column(scan.alias, name) for name in names), types)
     why = ("table by its primary key: an upsert takes back the row that it replaces", "sharded by the primary key")
-    return JoinPlan((_way(plan, (*columns, OP), port),), Latest(port), columns, (), why, scan, called="the table ")
+    return JoinPlan(
+        (_port_plan(plan, (*columns, OP), port),),
+        LatestOperator(port),
+        columns,
+        (),
+        why,
+        scan,
+        name_prefix="the table ",
+    )
 
 
 def _port(columns: tuple[str, ...], keys: tuple[str, ...], exprs: tuple[Expr, ...], types: Types) -> Port:
@@ -59,7 +73,7 @@ def _port(columns: tuple[str, ...], keys: tuple[str, ...], exprs: tuple[Expr, ..
     return Port(columns, (), keys, keys[0] if exact else CODE, exact)
 
 
-def _way(rows: ViewPlan | ScanPlan, columns: tuple[str, ...], port: Port) -> PortPlan:
+def _port_plan(rows: ViewPlan | ScanPlan, columns: tuple[str, ...], port: Port) -> PortPlan:
     hashed = () if port.exact else port.keys
     return PortPlan(rows, columns, code=port.code, hashed=hashed, route="key", position=POSITION)
 

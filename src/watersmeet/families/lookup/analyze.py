@@ -15,32 +15,32 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.family import Built, FamilyAnalysis
+from watersmeet.analyze.family import BuildResult, FamilyAnalysis
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.settings import Known, choice, duration, duration_set, number
-from watersmeet.analyze.sides import check_table_sides, is_known, names_of
+from watersmeet.analyze.settings import SettingSpec, choice, duration, number, parse_setting_duration
+from watersmeet.analyze.sides import check_table_sides, has_known_sources, names_of
 from watersmeet.duration import HOUR
 from watersmeet.errors import Refusal
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin, LateTable
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.nodes import LEFT_ONLY, Join, Relation, ResultKind, Scan
-from watersmeet.plan.query import Warned
+from watersmeet.plan.query import QueryWarning
 from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, AnalyzedView, ConditionalJoin, joins
 from watersmeet.plan.words import expression_in_words, kind_in_words, word
 
 
 def check_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Iterator[Refusal]:
     """What is wrong with a join of a stream with a table."""
-    if not is_known(left, right):
+    if not has_known_sources(left, right):
         return
     if join.kind in LEFT_ONLY:
-        yield _left_only(draft, join, left, right)
+        yield _refuse_left_only(draft, join, left, right)
     elif right.result == "table" and join.kind in ("right", "full"):
         yield _preserves_table(draft, join, left, right, stream=left, table=right, instead="LEFT JOIN")
     elif left.result == "table" and join.kind in ("left", "full"):
         yield _preserves_table(draft, join, left, right, stream=right, table=left, instead="RIGHT JOIN")
     elif left.result == "table" and join.kind == "inner":
-        yield _turned(draft, join, left, right)
+        yield _refuse_table_on_left(draft, join, left, right)
     yield from check_table_sides(draft, join, left, right)
 
 
@@ -59,7 +59,7 @@ def _preserves_table(
     )
 
 
-def _turned(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Refusal:
+def _refuse_table_on_left(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Refusal:
     table, stream = draft.names_of(left.aliases), draft.names_of(right.aliases)
     return draft.refusal(
         "INCOMPATIBLE_JOIN",
@@ -67,21 +67,21 @@ def _turned(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRel
         **names_of(draft, join, left, right),
         reason="has its sides the wrong way round, since it is the stream that looks up the table",
         cause=f"the table {table} on the left, the stream {stream} on the right",
-        hint=_swapped(join, table),
+        hint=_swap_hint(join, table),
     )
 
 
-def _swapped(join: Join, table: str) -> str:
+def _swap_hint(join: Join, table: str) -> str:
     on = f"USING ({', '.join(word(name) for name in join.using)})" if join.using else ""
     if not on and join.on is not None:
         on = f"ON {expression_in_words(join.on)}"
-    stream, looked_up = _written(join.right), _written(join.left)
+    stream, looked_up = _side_sql(join.right), _side_sql(join.left)
     if stream is not None and looked_up is not None:
         return f"swap the sides: `{stream} JOIN {looked_up} {on}".rstrip() + "`."
     return f"make a view of {table} (`CREATE VIEW ...`), and write `{stream or '...'} JOIN` that view."
 
 
-def _written(side: Relation) -> str | None:
+def _side_sql(side: Relation) -> str | None:
     """A side as one types it; None for what has no name of its own."""
     if not isinstance(side, Scan):
         return None
@@ -90,19 +90,20 @@ def _written(side: Relation) -> str | None:
     return word(side.source) if side.alias == side.source else f"{word(side.source)} AS {word(side.alias)}"
 
 
-def _left_only(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Refusal:
-    one, other = draft.names_of(left.aliases), draft.names_of(right.aliases)
-    what = f"A {kind_in_words(join.kind)} JOIN of the {left.result} {one} with the {right.result} {other}"
+def _refuse_left_only(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Refusal:
+    left_names, right_names = draft.names_of(left.aliases), draft.names_of(right.aliases)
+    what = f"A {kind_in_words(join.kind)} JOIN of the {left.result} {left_names} with the {right.result} {right_names}"
     if left.result == "table":
         refs = join.on.references if join.on is not None else ()
         column = next((word(ref.name) for ref in refs if ref.source in right.aliases), "id")
-        rows = f"SELECT TABLE {column}, count(*) AS n FROM {other} GROUP BY {column}"
-        hint = f"make a table of {other} first, for example `CREATE VIEW {other}_seen AS {rows}`, and join with that."
+        rows = f"SELECT TABLE {column}, count(*) AS n FROM {right_names} GROUP BY {column}"
+        view = f"CREATE VIEW {right_names}_seen AS {rows}"
+        hint = f"make a table of {right_names} first, for example `{view}`, and join with that."
     elif join.kind == "semi":
-        hint = f"write `INNER JOIN`, and select columns of {one} only."
+        hint = f"write `INNER JOIN`, and select columns of {left_names} only."
     else:
         hint = f"write `LEFT JOIN`, and `WHERE {_column(right)} IS NULL`."
-    return draft.unsupported(join.span, what, hint)
+    return draft.refuse_unsupported(join.span, what, hint)
 
 
 def _column(side: AnalyzedRelation) -> str:
@@ -126,7 +127,7 @@ class LookupAnalysis(FamilyAnalysis):
     """Plain joins of a stream with a table."""
 
     family = AnalyzedLookupJoin.family
-    settings: ClassVar[Mapping[str, Known]] = {
+    settings: ClassVar[Mapping[str, SettingSpec]] = {
         LATE: choice(LATE, ("reemit", "ignore"), "ignore"),
         RETENTION: duration(RETENTION, "1 hour"),
         WAITING: number(WAITING, 100000),
@@ -136,31 +137,31 @@ class LookupAnalysis(FamilyAnalysis):
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
         return isinstance(join, Join) and join.is_plain and set(kinds) == {"stream", "table"}
 
-    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
         assert isinstance(join, Join)
         left, right = inputs
         parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
         return _lookup(draft, join, left, right, parts), list(check_sides(draft, join, left, right))
 
-    def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
+    def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         assert isinstance(join, AnalyzedLookupJoin)
-        return f"row of the stream is compared with the whole table {draft.names_of(join.looked_up.aliases)}"
+        return f"row of the stream is compared with the whole table {draft.names_of(join.table_side.aliases)}"
 
-    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
+    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[QueryWarning]:
         """Rows that it shows once more, behind the watermark that a join above it goes by."""
         above = (join for join in joins(relation) if join.has_late_rows)
-        for below in (found for join in above for side in join.inputs for found in joins(side)):
+        for below in (join_below for join in above for side in join.inputs for join_below in joins(side)):
             if isinstance(below, AnalyzedLookupJoin) and below.late_table == "reemit":
                 names = draft.names_of(below.aliases)
                 message = (
                     f"A row of the join of {names} that is shown once more, when its table row has come, may be too "
                     f"late for the next join and is dropped there; `SET {LATE} = ignore` shows each row once."
                 )
-                yield Warned(message, below.span)
+                yield QueryWarning(message, below.span)
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _WaitSettings:
     """What the settings say of stream rows that were shown without a table row."""
 
     late_table: LateTable
@@ -172,27 +173,27 @@ def _lookup(
     draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation, parts: tuple[Expr, ...]
 ) -> AnalyzedLookupJoin:
     # An inner join shows nothing for a row without a match, so there is nothing to show again (LN-13).
-    said = _Waiting("ignore") if join.kind == "inner" else _waiting(draft)
+    wait = _WaitSettings("ignore") if join.kind == "inner" else _read_wait_settings(draft)
     return AnalyzedLookupJoin(
         left,
         right,
         join.kind,
         residual=parts,
         table="left" if left.result == "table" else "right",
-        late_table=said.late_table,
-        retention=said.retention,
-        waiting=said.waiting,
+        late_table=wait.late_table,
+        retention=wait.retention,
+        waiting=wait.waiting,
         load_first=draft.setting(LOAD, "together").lower() == "first",
         span=join.span,
     )
 
 
-def _waiting(draft: Draft) -> _Waiting:
+def _read_wait_settings(draft: Draft) -> _WaitSettings:
     if draft.setting(LATE, "reemit").lower() == "ignore":
-        return _Waiting("ignore")
-    retention, waiting = duration_set(draft.setting(RETENTION, "")), draft.setting(WAITING, "")
+        return _WaitSettings("ignore")
+    retention, waiting = parse_setting_duration(draft.setting(RETENTION, "")), draft.setting(WAITING, "")
     rows = int(waiting) if waiting.isascii() and waiting.isdigit() else None
-    return _Waiting("reemit", DEFAULT_RETENTION if retention is None and rows is None else retention, rows)
+    return _WaitSettings("reemit", DEFAULT_RETENTION if retention is None and rows is None else retention, rows)
 
 
 ANALYZE = LookupAnalysis()

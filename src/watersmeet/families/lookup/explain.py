@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.duration import format_duration
-from watersmeet.explanation.family import Apart, JoinExplainer, Names
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of
 from watersmeet.plan.nodes import PRESERVED, Side
@@ -18,11 +18,11 @@ def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[
     return [
         keys(join.keys),
         ("rows", [f"each {stream} row once, with the {table} rows that are there when it comes"]),
-        ("kept", [f"{table} rows are kept until they are replaced or deleted", *_waiting(join, stream, table)]),
+        ("kept", [f"{table} rows are kept until they are replaced or deleted", *_wait_remark(join, stream, table)]),
         ("alone", _alone(join, stream, table)),
         ("load first", [f"{stream} rows are held back until {table} is caught up"] if join.load_first else []),
-        conditions("left only", join.left_only, _failing(join, "left")),
-        conditions("right only", join.right_only, _failing(join, "right")),
+        conditions("left only", join.left_only, _failure_remark(join, "left")),
+        conditions("right only", join.right_only, _failure_remark(join, "right")),
         conditions("also", join.residual),
         ("warning", [] if join.keys else [f"no equality: every {stream} row is compared with all of {table}"]),
     ]
@@ -44,7 +44,7 @@ def _alone(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
     return [padded, later[join.late_table]]
 
 
-def _waiting(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
+def _wait_remark(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
     """How long stream rows that found nothing are kept for a table row that comes later."""
     if not _is_preserving(join) or join.late_table == "ignore":
         return []
@@ -54,7 +54,7 @@ def _waiting(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
     return [f"{stream} rows that found none are kept {limits}"]
 
 
-def _failing(join: AnalyzedLookupJoin, side: Side) -> str:
+def _failure_remark(join: AnalyzedLookupJoin, side: Side) -> str:
     if side == join.table:
         return f"a {side} row that fails is not found"
     return f"a {side} row that fails is {'padded at once' if _is_preserving(join) else 'dropped'}"
@@ -63,7 +63,7 @@ def _failing(join: AnalyzedLookupJoin, side: Side) -> str:
 EXPLAIN = JoinExplainer(
     lambda join: f"{kind_in_words(join.kind)} JOIN of a stream with a table",
     facts,
-    apart=lambda join: Apart(
+    pair_distance=lambda join: PairDistance(
         why="A row meets what its table holds when it comes: a row of a table has no time to compare."
     ),
 )

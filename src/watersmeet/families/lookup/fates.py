@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from watersmeet.fates.family import FamilyFates, Scene
-from watersmeet.fates.model import What
-from watersmeet.joins.core.rowwise import Gone, Row
-from watersmeet.joins.lookup.operator import LookupJoin
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.fates.model import OutcomeKind
+from watersmeet.joins.core.rowwise import RemovedRow, Row
+from watersmeet.joins.lookup.operator import LookupJoinOperator
 
 
-class _LookupFates(FamilyFates):
-    def left(self, scene: Scene, gone: Gone) -> tuple[str, str | None]:
-        if gone.why == "evicted":
-            waited = scene.words.duration(scene.operator.retention or 0)
+class _LookupTracer(FamilyTracer):
+    def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
+        if gone.reason == "evicted":
+            waited = context.words.duration(context.operator.retention or 0)
             return f"It had waited for its row of the table for {waited}, and waits no longer.", None
-        return f"More rows waited for their row of the table than may ({scene.operator.waiting}).", None
+        return f"More rows waited for their row of the table than may ({context.operator.waiting}).", None
 
-    def alone(self, scene: Scene, port: int, row: Row) -> str:
-        return f"It came out alone: {scene.names[scene.operator.table]} had no row for it."
+    def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
+        return f"It came out alone: {context.names[context.operator.table]} had no row for it."
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         return (
             "unmatched",
-            f"No row of {scene.names[scene.operator.table]} was there for it, and the join shows only pairs.",
+            f"No row of {context.names[context.operator.table]} was there for it, and the join shows only pairs.",
         )
 
-    def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
-        join: LookupJoin = scene.operator
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
+        join: LookupJoinOperator = context.operator
         if port == join.table:
             return "It is in the table."
-        return f"It waits for its row of {scene.names[join.table]}."
+        return f"It waits for its row of {context.names[join.table]}."
 
 
-FATES = _LookupFates()
+TRACE = _LookupTracer()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
-from watersmeet.forecast.family import Life
+from watersmeet.forecast.family import PortRetention
 from watersmeet.physical.nodes import JoinPlan
 
 
-def forecast(plan: JoinPlan) -> tuple[Life, ...]:
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """A row per key of the table; rows of the stream wait as long, or as many of them, as is said."""
     join = plan.analyzed
     assert isinstance(join, AnalyzedLookupJoin)
     table = 1 if join.table == "right" else 0
-    kept = Life(table, "keys", law="the rows of the table")
+    table_rows = PortRetention(table, "keys", law="the rows of the table")
     if join.kind not in ("left", "right", "full") or join.late_table != "reemit":
-        return (kept,)
+        return (table_rows,)
     if join.retention is not None:
-        return (kept, Life(1 - table, "time", join.retention, "rows without a table row wait so long"))
+        return (table_rows, PortRetention(1 - table, "time", join.retention, "rows without a table row wait so long"))
     if join.waiting is not None:
-        return (kept, Life(1 - table, "number", join.waiting, "so many rows without a table row wait"))
-    return (kept, Life(1 - table, "unknown", law="rows without a table row wait for it"))
+        return (table_rows, PortRetention(1 - table, "number", join.waiting, "so many rows without a table row wait"))
+    return (table_rows, PortRetention(1 - table, "unknown", law="rows without a table row wait for it"))
 
 
 FORECAST = forecast

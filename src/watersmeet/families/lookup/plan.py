@@ -7,24 +7,24 @@ from typing import cast
 
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.joins.core.changes import POSITION
-from watersmeet.joins.lookup.operator import LookupJoin, LookupKind
+from watersmeet.joins.lookup.operator import LookupJoinOperator, LookupKind
 from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.nodes import JoinPlan, PortInput, Route
-from watersmeet.physical.ports import On, changes_travel, changing_port, unions_of
+from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port, unions_of
 from watersmeet.physical.types import Types
 
 
 def plan(join: AnalyzedLookupJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of a lookup join."""
-    on = On.of(join, inputs, types)
+    on = JoinCondition.of(join, inputs, types)
     table = 1 if join.table == "right" else 0
     # Without an equality every stream row asks for the whole table, which therefore goes to all shards.
-    asks, asked = cast("tuple[Route, Route]", ("key", "key") if on.keys.pairs else ("spread", "all"))
-    rows = replace(on.way(inputs[1 - table], 1 - table, asks), position=POSITION)
-    stream = (rows, replace(on.port(inputs[1 - table], 1 - table, rows), late=()))
-    looked_up = changing_port(on, inputs[table], table, asked)
+    stream_route, table_route = cast("tuple[Route, Route]", ("key", "key") if on.keys.pairs else ("spread", "all"))
+    rows = replace(on.port_plan(inputs[1 - table], 1 - table, stream_route), position=POSITION)
+    stream = (rows, replace(on.operator_port(inputs[1 - table], 1 - table, rows), late=()))
+    looked_up = changelog_port(on, inputs[table], table, table_route)
     (left_way, left), (right_way, right) = (stream, looked_up) if table == 1 else (looked_up, stream)
-    operator = LookupJoin(
+    operator = LookupJoinOperator(
         cast("LookupKind", join.kind), left, right, table, on.condition,
         join.late_table, join.retention, join.waiting, join.load_first,
         idle=inputs[1 - table].idle, unions=unions_of(inputs[1 - table].lags),
@@ -39,6 +39,6 @@ def plan(join: AnalyzedLookupJoin, inputs: tuple[PortInput, ...], types: Types) 
 
 PLAN = JoinPlanner(
     plan,
-    travel=changes_travel,
+    changelog_mode=changelog_mode_of,
     by_spark="lookup by Spark: the table never changes, so nothing is kept and no rows are shuffled by shard",
 )

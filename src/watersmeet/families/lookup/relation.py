@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from watersmeet.plan.bounds import rows_of_table
-from watersmeet.plan.relation import BY_TIME, AnalyzedRelation, AnalyzedScan, Bounded, ConditionalJoin
+from watersmeet.plan.relation import BY_TIME, AnalyzedRelation, AnalyzedScan, ConditionalJoin, StateBound
 
 LateTable = Literal["reemit", "ignore"]
 """What a table row does that comes after a stream row which had been shown without one: shows it again, or nothing."""
@@ -39,24 +39,24 @@ class AnalyzedLookupJoin(ConditionalJoin):
         return self.left if self.table == "right" else self.right
 
     @property
-    def looked_up(self) -> AnalyzedRelation:
+    def table_side(self) -> AnalyzedRelation:
         return self.right if self.table == "right" else self.left
 
     @property
-    def passing(self) -> AnalyzedRelation | None:
+    def passthrough_input(self) -> AnalyzedRelation | None:
         """The stream where the table never changes, so that Spark looks rows up by itself."""
-        is_static = isinstance(self.looked_up, AnalyzedScan) and self.looked_up.source.is_static
+        is_static = isinstance(self.table_side, AnalyzedScan) and self.table_side.source.is_static
         return self.stream if is_static else None
 
     @property
-    def bounded(self) -> tuple[Bounded, ...]:
+    def state_bounds(self) -> tuple[StateBound, ...]:
         """The table, and the rows that wait for one of its rows; nothing where Spark looks rows up."""
-        if self.passing is not None:
+        if self.passthrough_input is not None:
             return ()
         waits = self.kind != "inner" and self.late_table == "reemit"
         time = (BY_TIME,) if waits and self.retention is not None else ()
-        most = (Bounded("limit", f"{self.waiting} rows that wait"),) if waits and self.waiting is not None else ()
-        return (rows_of_table(self.looked_up), *time, *most)
+        most = (StateBound("limit", f"{self.waiting} rows that wait"),) if waits and self.waiting is not None else ()
+        return (rows_of_table(self.table_side), *time, *most)
 
     @property
     def has_late_rows(self) -> bool:
@@ -64,12 +64,12 @@ class AnalyzedLookupJoin(ConditionalJoin):
         return False
 
     @property
-    def untimed(self) -> tuple[AnalyzedRelation, ...]:
+    def optional_time_sides(self) -> tuple[AnalyzedRelation, ...]:
         return (self.stream,)
 
-    def reads_static(self, port: int) -> bool:
+    def can_be_static(self, port: int) -> bool:
         """The table may be one."""
-        return self.inputs[port] is self.looked_up
+        return self.inputs[port] is self.table_side
 
     def shows_times(self, port: int) -> bool:
         """Those of the stream; a table's rows have none."""

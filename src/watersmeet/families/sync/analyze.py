@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, cast
 
-from watersmeet.analyze.draft import Draft, listed
+from watersmeet.analyze.draft import Draft, format_list
 from watersmeet.analyze.event_time import event_times, is_sound
-from watersmeet.analyze.family import Built, FamilyAnalysis, Sources
-from watersmeet.analyze.meaning import Named
+from watersmeet.analyze.family import BuildResult, FamilyAnalysis, Sources
+from watersmeet.analyze.meaning import ResolvedRelation
 from watersmeet.analyze.outputs import check_columns, wrong_output
 from watersmeet.analyze.scope import Scope
-from watersmeet.analyze.settings import Known, choice
+from watersmeet.analyze.settings import SettingSpec, choice
 from watersmeet.analyze.sides import check_families
-from watersmeet.analyze.watermarks import only_time, watermark_hint
+from watersmeet.analyze.watermarks import watermark_hint, watermark_only_time
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.families.sync.relation import AnalyzedSyncJoin, SyncJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin, ParsedSyncJoin
 from watersmeet.plan.nodes import Relation, ResultKind, Star
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation
 
@@ -27,27 +27,27 @@ class SyncAnalysis(FamilyAnalysis):
     """What is asked for with SYNC JOIN."""
 
     family = AnalyzedSyncJoin.family
-    settings: ClassVar[Mapping[str, Known]] = {DISORDER: choice(DISORDER, ("drop", "error"), "error")}
+    settings: ClassVar[Mapping[str, SettingSpec]] = {DISORDER: choice(DISORDER, ("drop", "error"), "error")}
 
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
-        return isinstance(join, SyncJoin)
+        return isinstance(join, ParsedSyncJoin)
 
     def excludes_tables(self, join: Relation) -> str | None:
         """Rows of a table have no time."""
         return "A SYNC JOIN with"
 
-    def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
+    def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
         scope = Scope()
         for own in scopes:
-            scope = scope.beside(own)
+            scope = scope.combine(own)
         return join, scope, []
 
-    def assume(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+    def assume_watermarks(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
         for port in join.inputs:
-            sources = only_time(port, sources)
+            sources = watermark_only_time(port, sources)
         return sources
 
-    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
         ports = cast("tuple[AnalyzedLeaf, ...]", inputs)
         refusals = [*_check(draft, join, ports)] if all(is_sound(port.source) for port in ports) else []
         times = tuple(time.column for port in ports for time in event_times(port)[:1])
@@ -55,12 +55,12 @@ class SyncAnalysis(FamilyAnalysis):
         return AnalyzedSyncJoin(ports, times, disorder, join.span), refusals
 
     def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
-        return _check_ports(draft) if any(apart.of == "PORTS" for apart in draft.query.apart) else iter(())
+        return _check_ports(draft) if any(output.of == "PORTS" for output in draft.query.side_outputs) else iter(())
 
 
 def _check(draft: Draft, join: Relation, scans: tuple[AnalyzedLeaf, ...]) -> Iterator[Refusal]:
     if len(scans) < 2:
-        yield draft.unsupported(join.span, "A SYNC JOIN of one source", "write `a SYNC JOIN b`.")
+        yield draft.refuse_unsupported(join.span, "A SYNC JOIN of one source", "write `a SYNC JOIN b`.")
         return
     *most, last = scans
     named = [time.column.name for scan in scans for time in event_times(scan)]
@@ -71,7 +71,7 @@ def _check(draft: Draft, join: Relation, scans: tuple[AnalyzedLeaf, ...]) -> Ite
             names = {"kind": "SYNC", "left": left, "right": right, "side": side}
             yield draft.refusal("MISSING_WATERMARK", join.span, **names, hint=watermark_hint(scan, named))
         elif len(times) > 1:
-            columns = listed([str(time) for time in times])
+            columns = format_list([str(time) for time in times])
             hint = f"keep one of them in the declaration of {scan.source.name}."
             yield draft.refusal("NEEDS_ONE_TIME", join.span, join="SYNC JOIN", side=side, columns=columns, hint=hint)
     times = [time for scan in scans for time in event_times(scan)[:1]]
@@ -83,11 +83,11 @@ def _check(draft: Draft, join: Relation, scans: tuple[AnalyzedLeaf, ...]) -> Ite
 
 def _check_ports(draft: Draft) -> Iterator[Refusal]:
     query = draft.query
-    sinks = [apart for apart in query.apart if apart.of == "PORTS"]
+    sinks = [output for output in query.side_outputs if output.of == "PORTS"]
     span = sinks[0].span
-    if not isinstance(query.relation, SyncJoin):
+    if not isinstance(query.relation, ParsedSyncJoin):
         what, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
-        yield draft.unsupported(span, what, hint)
+        yield draft.refuse_unsupported(span, what, hint)
         return
     ports = query.relation.ports
     if len(ports) != len(sinks):
@@ -100,9 +100,9 @@ def _check_ports(draft: Draft) -> Iterator[Refusal]:
     if [item.alias if isinstance(item, Star) else "" for item in query.items] != [None]:
         reason, hint = "each port's rows go out as they came in", "write `SELECT STREAM *`."
         yield wrong_output(draft, span, "A projection of ports", reason, "PORTS INTO", hint)
-    for port, apart in zip(ports, sinks, strict=False):
+    for port, output in zip(ports, sinks, strict=False):
         source = draft.scope.sources.get(port.alias, Source(port.alias, ()))
-        yield from check_columns(draft, apart.sink, apart.span, f"The port {port.alias}", source)
+        yield from check_columns(draft, output.sink, output.span, f"The port {port.alias}", source)
 
 
 ANALYZE = SyncAnalysis()

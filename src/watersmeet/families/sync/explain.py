@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import Apart, Asked, JoinExplainer, Names
-from watersmeet.families.sync.relation import AnalyzedSyncJoin, SyncJoin
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance, ParsedSection
+from watersmeet.families.sync.relation import AnalyzedSyncJoin, ParsedSyncJoin
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.nodes import Relation
 from watersmeet.plan.query import AnalyzedQuery
@@ -23,14 +23,16 @@ def facts(query: AnalyzedQuery, join: AnalyzedSyncJoin, names: Names) -> list[Fa
     ]
 
 
-def _asked(join: Relation) -> Asked | None:
-    return ("SYNC JOIN", ()) if isinstance(join, SyncJoin) else None
+def _describe_parsed(join: Relation) -> ParsedSection | None:
+    return ("SYNC JOIN", ()) if isinstance(join, ParsedSyncJoin) else None
 
 
 EXPLAIN = JoinExplainer(
     lambda join: "SYNC JOIN",
     facts,
-    stays=lambda join, port, who: f"{who} rows advance time, whether they are shown or not",
-    asked=_asked,
-    apart=lambda join: Apart(why="Rows of a SYNC JOIN have equal times, so that those of a pair are never apart."),
+    why_filter_stays=lambda join, port, who: f"{who} rows advance time, whether they are shown or not",
+    parsed=_describe_parsed,
+    pair_distance=lambda join: PairDistance(
+        why="Rows of a SYNC JOIN have equal times, so that those of a pair are never apart."
+    ),
 )

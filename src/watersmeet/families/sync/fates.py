@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from watersmeet.fates.family import FamilyFates, Scene
-from watersmeet.joins.core.rowwise import Gone, Row, event_time, is_below
-from watersmeet.joins.sync.operator import SyncJoin
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.joins.core.rowwise import RemovedRow, Row, event_time, is_below
+from watersmeet.joins.sync.operator import SyncJoinOperator
 
 
-class _SyncFates(FamilyFates):
+class _SyncTracer(FamilyTracer):
     by_key = False
-    lacking = "no such time"
+    unmatched_cause = "no such time"
 
-    def equal(self, operator: SyncJoin, port: int) -> tuple[str, ...]:
+    def equal_columns(self, operator: SyncJoinOperator, port: int) -> tuple[str, ...]:
         return (operator.ports[port].time,)
 
-    def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
-        name = scene.operator.ports[port].time
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
+        name = context.operator.ports[port].time
         time = event_time(row[name])
         if time is None:
             return "It has no time, so that it stands beside no row of another port.", None
-        if is_below(time, scene.received.get(name)):
-            return super().late(scene, port, row)
-        return f"Its port already had a row of the time {scene.words.moment(name, time)}.", None
+        if is_below(time, context.received.get(name)):
+            return super().late_reason(context, port, row)
+        return f"Its port already had a row of the time {context.words.moment(name, time)}.", None
 
-    def until(self, scene: Scene, port: int, row: Row, flight: int) -> int | None:
-        return scene.time(port, row)
+    def expiry(self, context: TraceContext, port: int, row: Row, row_id: int) -> int | None:
+        return context.time(port, row)
 
-    def left(self, scene: Scene, gone: Gone) -> tuple[str, str | None]:
-        if gone.why == "dropped":
-            return f"More rows were kept than may be ({scene.operator.max_rows}), and its time was the earliest.", None
-        mark, other = scene.received[gone.column], gone.column.split(".")[0]
-        if scene.words.is_end(mark):
+    def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
+        if gone.reason == "dropped":
+            return (
+                f"More rows were kept than may be ({context.operator.max_rows}), and its time was the earliest.",
+                None,
+            )
+        watermark, other = context.received[gone.column], gone.column.split(".")[0]
+        if context.words.is_end(watermark):
             return f"The input of {other} has ended without a row of its time.", gone.column
-        passed = f"the watermark of {scene.words.called(gone.column)} is {scene.words.moment(gone.column, mark)}"
+        moment = context.words.moment(gone.column, watermark)
+        passed = f"the watermark of {context.words.column_words(gone.column)} is {moment}"
         return f"No row of its time has come from {other}, and none can: {passed}", gone.column
 
-    def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
-        others = [scene.words.called(name) for n, name in enumerate(scene.operator.times) if n != port]
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
+        others = [context.words.column_words(name) for n, name in enumerate(context.operator.times) if n != port]
         return f"It waits for rows of its time from {' and '.join(name.split('.')[0] for name in others)}."
 
 
-FATES = _SyncFates()
+TRACE = _SyncTracer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.families.sync.relation import ParsedSyncJoin
 from watersmeet.language.reader.cursor import Cursor, Grammar, ReadLeaf, Words
 from watersmeet.plan.nodes import JoinKind, Lateral, Leaf, Relation
 
@@ -17,10 +17,12 @@ class SyncGrammar(Grammar):
     outputs: ClassVar[Mapping[Words, str]] = {("PORTS", "INTO"): "_port_"}
     words = ("SYNC", "PORTS")
 
-    def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> SyncJoin:
+    def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> ParsedSyncJoin:
         if not isinstance(left, Leaf):
             what = "LATERAL" if isinstance(left, Lateral) else "another join"
-            raise cursor.unsupported(f"SYNC JOIN behind {what}", "write the SYNC JOIN first, then the others.", 2)
+            raise cursor.refuse_unsupported(
+                f"SYNC JOIN behind {what}", "write the SYNC JOIN first, then the others.", 2
+            )
         first, ports = cursor.position, [left]
         while cursor.at(*words):
             cursor.begin_line()
@@ -30,8 +32,8 @@ class SyncGrammar(Grammar):
         is_padded = any(grammar.at_padding(cursor) for grammar in cursor.grammars)
         if cursor.at_any({"ON", "USING", "WITHIN"}) or is_padded:
             hint = "leave it out: rows meet at equal times. Write a further condition in WHERE."
-            raise cursor.unsupported(f"{cursor.peek().word} of a SYNC JOIN", hint)
-        return SyncJoin(tuple(ports), span)
+            raise cursor.refuse_unsupported(f"{cursor.peek().word} of a SYNC JOIN", hint)
+        return ParsedSyncJoin(tuple(ports), span)
 
 
 READ = SyncGrammar()

@@ -15,7 +15,7 @@ Disorder = Literal["drop", "error"]
 
 
 @dataclass(frozen=True)
-class SyncJoin(Relation):
+class ParsedSyncJoin(Relation):
     """``a SYNC JOIN b [SYNC JOIN c ...]``: rows of all ports that have the same event time."""
 
     ports: tuple[Leaf, ...]

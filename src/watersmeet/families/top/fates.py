@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from watersmeet.fates.family import FamilyFates, Scene
-from watersmeet.fates.model import What
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.fates.model import OutcomeKind
 from watersmeet.joins.core.rowwise import Row
 
 
-class _TopFates(FamilyFates):
+class _TopTracer(FamilyTracer):
     by_key = False
 
-    def shown(self, scene: Scene, sign: int) -> tuple[What, str] | None:
-        first = _first(scene)
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        first = _first(context)
         return ("passed", f"It is {first}.") if sign > 0 else ("taken back", f"It is no longer {first}.")
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
-        return "unmatched", f"It is not {_first(scene)}."
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
+        return "unmatched", f"It is not {_first(context)}."
 
 
-def _first(scene: Scene) -> str:
-    limit, ties = scene.operator.limit, scene.operator.ties
+def _first(context: TraceContext) -> str:
+    limit, ties = context.operator.limit, context.operator.ties
     if ties:
         return f"among the first {limit} rows, or equal to the last of them"
     return "the first row" if limit == 1 else f"among the first {limit} rows"
 
 
-FATES = _TopFates()
+TRACE = _TopTracer()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from watersmeet.forecast.family import Life
-from watersmeet.joins.top.operator import Top
+from watersmeet.forecast.family import PortRetention
+from watersmeet.joins.top.operator import TopNOperator
 from watersmeet.physical.nodes import JoinPlan
 
 
-def forecast(plan: JoinPlan) -> tuple[Life, ...]:
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """The first rows of a stream; of a table all of them, since one that leaves makes room for another."""
     operator = plan.operator
-    assert isinstance(operator, Top)
+    assert isinstance(operator, TopNOperator)
     if operator.changes:
-        return (Life(0, "keys", law="the rows of the table"),)
-    return (Life(0, "number", operator.limit, "the first rows"),)
+        return (PortRetention(0, "keys", law="the rows of the table"),)
+    return (PortRetention(0, "number", operator.limit, "the first rows"),)
 
 
 FORECAST = forecast

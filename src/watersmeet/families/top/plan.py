@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from watersmeet.catalog import Source
 from watersmeet.joins.core.changes import POSITION, WEIGHT
-from watersmeet.joins.core.order import Order
-from watersmeet.joins.top.operator import Top
+from watersmeet.joins.core.order import SortColumn
+from watersmeet.joins.top.operator import TopNOperator
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column
 from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import settled_as
+from watersmeet.plan.expressions import finality_column
 from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import AnalyzedView
 
@@ -28,15 +28,15 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
     inner = replace(query, outputs=(*outputs, *ordered, *groups), top=None, result=kind)
     shown = tuple(Output(output.name, leaf_column(TOP, output.name)) for output in outputs)
-    settled = () if query.top.settled_by is None else (groups[query.top.settled_by].name,)
-    return AnalyzedView(TOP, Source(TOP, (), kind=kind, settled=settled), inner), shown
+    final_columns = () if query.top.final_by is None else (groups[query.top.final_by].name,)
+    return AnalyzedView(TOP, Source(TOP, (), kind=kind, final_columns=final_columns), inner), shown
 
 
 def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
     """The plan of the first rows of a result."""
     top = query.top
     assert top is not None
-    order = tuple(Order(f"{TOP}.#by{n}", by.descending, by.nulls_last) for n, by in enumerate(top.order))
+    order = tuple(SortColumn(f"{TOP}.#by{n}", by.descending, by.nulls_last) for n, by in enumerate(top.order))
     by = tuple(f"{TOP}.#of{n}" for n in range(len(top.by)))
     hidden = {*(each.column for each in order), *by}
     columns = tuple(column for column in rows.columns if column not in hidden)
@@ -54,13 +54,13 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         f"{first}: a table that is kept up to date",
         "sharded by a hash of what makes a group" if by else "one shard: every row competes with every other",
     )
-    settled = None if top.settled_by is None else by[top.settled_by]
-    if settled is not None:
+    final_by = None if top.final_by is None else by[top.final_by]
+    if final_by is not None:
         why = (*why, "a group is forgotten once it is settled: no row of it changes any more")
-    own = None if top.settled_by is None else settled_as(top.by[top.settled_by].expr)
-    handed_on = () if own is None else tuple(sorted(query.relation.alike(own)))
-    operator = Top(columns, order, top.limit, is_table, position, by, code, top.ties, settled, handed_on)
-    return JoinPlan((port,), operator, columns, (), why, top, called="the first rows of ")
+    own = None if top.final_by is None else finality_column(top.by[top.final_by].expr)
+    handed_on = () if own is None else tuple(sorted(query.relation.equal_columns(own)))
+    operator = TopNOperator(columns, order, top.limit, is_table, position, by, code, top.ties, final_by, handed_on)
+    return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
 
 
 PLAN = StagePlanner(lambda query: query.top is not None, rows, plan)

@@ -8,21 +8,34 @@ from typing import ClassVar
 
 from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.conditions import SPLIT_HINT, check_residual, not_evaluated
-from watersmeet.analyze.draft import Draft, listed
-from watersmeet.analyze.event_time import family_of, is_sound
-from watersmeet.analyze.family import Built, FamilyAnalysis
-from watersmeet.analyze.meaning import TRUE, Named, is_resolved, misses, named_condition, resolved
-from watersmeet.analyze.scope import Scope, shown_further
-from watersmeet.analyze.settings import Known, choice
-from watersmeet.analyze.sides import check_values, declared_values
+from watersmeet.analyze.draft import Draft, format_list
+from watersmeet.analyze.event_time import is_sound, time_type_of
+from watersmeet.analyze.family import BuildResult, FamilyAnalysis
+from watersmeet.analyze.meaning import (
+    TRUE,
+    ResolvedRelation,
+    check_names,
+    is_resolved,
+    resolve_condition,
+    resolve_expression,
+)
+from watersmeet.analyze.scope import Scope, make_extra_columns
+from watersmeet.analyze.settings import SettingSpec, choice
+from watersmeet.analyze.sides import check_values, with_declared_names
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.families.window.checks import analyzed_window, check_clauses, check_outputs, check_window, unmatched
+from watersmeet.families.window.checks import (
+    build_window,
+    check_clauses,
+    check_outputs,
+    check_window,
+    outputs_of_unmatched,
+)
 from watersmeet.families.window.relation import (
     PUNCTUATION,
     AnalyzedWindowJoin,
     Pad,
-    Window,
+    WindowClause,
     is_windowed,
     punctuation,
     window_of,
@@ -34,7 +47,7 @@ from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, Conditional
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 Sides = tuple[AnalyzedLeaf, AnalyzedLeaf]
-Windows = tuple[Window | None, Window | None]
+Windows = tuple[WindowClause | None, WindowClause | None]
 
 EMIT_DISCARDED = "watersmeet.window.emit_discarded"
 
@@ -43,7 +56,7 @@ class WindowAnalysis(FamilyAnalysis):
     """Joins of sources with windows."""
 
     family = AnalyzedWindowJoin.family
-    settings: ClassVar[Mapping[str, Known]] = {EMIT_DISCARDED: choice(EMIT_DISCARDED, ("true", "false"), "true")}
+    settings: ClassVar[Mapping[str, SettingSpec]] = {EMIT_DISCARDED: choice(EMIT_DISCARDED, ("true", "false"), "true")}
     columns = dict.fromkeys(("_trigger", "_seq", "_last"), "only a join of sides with a WINDOW has it.")
 
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
@@ -53,25 +66,29 @@ class WindowAnalysis(FamilyAnalysis):
         """Rows of a table arrive in no order."""
         return "A window join with" if is_windowed(join) else None
 
-    def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
+    def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
         """The condition, and each window in terms of its own side; without a condition all rows meet."""
         if not is_windowed(join):
-            return super().name(draft, join, scopes)
+            return super().resolve_names(draft, join, scopes)
         left, right = scopes
         missing = [*_window_misses(draft, join.left, left, right), *_window_misses(draft, join.right, right, left)]
-        join = join.with_inputs([_resolved(join.left, left), _resolved(join.right, right)])
-        named, scope, more = named_condition(draft, join, left, right, TRUE)
+        join = join.with_inputs([_resolve_window(join.left, left), _resolve_window(join.right, right)])
+        named, scope, more = resolve_condition(draft, join, left, right, TRUE)
         first = next(iter(left.sources.values()), Source("", ()))
-        return named, replace(scope, further=shown_further(PUNCTUATION, punctuation(first))), [*missing, *more]
+        return (
+            named,
+            replace(scope, extra_columns=make_extra_columns(PUNCTUATION, punctuation(first))),
+            [*missing, *more],
+        )
 
-    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
         assert isinstance(join, Join)
         left, right = inputs
         if is_windowed(join) and isinstance(left, AnalyzedLeaf) and isinstance(right, AnalyzedLeaf):
             return _window_join(draft, join, (left, right), (window_of(join.left), window_of(join.right)))
         return UnboundJoin(left, right, join.kind, span=join.span), []
 
-    def check_asked(self, draft: Draft) -> Iterator[Refusal]:
+    def check_clauses(self, draft: Draft) -> Iterator[Refusal]:
         return check_clauses(draft)
 
     def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
@@ -85,24 +102,24 @@ class WindowAnalysis(FamilyAnalysis):
         for part, expr in not_evaluated(join) if join.kind == "inner" and join.punctuated else ():
             what = f"`_trigger`, `_seq` or `_last` beside `{expression_in_words(part)}`"
             place, hint = expr.span if expr.span.end else part.span, SPLIT_HINT.format("leave them out")
-            yield draft.unsupported(place, what, hint)
+            yield draft.refuse_unsupported(place, what, hint)
 
-    def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
+    def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         return "row is compared with the whole window of the other side"
 
 
-def _resolved(side: Relation, scope: Scope) -> Relation:
+def _resolve_window(side: Relation, scope: Scope) -> Relation:
     """The side with the names in its window resolved: they are columns of its own."""
     window = window_of(side)
     if window is None or not isinstance(side, Scan | Union):
         return side
-    return replace(side, clause=window.mapped(lambda expr: resolved(expr, scope)))
+    return replace(side, clause=window.map_expressions(lambda expr: resolve_expression(expr, scope)))
 
 
 def _window_misses(draft: Draft, side: Relation, own: Scope, other: Scope) -> Iterator[Refusal]:
     window = window_of(side)
-    for expr in () if window is None else window.named:
-        for refusal in misses(draft.script, expr, own):
+    for expr in () if window is None else window.column_expressions:
+        for refusal in check_names(draft.script, expr, own):
             is_other = any(isinstance(other.find(ref.parts), Expr) for ref in expr.references)
             names = " or ".join(source.name for source in own.sources.values())
             hint = f"a window sees its own side only: name a column of {names}."
@@ -110,10 +127,10 @@ def _window_misses(draft: Draft, side: Relation, own: Scope, other: Scope) -> It
             yield replace(refusal, parameters=parameters)
 
 
-def _window_join(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Built:
+def _window_join(draft: Draft, join: Join, sides: Sides, windows: Windows) -> BuildResult:
     left, right = sides
     parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
-    refusals = [*_check_form(draft, join), *_missing(draft, join, sides, windows)]
+    refusals = [*_check_form(draft, join), *_check_missing(draft, join, sides, windows)]
     for scan, window in zip(sides, windows, strict=True):
         refusals += check_window(draft, scan, window) if window is not None and is_sound(scan.source) else ()
     if is_sound(left.source) and is_sound(right.source):
@@ -124,15 +141,15 @@ def _window_join(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Bu
         ]
     if windows[0] is None or windows[1] is None or refusals:
         return UnboundJoin(left, right, join.kind, residual=parts, span=join.span), refusals
-    apart, pads = unmatched(draft.query), {pad.side: pad for pad in _pads(join)}
+    outputs, pads = outputs_of_unmatched(draft.query), {pad.side: pad for pad in _pads(join)}
     return AnalyzedWindowJoin(
         left,
         right,
         join.kind,
-        (analyzed_window(left, windows[0]), analyzed_window(right, windows[1])),
+        (build_window(left, windows[0]), build_window(right, windows[1])),
         residual=parts,
         paddings=(_padding(pads.get("left"), left.source), _padding(pads.get("right"), right.source)),
-        unmatched=("left" in apart, "right" in apart),
+        unmatched=("left" in outputs, "right" in outputs),
         punctuated=_is_punctuated(draft),
         order=(_order(left.source), _order(right.source)),
         emit_discarded=draft.setting(EMIT_DISCARDED, "false").lower() == "true",
@@ -153,7 +170,7 @@ def _pads(join: Join) -> list[Pad]:
 def _padding(pad: Pad | None, source: Source) -> Padding:
     if pad is None:
         return "nulls"
-    return pad.values if isinstance(pad.values, str) else declared_values(pad.values, source)
+    return pad.values if isinstance(pad.values, str) else with_declared_names(pad.values, source)
 
 
 def _order(source: Source) -> str | None:
@@ -165,13 +182,13 @@ def _order(source: Source) -> str | None:
 def _check_form(draft: Draft, join: Join) -> Iterator[Refusal]:
     if join.kind in LEFT_ONLY:
         what, hint = f"A {kind_in_words(join.kind)} JOIN of windows", "write JOIN or LEFT JOIN, and filter with WHERE."
-        yield draft.unsupported(join.span, what, hint)
+        yield draft.refuse_unsupported(join.span, what, hint)
     if join.within is not None:
         hint = "leave it out: the windows say how long rows stay. A bound on times may stand in ON."
-        yield draft.unsupported(join.within.span, "WITHIN of a window join", hint)
+        yield draft.refuse_unsupported(join.within.span, "WITHIN of a window join", hint)
 
 
-def _missing(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Iterator[Refusal]:
+def _check_missing(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Iterator[Refusal]:
     left, right = (draft.name_of(scan.alias) for scan in sides)
     for scan, window in zip(sides, windows, strict=True):
         if window is None:
@@ -180,7 +197,7 @@ def _missing(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Iterat
 
 
 def _check_pads(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
-    kind, outputs = kind_in_words(join.kind), unmatched(draft.query)
+    kind, outputs = kind_in_words(join.kind), outputs_of_unmatched(draft.query)
     for pad in _pads(join):
         padded, alone = (sides[0], sides[1]) if pad.side == "left" else (sides[1], sides[0])
         other: Side = "right" if pad.side == "left" else "left"
@@ -206,7 +223,7 @@ def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
     columns = [scan.source.field(scan.source.order) if scan.source.order else None for scan in sides]
     first, second = columns
     if first is not None and second is not None:
-        if family_of(first.type) != family_of(second.type):
+        if time_type_of(first.type) != time_type_of(second.type):
             reason = f"`{first.name}` is {first.type}, `{second.name}` is {second.type}"
             hint = "order both by a column of the same type."
             cause = "compares times of two kinds"
@@ -217,7 +234,9 @@ def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
         reason = f"{ordered} declares one, {other} does not"
         parts = [part.name for part in sides[0 if first is None else 1].parts]
         # A union has the order that all of its parts have.
-        declared = f"the declarations of {listed(parts)} with the same" if parts else f"the declaration of {other} with"
+        declared = (
+            f"the declarations of {format_list(parts)} with the same" if parts else f"the declaration of {other} with"
+        )
         hint = f"end {declared} `ORDER BY column` as well, or leave it out in both."
         cause = f"{other} has no ORDER BY"
         yield draft.refusal("WRONG_ORDER", join.span, what=what, reason=reason, cause=cause, hint=hint)

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from watersmeet.joins.core.two_sided import PRESERVED
-from watersmeet.physical.change import Follows, Stage
-from watersmeet.physical.difference import Change, first_told
+from watersmeet.physical.change import ChangeEffect, StageEdit
+from watersmeet.physical.difference import IdentityChange, describe_first
 
 AGE = "age"
 
 
-def follows(stage: Stage, changes: Sequence[Change]) -> Sequence[Follows] | None:
+def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
     """What follows from windows of other sizes; None: something else has changed, too."""
-    found: list[Follows] = []
+    effects: list[ChangeEffect] = []
     for change in changes:
         match change.path:
             case ("windows", int() as port, "size"):
-                consequence = _size(stage, port, is_less=change.now < change.was)
+                consequence = _size_effect(stage, port, is_less=change.now < change.was)
             case ("windows", int() as port, "limit") if _by_age(change.was) == _by_age(change.now):
-                consequence = _limit(stage, port, change.was, change.now)
+                consequence = _limit_effect(stage, port, change.was, change.now)
             case _:
                 return None
-        whole = Change(("stages", stage.number, "operator", *change.path), change.was, change.now)
-        found.append(Follows(first_told([whole], stage.was, stage.now), consequence))
-    return found
+        whole = IdentityChange(("stages", stage.number, "operator", *change.path), change.was, change.now)
+        effects.append(ChangeEffect(describe_first([whole], stage.was, stage.now), consequence))
+    return effects
 
 
 def _by_age(limit: Sequence[Any] | None) -> bool | None:
@@ -36,7 +36,7 @@ def _by_age(limit: Sequence[Any] | None) -> bool | None:
     return None if limit is None else limit[0] == AGE
 
 
-def _size(stage: Stage, port: int, *, is_less: bool) -> str:
+def _size_effect(stage: StageEdit, port: int, *, is_less: bool) -> str:
     side = f"`{stage.now.side(stage.number, port)}`"
     if not is_less:
         return f"rows of {side} that have left its window do not come back; pairs that came out stay"
@@ -49,7 +49,7 @@ def _size(stage: Stage, port: int, *, is_less: bool) -> str:
     return f"rows of {side} beyond the new size {leave} {when}{alone}; pairs that came out stay"
 
 
-def _limit(stage: Stage, port: int, was: Sequence[Any], now: Sequence[Any]) -> str:
+def _limit_effect(stage: StageEdit, port: int, was: Sequence[Any], now: Sequence[Any]) -> str:
     side = f"`{stage.now.side(stage.number, port)}`"
     if was[0] == now[0] and was[1] < now[1]:
         return f"partitions of {side} that were discarded do not come back"
@@ -57,4 +57,4 @@ def _limit(stage: Stage, port: int, was: Sequence[Any], now: Sequence[Any]) -> s
     return f"partitions of {side} beyond the new limit are discarded {when}"
 
 
-CHANGE = follows
+CHANGE = change_effects

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import family_of
+from watersmeet.analyze.event_time import time_type_of
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.outputs import check_columns, wrong_output
 from watersmeet.catalog import Source, Span
@@ -17,11 +17,11 @@ from watersmeet.families.window.relation import (
     AnalyzedLimit,
     AnalyzedWindow,
     Pad,
-    Window,
+    WindowClause,
     is_windowed,
     windows_in,
 )
-from watersmeet.plan.nodes import PRESERVED, Apart, Join, Lateral, Leaf, Query, Side, every, leaves
+from watersmeet.plan.nodes import PRESERVED, Join, Lateral, Leaf, Query, Side, SideOutput, leaves, walk_relations
 from watersmeet.plan.relation import AnalyzedLeaf
 from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words
 
@@ -29,11 +29,11 @@ from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_
 def check_clauses(draft: Draft) -> Iterator[Refusal]:
     """Windows and PAD elsewhere than in a join of two sources, which is the whole query."""
     yield from _check_windows(draft)
-    for join in every(draft.query.relation):
+    for join in walk_relations(draft.query.relation):
         for clause in join.clauses if isinstance(join, Join) and not windows_in(join) else ():
             if isinstance(clause, Pad):
                 hint = "write `coalesce(column, value)` in SELECT."
-                yield draft.unsupported(clause.span, "PAD of a join without windows", hint)
+                yield draft.refuse_unsupported(clause.span, "PAD of a join without windows", hint)
 
 
 def _check_windows(draft: Draft) -> Iterator[Refusal]:
@@ -47,7 +47,7 @@ def _check_windows(draft: Draft) -> Iterator[Refusal]:
         what, hint = "WINDOW without a join", "leave it out, or join with another source that has a window."
     elif not isinstance(relation, Join):
         what, hint = "WINDOW of a join by time", "leave it out: times say how long rows stay."
-    yield draft.unsupported(windows[0].span, what, hint)
+    yield draft.refuse_unsupported(windows[0].span, what, hint)
 
 
 def check_outputs(draft: Draft) -> Iterator[Refusal]:
@@ -55,29 +55,29 @@ def check_outputs(draft: Draft) -> Iterator[Refusal]:
     query = draft.query
     if query.late_into is not None and is_windowed(query.relation):
         hint = "leave LATE INTO out: windows follow the order of arrival, in which nothing is late."
-        yield draft.unsupported(query.late_into_span, "LATE INTO of a window join", hint)
+        yield draft.refuse_unsupported(query.late_into_span, "LATE INTO of a window join", hint)
     yield from _check_unmatched(draft)
 
 
-def unmatched(query: Query) -> dict[Side, Apart]:
+def outputs_of_unmatched(query: Query) -> dict[Side, SideOutput]:
     """The outputs of the rows of either side that stayed alone, where they have one."""
-    given: dict[str, Side] = {"UNMATCHED LEFT": "left", "UNMATCHED RIGHT": "right"}
-    return {given[apart.of]: apart for apart in query.apart if apart.of in given}
+    sides: dict[str, Side] = {"UNMATCHED LEFT": "left", "UNMATCHED RIGHT": "right"}
+    return {sides[output.of]: output for output in query.side_outputs if output.of in sides}
 
 
 def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
-    relation, asked = draft.query.relation, unmatched(draft.query)
+    relation, outputs = draft.query.relation, outputs_of_unmatched(draft.query)
     if windows_in(relation) and len(leaves(relation)) != 2:
         # Windows elsewhere than in a join of two sources have been refused.
         return
     if not is_windowed(relation):
-        for side, apart in asked.items():
+        for side, output in outputs.items():
             what = f"UNMATCHED {side.upper()} INTO of a join without windows"
             hint = "leave it out: rows that stay alone come out padded with NULL."
-            yield draft.unsupported(apart.span, what, hint)
+            yield draft.refuse_unsupported(output.span, what, hint)
         return
-    for side, apart in asked.items():
-        name, span = apart.sink, apart.span
+    for side, output in outputs.items():
+        name, span = output.sink, output.span
         leaf = leaves(relation)[0 if side == "left" else 1]
         source = draft.scope.sources.get(leaf.alias, Source(leaf.alias, ()))
         what = f"UNMATCHED {side.upper()} INTO {name}"
@@ -86,7 +86,7 @@ def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
             reason = f"{kind} JOIN drops the rows of {source.name} that stay alone"
             hint = f"leave it out, or write {side.upper()} or FULL JOIN."
             yield wrong_output(draft, span, what, reason, f"{source.name} is not preserved", hint)
-        elif relation.kind == "full" and len(asked) == 1:
+        elif relation.kind == "full" and len(outputs) == 1:
             other = "RIGHT" if side == "left" else "LEFT"
             reason = "the other side's rows that stay alone would come out among the pairs"
             hint = f"add `UNMATCHED {other} INTO sink`, or leave both out."
@@ -97,7 +97,7 @@ def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
 NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
-def analyzed_window(scan: AnalyzedLeaf, window: Window) -> AnalyzedWindow:
+def build_window(scan: AnalyzedLeaf, window: WindowClause) -> AnalyzedWindow:
     """The window of a side, its sizes in units; what has no meaning has been refused by `check_window`."""
     limit = None if window.limit is None else AnalyzedLimit(window.limit.kind, window.limit.amount.value)
     size = window.amount.value
@@ -107,7 +107,7 @@ def analyzed_window(scan: AnalyzedLeaf, window: Window) -> AnalyzedWindow:
     return AnalyzedWindow(window.kind, size, window.column, window.partition_by, limit)
 
 
-def check_window(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[Refusal]:
+def check_window(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) -> Iterator[Refusal]:
     """Why the window of a side has no meaning."""
     amount, shown = window.amount, amount_in_words(window.amount)
     if amount.value < 0:
@@ -123,7 +123,7 @@ def check_window(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[R
     yield from _check_partitions(draft, scan, window)
 
 
-def _check_delta(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[Refusal]:
+def _check_delta(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) -> Iterator[Refusal]:
     column = window.column
     if column is None:
         hint = "write the column that is measured, then a size: `DELTA sold_at 10s`."
@@ -132,7 +132,7 @@ def _check_delta(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[R
     if not is_resolved(column):
         return
     name, type_ = expression_in_words(column), _column_type(scan, window)
-    family, amount = family_of(type_), window.amount
+    family, amount = time_type_of(type_), window.amount
     if family is None:
         reason = f"nothing tells how far apart two values of `{name}` are"
         hint = "measure a column of an integer type, TIMESTAMP or DATE; cast it in its source if it is none."
@@ -143,7 +143,7 @@ def _check_delta(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[R
         yield _wrong(draft, scan, window.span, reason, f"a distance of {amount_in_words(amount)}", hint)
 
 
-def _check_partitions(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[Refusal]:
+def _check_partitions(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) -> Iterator[Refusal]:
     sources = {scan.alias: scan.source}
     for expr in window.partition_by:
         type_ = type_of(expr, sources) if is_resolved(expr) else None
@@ -165,9 +165,9 @@ def _check_partitions(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Itera
         yield _wrong(draft, scan, limit.span, f"{words} needs a number above 0", shown, f"write `{words} 100`.")
 
 
-def _column_type(scan: AnalyzedLeaf, window: Window) -> str:
-    found = type_of(window.column, {scan.alias: scan.source}) if window.column is not None else None
-    return found or "a type that only Spark knows"
+def _column_type(scan: AnalyzedLeaf, window: WindowClause) -> str:
+    type_ = type_of(window.column, {scan.alias: scan.source}) if window.column is not None else None
+    return type_ or "a type that only Spark knows"
 
 
 def _wrong(draft: Draft, scan: AnalyzedLeaf, span: Span, reason: str, cause: str, hint: str) -> Refusal:

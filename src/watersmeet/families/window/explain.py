@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Amount, Source
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 from watersmeet.duration import format_duration
-from watersmeet.explanation.family import Apart, JoinExplainer, Names
-from watersmeet.families.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, Window
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
+from watersmeet.families.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, WindowClause
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, texts
 from watersmeet.plan.nodes import PRESERVED, Clause
 from watersmeet.plan.query import AnalyzedQuery
@@ -27,7 +27,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: Names) -> list[
     return [
         keys(join.keys),
         ("windows", [line for name, scan, window in sides for line in _stay(name, scan, window)]),
-        ("discarded", _discarded(join)),
+        ("discarded", _discard_lines(join)),
         ("arrival", [order]),
         ("alone", _alone(query, join, (left, right))),
         ("marked", ["each row with its _trigger, _seq and _last"] if join.punctuated else []),
@@ -44,7 +44,7 @@ def _stay(name: str, scan: AnalyzedLeaf, window: AnalyzedWindow) -> list[str]:
         case "count" if window.size == 0:
             lines = [f"{name} rows are not kept: each meets what is there when it arrives"]
         case "count":
-            rows = counted(window.size, "newer row")
+            rows = format_count(window.size, "newer row")
             lines = [f"{name} rows stay until {rows}{of_same} arrived on their side"]
         case "time":
             lines = [f"{name} rows stay until they are older than {format_duration(window.size)} by the wall clock"]
@@ -72,12 +72,12 @@ def _limit(name: str, window: AnalyzedWindow) -> list[str]:
         case "age":
             return [f"a partition of {name} to which nothing was added for {format_duration(limit.size)} is discarded"]
         case "partitions":
-            return [f"beyond {counted(limit.size, 'partition')} of {name}, {least}"]
+            return [f"beyond {format_count(limit.size, 'partition')} of {name}, {least}"]
         case "rows":
-            return [f"beyond {counted(limit.size, 'row')} in all partitions of {name}, {least}"]
+            return [f"beyond {format_count(limit.size, 'row')} in all partitions of {name}, {least}"]
 
 
-def _discarded(join: AnalyzedWindowJoin) -> list[str]:
+def _discard_lines(join: AnalyzedWindowJoin) -> list[str]:
     if all(window.limit is None for window in join.windows):
         return []
     emitted = "rows of discarded partitions come out as if they were evicted"
@@ -90,15 +90,15 @@ def _alone(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: tuple[str, str
         if join.kind not in PRESERVED[side]:
             continue
         if join.unmatched[port]:
-            lines.append(f"{names[port]} rows that met nothing go to {query.unmatched_into[port]} when they leave")
+            lines.append(f"{names[port]} rows that met nothing go to {query.sinks_of_unmatched[port]} when they leave")
         else:
             padded = padding_in_words(join.paddings[1 - port])
             lines.append(f"{names[port]} rows that met nothing come out when they leave, with {padded}")
     return lines
 
 
-def _asked_window(window: Clause | None) -> tuple[Fact, ...]:
-    if not isinstance(window, Window):
+def _window_facts(window: Clause | None) -> tuple[Fact, ...]:
+    if not isinstance(window, WindowClause):
         return (("window", []),)
     column = f" {expression_in_words(window.column)}" if window.column is not None else ""
     parts = [f"{window.kind.upper()}{column} {amount_in_words(window.amount)}"]
@@ -108,7 +108,7 @@ def _asked_window(window: Clause | None) -> tuple[Fact, ...]:
     return (("window", [", ".join(parts)]),)
 
 
-def _asked_pads(clauses: tuple[Clause, ...]) -> tuple[Fact, ...]:
+def _pad_facts(clauses: tuple[Clause, ...]) -> tuple[Fact, ...]:
     pads = (clause for clause in clauses if isinstance(clause, Pad))
     return (("pad", [f"{pad.side} with {padding_in_words(pad.values)}" for pad in pads]),)
 
@@ -116,8 +116,10 @@ def _asked_pads(clauses: tuple[Clause, ...]) -> tuple[Fact, ...]:
 EXPLAIN = JoinExplainer(
     lambda join: f"{kind_in_words(join.kind)} JOIN of windows",
     facts,
-    stays=lambda join, port, who: f"{who} rows count in their window, whether they are shown or not",
-    asked_of_source=_asked_window,
-    asked_of_join=_asked_pads,
-    apart=lambda join: Apart("clock", max(one.size for one in join.windows)) if join.by_clock else Apart("arrivals"),
+    why_filter_stays=lambda join, port, who: f"{who} rows count in their window, whether they are shown or not",
+    parsed_source_facts=_window_facts,
+    parsed_join_facts=_pad_facts,
+    pair_distance=lambda join: (
+        PairDistance("clock", max(one.size for one in join.windows)) if join.is_by_clock else PairDistance("arrivals")
+    ),
 )

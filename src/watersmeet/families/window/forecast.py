@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin
-from watersmeet.forecast.family import Life
+from watersmeet.forecast.family import PortRetention
 from watersmeet.physical.nodes import JoinPlan
 
 
-def forecast(plan: JoinPlan) -> tuple[Life, ...]:
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """A number of rows, of each partition if there are some; those of a stretch of the clock; or nobody knows."""
     join = plan.analyzed
     assert isinstance(join, AnalyzedWindowJoin)
-    return tuple(_life(port, window) for port, window in enumerate(join.windows))
+    return tuple(_window_retention(port, window) for port, window in enumerate(join.windows))
 
 
-def _life(port: int, window: AnalyzedWindow) -> Life:
+def _window_retention(port: int, window: AnalyzedWindow) -> PortRetention:
     if window.kind == "count":
         of = "rows of each partition" if window.partition_by else "rows"
-        return Life(port, "number", window.size, of, per_key=bool(window.partition_by))
+        return PortRetention(port, "number", window.size, of, per_key=bool(window.partition_by))
     if window.kind == "time":
-        return Life(port, "time", window.size, "the window, by the clock")
-    return Life(port, "unknown", law="rows leave by how a column of theirs differs from that of newer ones")
+        return PortRetention(port, "time", window.size, "the window, by the clock")
+    return PortRetention(port, "unknown", law="rows leave by how a column of theirs differs from that of newer ones")
 
 
 FORECAST = forecast

@@ -13,15 +13,15 @@ from watersmeet.joins.window.operator import (
     TRIGGER,
     TRIGGER_PORT,
     PartitionLimit,
-    WindowJoin,
+    WindowJoinOperator,
     WindowKind,
     WindowSpec,
 )
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.leaves import shown_by
+from watersmeet.physical.leaves import output_columns
 from watersmeet.physical.nodes import PADDED, Derived, JoinPlan, PortInput, PortPlan, Route, ScanPlan
-from watersmeet.physical.ports import On, leaf_column, padding_of
+from watersmeet.physical.ports import JoinCondition, leaf_column, padding_of
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import AnalyzedLeaf, Padding
@@ -44,35 +44,35 @@ class Sharding:
 
 def plan(join: AnalyzedWindowJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of a window join over two sources."""
-    on = On.of(join, inputs, types)
-    sharding = _sharding(join)
+    on = JoinCondition.of(join, inputs, types)
+    sharding = _choose_sharding(join)
     planned = [_port(join, p, inputs[p], on, sharding) for p in (0, 1)]
     left, right = (side for _, side, _ in planned)
     pads: tuple[Padding, ...] = tuple(
         padding_of(pad, leaf) for pad, leaf in zip(join.paddings, (join.left, join.right), strict=True)
     )
-    operator = WindowJoin(
+    operator = WindowJoinOperator(
         cast("WindowKind", join.kind), left, right, (planned[0][2], planned[1][2]), on.condition,
         interleaved=None not in join.order,
         padded_column=PADDED if any(pad != "nulls" for pad in pads) else None,
         punctuated=join.punctuated,
         emit_discarded=join.emit_discarded,
     )  # fmt: skip
-    ways = tuple(way for way, _, _ in planned)
+    port_plans = tuple(port_plan for port_plan, _, _ in planned)
     return JoinPlan(
-        ways, operator, (*left.columns, *right.columns), on.after, _why(join, sharding, on), join, pads,
-        _made(join, types), _derived(join),
+        port_plans, operator, (*left.columns, *right.columns), on.after, _why(join, sharding, on), join, pads,
+        _punctuation_types(join, types), _punctuation_columns(join),
     )  # fmt: skip
 
 
-def _made(join: AnalyzedWindowJoin, types: Types) -> tuple[tuple[str, str], ...]:
+def _punctuation_types(join: AnalyzedWindowJoin, types: Types) -> tuple[tuple[str, str], ...]:
     """The types of what the operator tells of the arrival that caused a row; whole numbers are told as the widest."""
     order = None if join.order[0] is None else types.type_of(leaf_column(join.left.alias, join.order[0]))
     at = "BIGINT" if order is None or order in INTEGERS else order
     return ((TRIGGER_PORT, "TINYINT"), (TRIGGER, at), (SEQ, "BIGINT NOT NULL"), (LAST, "BOOLEAN NOT NULL"))
 
 
-def _derived(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
+def _punctuation_columns(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
     """Which arrival caused a row, its place among the rows of that arrival, and whether it is the last of them."""
     if not join.punctuated:
         return ()
@@ -82,38 +82,42 @@ def _derived(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
 
 
 def _port(
-    join: AnalyzedWindowJoin, port: int, given: PortInput, on: On, sharding: Sharding
+    join: AnalyzedWindowJoin, port: int, port_input: PortInput, on: JoinCondition, sharding: Sharding
 ) -> tuple[PortPlan, Port, WindowSpec]:
     """What goes through the exchange for one side, and how the kernel finds it there."""
     leaf = (join.left, join.right)[port]
     # No watermark matters to a window, so no column is carried for one.
-    given = replace(given, times=(), lags=(), late=())
+    port_input = replace(port_input, times=(), lags=(), late=())
     window = _window(join.windows[port], port, on.operands)
     order = join.order[port]
     ordered = () if order is None else (f"{leaf.alias}.{order}",)
     unmatched = tuple(f"{leaf.alias}.{f.name}" for f in leaf.source.fields) if join.unmatched[port] else ()
-    way = on.way(given, port, sharding.route(), (*ordered, *unmatched))
+    port_plan = on.port_plan(port_input, port, sharding.route(), (*ordered, *unmatched))
     chosen = tuple(on.keys.names(port)[i] for i in sharding.pairs)
     shard_by = () if len(chosen) == len(on.keys.pairs) else chosen
     # The rows come as they were delivered; only who asks for the arrival that caused a row needs to know their places.
     position = (POSITION,) if join.punctuated and not ordered else ()
-    way = replace(way, shard_by=shard_by, position=POSITION if position else None)
-    way = way if way.names else _counted(way, leaf)
-    side = replace(on.port(given, port, way), order=next(iter(ordered + position), None), unmatched=unmatched)
-    return way, side, window
+    port_plan = replace(port_plan, shard_by=shard_by, position=POSITION if position else None)
+    port_plan = port_plan if port_plan.names else _with_some_column(port_plan, leaf)
+    side = replace(
+        on.operator_port(port_input, port, port_plan), order=next(iter(ordered + position), None), unmatched=unmatched
+    )
+    return port_plan, side, window
 
 
-def _counted(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
+def _with_some_column(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
     """The plan of a side of which nothing is read, with some column: rows without columns could not be counted."""
     if not isinstance(plan.input, ScanPlan):
-        return replace(plan, columns=shown_by(plan.input)[:1])
+        return replace(plan, columns=output_columns(plan.input)[:1])
     columns = plan.input.columns or (scan.source.fields[0].name,)
     return replace(plan, input=replace(plan.input, columns=columns), columns=(f"{scan.alias}.{columns[0]}",))
 
 
 def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec:
     column = None if window.column is None else operands.operand(port, window.column).name
-    partition = tuple(operands.operand(port, expr, _grouped(expr, operands.types)).name for expr in window.partition_by)
+    partition = tuple(
+        operands.operand(port, expr, _partition_template(expr, operands.types)).name for expr in window.partition_by
+    )
     limit = None
     if window.limit is not None:
         kind = "count" if window.limit.kind == "partitions" else window.limit.kind
@@ -121,13 +125,13 @@ def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec
     return WindowSpec(window.kind, window.size, column, partition, limit)
 
 
-def _grouped(expr: Expr, types: Types) -> str:
+def _partition_template(expr: Expr, types: Types) -> str:
     """How a partition's value is wrapped so that values that compare equal are the same; see `Operands.comparable`."""
     type_ = types.type_of(expr)
     return "lower(CAST({} AS STRING))" if type_ is not None and type_.endswith(" COLLATE UTF8_LCASE") else "{}"
 
 
-def _sharding(join: AnalyzedWindowJoin) -> Sharding:
+def _choose_sharding(join: AnalyzedWindowJoin) -> Sharding:
     """By which equalities rows may be sharded: all rows of a partition, and all that may meet, must share a shard."""
     for scan, window in zip((join.left, join.right), join.windows, strict=True):
         if window.limit is not None:
@@ -160,7 +164,7 @@ def _decides(key: Expr, window: AnalyzedWindow) -> bool:
     return key.sql() in {expr.sql() for expr in window.partition_by}
 
 
-def _why(join: AnalyzedWindowJoin, sharding: Sharding, on: On) -> tuple[str, ...]:
+def _why(join: AnalyzedWindowJoin, sharding: Sharding, on: JoinCondition) -> tuple[str, ...]:
     lines = ["window join: an arriving row meets what is in the window of the other side", sharding.why]
     if None in join.order:
         lines.append(

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.window.relation import LimitKind, Pad, PartitionLimit, Window, WindowKind
+from watersmeet.families.window.relation import LimitKind, Pad, PartitionLimitClause, WindowClause, WindowKind
 from watersmeet.language.reader.clauses import at_join
 from watersmeet.language.reader.cursor import Cursor, Grammar, Words
 from watersmeet.language.reader.expression import read_or, too_deep
@@ -69,7 +69,7 @@ class WindowGrammar(Grammar):
             pads.append(_read_pad(cursor, pads))
         return tuple(pads)
 
-    def misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
+    def refuse_misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
         if cursor.at_any({"PAD"}):
             return cursor.failure(end, "write PAD behind JOIN, before WHERE.")
         if cursor.at("WINDOW", "("):
@@ -77,7 +77,7 @@ class WindowGrammar(Grammar):
         return None
 
 
-def read_window(text: str, name: str = "<window>") -> Window:
+def read_window(text: str, name: str = "<window>") -> WindowClause:
     """The window that a text describes, as it stands inside the brackets of ``WINDOW (...)``.
 
     >>> window = read_window("COUNT 100 PARTITION BY ticker")
@@ -96,7 +96,7 @@ def read_window(text: str, name: str = "<window>") -> Window:
     return window
 
 
-def _read_inside(cursor: Cursor, first: int) -> Window:
+def _read_inside(cursor: Cursor, first: int) -> WindowClause:
     word = cursor.peek().word
     if word in ("TUMBLING", "SLIDING", "PARTITIONED"):
         raise cursor.failure("COUNT, TIME or DELTA", _SLIDING if word != "PARTITIONED" else "write PARTITION BY.")
@@ -106,8 +106,8 @@ def _read_inside(cursor: Cursor, first: int) -> Window:
     kind = _KINDS[word]
     measured = _read_column(cursor) if kind == "delta" else None
     amount = _read_size(cursor)
-    partition_by = cursor.several(read_or) if cursor.take("PARTITION", "BY") else ()
-    return Window(kind, amount, measured, partition_by, _read_limit(cursor), cursor.span_from(first))
+    partition_by = cursor.read_list(read_or) if cursor.take("PARTITION", "BY") else ()
+    return WindowClause(kind, amount, measured, partition_by, _read_limit(cursor), cursor.span_from(first))
 
 
 def _read_column(cursor: Cursor) -> Expr:
@@ -126,13 +126,13 @@ def _read_size(cursor: Cursor) -> Amount:
     return read_amount(cursor)
 
 
-def _read_limit(cursor: Cursor) -> PartitionLimit | None:
+def _read_limit(cursor: Cursor) -> PartitionLimitClause | None:
     words = next((words for words in _LIMITS if cursor.at(*words)), None)
     if words is None:
         return None
     first = cursor.position
     cursor.skip(2)
-    limit = PartitionLimit(_LIMITS[words], _read_size(cursor), cursor.span_from(first))
+    limit = PartitionLimitClause(_LIMITS[words], _read_size(cursor), cursor.span_from(first))
     if any(cursor.at(*words) for words in _LIMITS):
         raise cursor.failure("`)`", "give one limit: PARTITION AGE, PARTITION COUNT or TUPLE COUNT.")
     return limit

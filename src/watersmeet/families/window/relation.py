@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeGuard
 
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Clausal, Clause, Join, Relation, Scan, Side, Union, Values, leaves
-from watersmeet.plan.relation import BY_TIME, AnalyzedLeaf, Bounded, ConditionalJoin, Padding
+from watersmeet.plan.nodes import Clause, ClauseExpr, Join, Relation, Scan, Side, Union, Values, leaves
+from watersmeet.plan.relation import BY_TIME, AnalyzedLeaf, ConditionalJoin, Padding, StateBound
 from watersmeet.plan.words import expression_in_words
 
 WindowKind = Literal["count", "time", "delta"]
@@ -31,7 +31,7 @@ columns of either side: no filter on them moves before the join, and ``*`` leave
 
 
 @dataclass(frozen=True)
-class PartitionLimit:
+class PartitionLimitClause:
     """``PARTITION AGE d``, ``PARTITION COUNT n`` or ``TUPLE COUNT n``: when partitions are discarded."""
 
     kind: LimitKind
@@ -40,7 +40,7 @@ class PartitionLimit:
 
 
 @dataclass(frozen=True)
-class Window(Clause):
+class WindowClause(Clause):
     """``WINDOW (COUNT n | TIME d | DELTA column n [PARTITION BY ...] [limit])``: how long rows of a side stay.
 
     ``column`` is what DELTA measures. With ``partition_by`` the window applies to each partition on its own.
@@ -50,20 +50,20 @@ class Window(Clause):
     amount: Amount
     column: Expr | None = None
     partition_by: tuple[Expr, ...] = ()
-    limit: PartitionLimit | None = None
+    limit: PartitionLimitClause | None = None
     span: Span = NOWHERE
 
     @property
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         """What tells partitions apart."""
         return tuple(("PARTITION BY", expr) for expr in self.partition_by)
 
     @property
-    def named(self) -> tuple[Expr, ...]:
+    def column_expressions(self) -> tuple[Expr, ...]:
         """All in it that names columns."""
         return self.partition_by if self.column is None else (self.column, *self.partition_by)
 
-    def mapped(self, change: Callable[[Expr], Expr]) -> Window:
+    def map_expressions(self, change: Callable[[Expr], Expr]) -> WindowClause:
         """The window with its expressions changed."""
         column = None if self.column is None else change(self.column)
         return replace(self, column=column, partition_by=tuple(change(expr) for expr in self.partition_by))
@@ -78,7 +78,7 @@ class Pad(Clause):
     span: Span = NOWHERE
 
     @property
-    def expressions(self) -> tuple[Clausal, ...]:
+    def expressions(self) -> tuple[ClauseExpr, ...]:
         return ()
 
 
@@ -107,17 +107,17 @@ class AnalyzedWindow:
     limit: AnalyzedLimit | None = None
 
     @property
-    def bounded(self) -> Bounded | None:
+    def state_bound(self) -> StateBound | None:
         """What bounds the rows that stay; None: none does."""
         per = f" per {', '.join(expression_in_words(expr) for expr in self.partition_by)}" if self.partition_by else ""
         if self.kind == "time" or (self.limit is not None and self.limit.kind == "age"):
             return BY_TIME
         if self.limit is not None:
-            return Bounded("limit", counted(self.limit.size, self.limit.kind.removesuffix("s")))
+            return StateBound("limit", format_count(self.limit.size, self.limit.kind.removesuffix("s")))
         if self.kind == "delta":
             column = "" if self.column is None else expression_in_words(self.column)
-            return Bounded("keys" if per else "limit", f"the rows within {self.size} of the latest {column}{per}")
-        return Bounded("keys" if per else "limit", f"{counted(self.size, 'row')}{per}") if self.size else None
+            return StateBound("keys" if per else "limit", f"the rows within {self.size} of the latest {column}{per}")
+        return StateBound("keys" if per else "limit", f"{format_count(self.size, 'row')}{per}") if self.size else None
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -156,15 +156,15 @@ class AnalyzedWindowJoin(ConditionalJoin):
         return (*super().expressions, *(expr for window in self.windows for expr in window.expressions))
 
     @property
-    def compared(self) -> tuple[Expr, ...]:
+    def comparison_operands(self) -> tuple[Expr, ...]:
         """What the condition compares, and what tells partitions apart."""
-        return (*super().compared, *(expr for window in self.windows for expr in window.partition_by))
+        return (*super().comparison_operands, *(expr for window in self.windows for expr in window.partition_by))
 
     @property
-    def further(self) -> tuple[Field, ...]:
+    def extra_columns(self) -> tuple[Field, ...]:
         """What tells which arrival caused a row, if it is asked for."""
-        told = punctuation(self.left.source) if self.punctuated else ()
-        return tuple(replace(field, name=f"{PUNCTUATION}.{field.name}") for field in told)
+        columns = punctuation(self.left.source) if self.punctuated else ()
+        return tuple(replace(field, name=f"{PUNCTUATION}.{field.name}") for field in columns)
 
     @property
     def result_key(self) -> tuple[Expr, ...]:
@@ -172,14 +172,14 @@ class AnalyzedWindowJoin(ConditionalJoin):
         return tuple(left for left, _ in self.keys)
 
     @property
-    def bounded(self) -> tuple[Bounded, ...]:
-        return tuple(bound for window in self.windows if (bound := window.bounded) is not None)
+    def state_bounds(self) -> tuple[StateBound, ...]:
+        return tuple(bound for window in self.windows if (bound := window.state_bound) is not None)
 
     def pads(self, port: int) -> Padding | None:
         """What was asked for; beside a row that has an output of its own nothing is missing."""
         return None if self.unmatched[1 - port] or super().pads(port) is None else self.paddings[port]
 
-    def lets_filter_through(self, port: int) -> bool:
+    def can_push_down_filter(self, port: int) -> bool:
         """Never: the other rows of a window decide how long a row stays."""
         return False
 
@@ -187,7 +187,7 @@ class AnalyzedWindowJoin(ConditionalJoin):
         """Never: it knows nothing of time."""
         return False
 
-    def sets_apart(self, port: int) -> bool:
+    def has_side_output(self, port: int) -> bool:
         return self.unmatched[port]
 
     def reads(self, port: int) -> tuple[str, ...]:
@@ -212,9 +212,9 @@ def punctuation(left: Source) -> tuple[Field, ...]:
     return (cause, Field("_seq", "BIGINT", nullable=False), Field("_last", "BOOLEAN", nullable=False))
 
 
-def window_of(side: Relation) -> Window | None:
+def window_of(side: Relation) -> WindowClause | None:
     """The window of a side; None if it has none, or is no source."""
-    return side.clause if isinstance(side, Scan | Union) and isinstance(side.clause, Window) else None
+    return side.clause if isinstance(side, Scan | Union) and isinstance(side.clause, WindowClause) else None
 
 
 def is_windowed(relation: Relation) -> TypeGuard[Join]:
@@ -222,6 +222,6 @@ def is_windowed(relation: Relation) -> TypeGuard[Join]:
     return isinstance(relation, Join) and any(window_of(side) is not None for side in relation.inputs)
 
 
-def windows_in(relation: Relation) -> tuple[Window, ...]:
+def windows_in(relation: Relation) -> tuple[WindowClause, ...]:
     """All windows in a relation, from left to right."""
     return tuple(window for leaf in leaves(relation) if (window := window_of(leaf)) is not None)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.schema import AvroSchema, AvroType, field_of, nullable
-from watersmeet.formats.avro.values import default_of, meaning_of, stored
+from watersmeet.formats.avro.schema import AvroSchema, AvroType, field_of, split_null
+from watersmeet.formats.avro.values import default_of, make_converter, value_reader
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.binary.reader import Reader, Rows, reader_of
-from watersmeet.formats.binary.types import spelled
+from watersmeet.formats.binary.types import spark_type_name
 
 Plan = Callable[[Reader, Rows], Any]
 """What reads a value of each of some rows, and gives an array of them; None if nobody asked for them."""
@@ -28,7 +28,7 @@ _DEEPEST = 100
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedRecords:
     """Values of rows as a struct of columns, and which of the rows have bytes that do not fit the schema."""
 
     values: Any
@@ -36,7 +36,7 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Decoding:
+class AvroDecoder:
     """How rows of a writer are read: its schema, the reader's if there is one, and the Arrow type that is asked for.
 
     Making one refuses what cannot be read so, with a `SchemaError`.
@@ -47,40 +47,40 @@ class Decoding:
     reader: AvroSchema | None = None
 
     def __post_init__(self) -> None:
-        if self.writer.whole(self.writer.type).kind != "record":
+        if self.writer.resolve(self.writer.type).kind != "record":
             raise SchemaError("it is no record, so that it has no columns")
         self.plan()
 
-    def rows(self, values: Any, skip: int = 0) -> Decoded:
+    def rows(self, values: Any, skip: int = 0) -> DecodedRecords:
         """Rows out of their bytes, behind the first ``skip`` of each."""
         reader = reader_of(values, skip)
         rows = np.arange(len(values))
-        found = self.plan()(reader, rows)
+        structs = self.plan()(reader, rows)
         reader.fail(rows[reader.at != reader.ends])
-        return Decoded(found, reader.bad)
+        return DecodedRecords(structs, reader.bad)
 
     def plan(self) -> Plan:
         """What reads a row."""
-        return self._of(self.writer.type, self.wanted, None if self.reader is None else self.reader.type)
+        return self._plan_for(self.writer.type, self.wanted, None if self.reader is None else self.reader.type)
 
-    def _of(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+    def _plan_for(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
         """What reads values of a type as an Arrow type, or goes over them; ``like``: what the reader's schema says."""
-        whole = self.writer.whole(type_)
+        whole = self.writer.resolve(type_)
         if wanted is None and type_.kind == "ref":
             # A type may be within itself: how it is gone over is looked up only where there are rows that have it.
             return lambda reader, rows: self._skip_nested(whole, reader, rows) if len(rows) else None
         match whole.kind:
             case "record":
-                return self._record(whole, wanted, self._like(like, "record"))
+                return self._record(whole, wanted, self._reader_type(like, "record"))
             case "union":
                 return self._union(whole, wanted, like)
             case "array" | "map":
-                return self._many(whole, wanted, self._like(like, whole.kind))
+                return self._collection(whole, wanted, self._reader_type(like, whole.kind))
             case _:
-                read = stored(whole)
+                read = value_reader(whole)
                 if wanted is None:
                     return lambda reader, rows: read(reader, rows, False)
-                meaning = meaning_of(whole, wanted)
+                meaning = make_converter(whole, wanted)
                 return lambda reader, rows: meaning(reader, rows, read(reader, rows, True))
 
     def _skip_nested(self, type_: AvroType, reader: Reader, rows: Rows) -> None:
@@ -89,52 +89,56 @@ class Decoding:
             reader.fail(rows)
             return
         reader.depth += 1
-        self._of(type_, None, None)(reader, rows)
+        self._plan_for(type_, None, None)(reader, rows)
         reader.depth -= 1
 
-    def _like(self, like: AvroType | None, kind: str) -> AvroType | None:
+    def _reader_type(self, like: AvroType | None, kind: str) -> AvroType | None:
         """What the reader's schema has besides NULL, if it is of that kind."""
         if like is None or self.reader is None:
             return None
-        whole = self.reader.whole(nullable(self.reader.whole(like))[0])
+        whole = self.reader.resolve(split_null(self.reader.resolve(like))[0])
         return whole if whole.kind == kind else None
 
     def _record(self, record: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
         if wanted is not None and not pa.types.is_struct(wanted):
-            raise SchemaError(f"it is a record, which is no {spelled(wanted)}")
-        asked: dict[str, tuple[str, Any, AvroType | None]] = {}
+            raise SchemaError(f"it is a record, which is no {spark_type_name(wanted)}")
+        requested: dict[str, tuple[str, Any, AvroType | None]] = {}
         defaults: dict[str, Any] = {}
         for column in wanted or ():
-            known = None if like is None else field_of(like, column.name)
-            found = field_of(record, column.name, () if known is None else known.aliases)
-            if found is not None:
-                asked[found.name] = (column.name, column.type, None if known is None else known.type)
-            elif known is not None and self.reader is not None:
-                defaults[column.name] = default_of(self.reader, known, column.type)
+            reader_field = None if like is None else field_of(like, column.name)
+            writer_field = field_of(record, column.name, () if reader_field is None else reader_field.aliases)
+            if writer_field is not None:
+                requested[writer_field.name] = (
+                    column.name,
+                    column.type,
+                    None if reader_field is None else reader_field.type,
+                )
+            elif reader_field is not None and self.reader is not None:
+                defaults[column.name] = default_of(self.reader, reader_field, column.type)
         nobody = ("", None, None)
-        plans = [(f.name, self._inside(f.name, f.type, *asked.get(f.name, nobody)[1:])) for f in record.fields]
+        plans = [(f.name, self._field_plan(f.name, f.type, *requested.get(f.name, nobody)[1:])) for f in record.fields]
 
         def read(reader: Reader, rows: Rows) -> Any:
             values = {name: plan(reader, rows) for name, plan in plans}
             if wanted is None:
                 return None
-            columns = {column: values[name] for name, (column, _, _) in asked.items()}
+            columns = {column: values[name] for name, (column, _, _) in requested.items()}
             columns |= {name: pa.repeat(value, len(rows)) for name, value in defaults.items()}
-            found = [columns.get(one.name, pa.nulls(len(rows), one.type)) for one in wanted]
-            return pa.StructArray.from_arrays(found, fields=[one.with_nullable(True) for one in wanted])
+            arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in wanted]
+            return pa.StructArray.from_arrays(arrays, fields=[field.with_nullable(True) for field in wanted])
 
         return read
 
-    def _inside(self, name: str, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+    def _field_plan(self, name: str, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
         try:
-            return self._of(type_, wanted, like)
+            return self._plan_for(type_, wanted, like)
         except SchemaError as error:
             raise SchemaError(f"`{name}`: {error}") from error
 
     def _union(self, union: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
-        if wanted is not None and nullable(union)[0].kind == "union":
+        if wanted is not None and split_null(union)[0].kind == "union":
             raise SchemaError("it is one of several types, which no column can be")
-        plans = [None if one.kind == "null" else self._of(one, wanted, like) for one in union.inner]
+        plans = [None if branch.kind == "null" else self._plan_for(branch, wanted, like) for branch in union.inner]
 
         def read(reader: Reader, rows: Rows) -> Any:
             branches = reader.longs(rows)
@@ -142,25 +146,25 @@ class Decoding:
             values = None if wanted is None else pa.nulls(len(rows), wanted)
             for number, plan in enumerate(plans):
                 has = branches == number
-                found = None if plan is None else plan(reader, rows[has])
-                if found is not None and wanted is not None:
+                branch_values = None if plan is None else plan(reader, rows[has])
+                if branch_values is not None and wanted is not None:
                     # The one branch that is not NULL.
-                    values = found.take(pa.array(np.cumsum(has) - 1, mask=~has))
+                    values = branch_values.take(pa.array(np.cumsum(has) - 1, mask=~has))
             return values
 
         return read
 
-    def _many(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+    def _collection(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
         """Elements of arrays and maps: blocks of them, each after its number, until one has none."""
         is_map = type_.kind == "map"
         if wanted is not None and not (pa.types.is_map(wanted) if is_map else pa.types.is_list(wanted)):
-            raise SchemaError(f"it is of kind {type_.kind}, which is no {spelled(wanted)}")
+            raise SchemaError(f"it is of kind {type_.kind}, which is no {spark_type_name(wanted)}")
         types: list[Any] = [None, None] if is_map else [None]
         if wanted is not None:
             types = [wanted.key_type, wanted.item_type] if is_map else [wanted.value_type]
-        plans = [self._of(type_.inner[0], types[-1], None if like is None else like.inner[0])]
+        plans = [self._plan_for(type_.inner[0], types[-1], None if like is None else like.inner[0])]
         if is_map:
-            plans.insert(0, self._of(AvroType("string"), types[0], None))
+            plans.insert(0, self._plan_for(AvroType("string"), types[0], None))
 
         def read(reader: Reader, rows: Rows) -> Any:
             owners: list[Any] = []
@@ -198,7 +202,7 @@ def _lists(wanted: Any, rows: int, owners: list[Any], parts: list[list[Any]], ty
     counts = np.bincount(owner, minlength=rows)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
     flat = [
-        pa.concat_arrays([found[n] for found in parts]).take(order) if parts else pa.array([], type_)
+        pa.concat_arrays([part[n] for part in parts]).take(order) if parts else pa.array([], type_)
         for n, type_ in enumerate(types)
     ]
     if pa.types.is_map(wanted):

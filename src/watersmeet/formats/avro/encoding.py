@@ -14,8 +14,17 @@ import pyarrow as pa
 
 from watersmeet.formats.avro.schema import is_name
 from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.ragged import Ragged, beside, bytes_of, constant, ends_of, floats, folded, varints
-from watersmeet.formats.binary.types import spelled
+from watersmeet.formats.binary.ragged import (
+    Ragged,
+    bytes_of,
+    concat_parts,
+    constant,
+    ends_of,
+    floats,
+    varints,
+    zigzag_encode,
+)
+from watersmeet.formats.binary.types import spark_type_name
 
 _PLAIN = {
     pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "long",
@@ -32,11 +41,11 @@ def schema_of(fields: Sequence[Any], name: str) -> dict[str, Any]:
     [{'name': 'id', 'type': 'long'}, {'name': 'n', 'type': ['null', 'int'], 'default': None}]
     """
     made: list[dict[str, Any]] = []
-    for one in fields:
-        if not is_name(one.name):
-            raise SchemaError(f"a column cannot be called `{one.name}` in Avro: letters, digits and _ are its names")
-        type_ = _schema(one, f"{name}_{one.name}")
-        made.append({"name": one.name, "type": type_, **({"default": None} if one.nullable else {})})
+    for field in fields:
+        if not is_name(field.name):
+            raise SchemaError(f"a column cannot be called `{field.name}` in Avro: letters, digits and _ are its names")
+        type_ = _schema(field, f"{name}_{field.name}")
+        made.append({"name": field.name, "type": type_, **({"default": None} if field.nullable else {})})
     return {"type": "record", "name": name, "fields": made}
 
 
@@ -58,19 +67,19 @@ def _of_type(type_: Any, name: str) -> Any:
         return {"type": "array", "items": _schema(type_.value_field, f"{name}_element")}
     if pa.types.is_map(type_) and type_.key_type == pa.string():
         return {"type": "map", "values": _schema(type_.item_field, f"{name}_value")}
-    raise SchemaError(f"Avro has no type for {spelled(type_)}")
+    raise SchemaError(f"Avro has no type for {spark_type_name(type_)}")
 
 
-def encoded_rows(values: Any, header: bytes = b"") -> Any:
+def encode_rows(values: Any, header: bytes = b"") -> Any:
     """Structs as an array of their bytes, each behind the same first ones; NULL stays NULL."""
     has = values.is_valid()
     rows = values.filter(has)
-    return beside([constant(header, len(rows)), _record(rows)]).array(np.asarray(has))
+    return concat_parts([constant(header, len(rows)), _record(rows)]).array(np.asarray(has))
 
 
 def _record(rows: Any) -> Ragged:
     columns = [_nullable(column, field) for column, field in zip(rows.flatten(), rows.type, strict=True)]
-    return beside([constant(b"", len(rows)), *columns])
+    return concat_parts([constant(b"", len(rows)), *columns])
 
 
 def _nullable(column: Any, field: Any) -> Ragged:
@@ -78,7 +87,7 @@ def _nullable(column: Any, field: Any) -> Ragged:
     if not field.nullable:
         return _values(column)
     has = np.asarray(column.is_valid())
-    return beside([_longs(has.astype(np.int64)), _values(column.drop_null()).spread(has)])
+    return concat_parts([_longs(has.astype(np.int64)), _values(column.drop_null()).spread(has)])
 
 
 def _values(column: Any) -> Ragged:
@@ -87,12 +96,12 @@ def _values(column: Any) -> Ragged:
     if pa.types.is_struct(type_):
         return _record(column)
     if pa.types.is_list(type_) or pa.types.is_map(type_):
-        return _many(column)
+        return _collection(column)
     if pa.types.is_decimal(type_):
         return _decimals(column)
     if type_ in (pa.string(), pa.binary()):
         inside = bytes_of(column)
-        return beside([_longs(inside.lengths), inside])
+        return concat_parts([_longs(inside.lengths), inside])
     if pa.types.is_boolean(type_):
         return Ragged(np.asarray(column.cast(pa.uint8())), np.arange(len(column) + 1))
     if pa.types.is_floating(type_):
@@ -104,28 +113,28 @@ def _values(column: Any) -> Ragged:
     return _longs(np.asarray(whole.cast(pa.int64())))
 
 
-def _many(column: Any) -> Ragged:
+def _collection(column: Any) -> Ragged:
     """Lists and maps: the number of elements, then these, then the number of no more."""
     is_map = pa.types.is_map(column.type)
     counts = np.diff(np.asarray(column.offsets))
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
     if is_map:
         keys, items = (part.slice(first, last - first) for part in (column.keys, column.items))
-        elements = beside([_values(keys), _nullable(items, column.type.item_field)])
+        elements = concat_parts([_values(keys), _nullable(items, column.type.item_field)])
     else:
         elements = _nullable(column.values.slice(first, last - first), column.type.value_field)
     inside = Ragged(elements.data, elements.ends[ends_of(counts)])
-    return beside([_some(counts), inside, constant(b"\0", len(column))])
+    return concat_parts([_nonzero(counts), inside, constant(b"\0", len(column))])
 
 
-def _some(counts: Any) -> Ragged:
+def _nonzero(counts: Any) -> Ragged:
     """Numbers that are not 0; nothing in the place of one that is."""
     return _longs(counts[counts > 0]).spread(counts > 0)
 
 
 def _longs(values: Any) -> Ragged:
     """Numbers in as many bytes as they need."""
-    return varints(folded(values))
+    return varints(zigzag_encode(values))
 
 
 def _decimals(column: Any) -> Ragged:
@@ -138,6 +147,6 @@ def _decimals(column: Any) -> Ragged:
     # A byte goes without saying if all up to it are the sign, and the next one shows it.
     shows = (digits[:, 1:] >= 0x80) == (sign > 0)
     needless = np.logical_and.accumulate((digits[:, :-1] == sign) & shows, axis=1).sum(axis=1)
-    kept = np.arange(int(size)) >= needless[:, None]
+    needed = np.arange(int(size)) >= needless[:, None]
     lengths = size - needless
-    return beside([_longs(lengths), Ragged(digits[kept], ends_of(lengths))])
+    return concat_parts([_longs(lengths), Ragged(digits[needed], ends_of(lengths))])

@@ -68,7 +68,7 @@ class AvroSchema:
     type: AvroType
     named: Mapping[str, AvroType] = field(hash=False, compare=False)
 
-    def whole(self, type_: AvroType) -> AvroType:
+    def resolve(self, type_: AvroType) -> AvroType:
         """A type in place of its name."""
         return self.named[type_.name] if type_.kind == "ref" else type_
 
@@ -82,8 +82,8 @@ def read_schema(text: str, *before: str) -> AvroSchema:
     """
     named: dict[str, AvroType] = {}
     try:
-        for one in before:
-            _type(_json(one), "", named)
+        for earlier in before:
+            _type(_json(earlier), "", named)
         return AvroSchema(_type(_json(text), "", named), named)
     except (KeyError, TypeError, ValueError) as error:
         raise SchemaError(f"it is not whole ({error!r})") from error
@@ -99,66 +99,66 @@ def _json(text: str) -> Any:
         return text.strip()
 
 
-def _type(told: Any, space: str, named: dict[str, AvroType]) -> AvroType:
-    match told:
+def _type(spec: Any, space: str, named: dict[str, AvroType]) -> AvroType:
+    match spec:
         case str():
-            return AvroType(told) if told in PRIMITIVES else AvroType("ref", _known(told, space, named))
+            return AvroType(spec) if spec in PRIMITIVES else AvroType("ref", _resolve_name(spec, space, named))
         case list():
-            return AvroType("union", inner=tuple(_type(one, space, named) for one in cast("list[Any]", told)))
+            return AvroType("union", inner=tuple(_type(branch, space, named) for branch in cast("list[Any]", spec)))
         case {"type": "array", "items": items}:
             return AvroType("array", inner=(_type(items, space, named),))
         case {"type": "map", "values": values}:
             return AvroType("map", inner=(_type(values, space, named),))
         case {"type": ("record" | "error" | "enum" | "fixed") as kind}:
-            return _named(str(kind), cast("dict[str, Any]", told), space, named)
+            return _define_type(str(kind), cast("dict[str, Any]", spec), space, named)
         case {"type": str(kind)} if kind in PRIMITIVES:
-            return _logical(AvroType(kind), cast("dict[str, Any]", told))
+            return _logical(AvroType(kind), cast("dict[str, Any]", spec))
         case {"type": inner}:
             return _type(inner, space, named)
         case _:
-            raise SchemaError(f"{json.dumps(told)[:80]} is no type")
+            raise SchemaError(f"{json.dumps(spec)[:80]} is no type")
 
 
-def _known(name: str, space: str, named: Mapping[str, AvroType]) -> str:
-    found = next((full for full in (f"{space}.{name}", name) if full in named), None)
-    if found is None:
+def _resolve_name(name: str, space: str, named: Mapping[str, AvroType]) -> str:
+    full_name = next((full for full in (f"{space}.{name}", name) if full in named), None)
+    if full_name is None:
         raise SchemaError(f"`{name}` is no type of Avro and nothing of that name comes before it")
-    return found
+    return full_name
 
 
-def _named(kind: str, told: dict[str, Any], space: str, named: dict[str, AvroType]) -> AvroType:
-    own, dot, last = str(told.get("name", "")).rpartition(".")
-    inside = own if dot else str(told.get("namespace", space))
+def _define_type(kind: str, spec: dict[str, Any], space: str, named: dict[str, AvroType]) -> AvroType:
+    own, dot, last = str(spec.get("name", "")).rpartition(".")
+    inside = own if dot else str(spec.get("namespace", space))
     name = f"{inside}.{last}" if inside else last
     if not last:
         raise SchemaError(f"a type of kind {kind} has no name")
     # It may be used within itself.
     named[name] = AvroType("ref", name)
     if kind == "enum":
-        made = AvroType(kind, name, symbols=tuple(map(str, told["symbols"])))
+        made = AvroType(kind, name, symbols=tuple(map(str, spec["symbols"])))
     elif kind == "fixed":
-        made = _logical(AvroType(kind, name, size=int(told["size"])), told)
+        made = _logical(AvroType(kind, name, size=int(spec["size"])), spec)
     else:
-        made = AvroType("record", name, fields=tuple(_fields(told, inside, named)))
+        made = AvroType("record", name, fields=tuple(_fields(spec, inside, named)))
     named[name] = made
     return made
 
 
-def _fields(told: dict[str, Any], space: str, named: dict[str, AvroType]) -> Iterator[AvroField]:
-    for one in told.get("fields", ()):
-        aliases = tuple(map(str, one.get("aliases", ())))
-        yield AvroField(str(one["name"]), _type(one["type"], space, named), aliases, one.get("default"))
+def _fields(spec: dict[str, Any], space: str, named: dict[str, AvroType]) -> Iterator[AvroField]:
+    for member in spec.get("fields", ()):
+        aliases = tuple(map(str, member.get("aliases", ())))
+        yield AvroField(str(member["name"]), _type(member["type"], space, named), aliases, member.get("default"))
 
 
-def _logical(plain: AvroType, told: Mapping[str, Any]) -> AvroType:
+def _logical(plain: AvroType, spec: Mapping[str, Any]) -> AvroType:
     """The type with its meaning, if that is known."""
-    logical = str(told.get("logicalType", ""))
+    logical = str(spec.get("logicalType", ""))
     if logical not in _LOGICAL.get(plain.kind, ()):
         return plain
-    precision = int(told.get("precision", 0))
+    precision = int(spec.get("precision", 0))
     if logical == "decimal" and not 0 < precision <= _WIDEST:
         return plain
-    return AvroType(plain.kind, plain.name, logical, precision, int(told.get("scale", 0)), plain.size)
+    return AvroType(plain.kind, plain.name, logical, precision, int(spec.get("scale", 0)), plain.size)
 
 
 def is_name(text: str) -> bool:
@@ -170,15 +170,15 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def nullable(type_: AvroType) -> tuple[AvroType, bool]:
+def split_null(type_: AvroType) -> tuple[AvroType, bool]:
     """What a type is besides NULL, and whether it may be NULL; a union of several others stays one.
 
-    >>> nullable(read_schema('["null", "long"]').type)[0].kind
+    >>> split_null(read_schema('["null", "long"]').type)[0].kind
     'long'
     """
     if type_.kind != "union":
         return type_, type_.kind == "null"
-    others = tuple(one for one in type_.inner if one.kind != "null")
+    others = tuple(branch for branch in type_.inner if branch.kind != "null")
     may_miss = len(others) < len(type_.inner)
     return (others[0] if len(others) == 1 else type_), may_miss
 
@@ -186,8 +186,8 @@ def nullable(type_: AvroType) -> tuple[AvroType, bool]:
 def field_of(record: AvroType, name: str, aliases: tuple[str, ...] = ()) -> AvroField | None:
     """The field of a record for a column: of its name, of that name in other letters, or of one of its aliases."""
     for wanted in (name, *aliases):
-        found = [one for one in record.fields if one.name == wanted]
-        found = found or [one for one in record.fields if one.name.lower() == wanted.lower()]
-        if found:
-            return found[0]
+        fields = [member for member in record.fields if member.name == wanted]
+        fields = fields or [member for member in record.fields if member.name.lower() == wanted.lower()]
+        if fields:
+            return fields[0]
     return None

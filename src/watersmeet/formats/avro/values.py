@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.schema import AvroField, AvroSchema, AvroType, nullable
+from watersmeet.formats.avro.schema import AvroField, AvroSchema, AvroType, split_null
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.binary.reader import Reader, Rows, reader_of
-from watersmeet.formats.binary.types import spelled
+from watersmeet.formats.binary.types import spark_type_name
 
-Stored = Callable[[Reader, Rows, bool], Any]
+ValueReader = Callable[[Reader, Rows, bool], Any]
 """What reads a value of each of some rows as it is stored, or goes over them if they are not wanted."""
-Meaning = Callable[[Reader, Rows, Any], Any]
+Converter = Callable[[Reader, Rows, Any], Any]
 """What makes of stored values those that are wanted."""
 
 _PROMOTED = {
@@ -35,7 +35,7 @@ _MILLIS = (2**63 - 1) // 1000
 """The most milliseconds, before and after 1970, that a number of microseconds has room for."""
 
 
-def stored(type_: AvroType) -> Stored:
+def value_reader(type_: AvroType) -> ValueReader:
     """What reads the values of a type."""
     match type_.kind:
         case "null":
@@ -55,35 +55,35 @@ def stored(type_: AvroType) -> Stored:
 
 
 def _booleans(reader: Reader, rows: Rows, wanted: bool) -> Any:
-    found = reader.fixed(rows, 1)[:, 0]
-    reader.fail(rows[found > 1])
-    return pa.array(found == 1)
+    values = reader.read_fixed(rows, 1)[:, 0]
+    reader.fail(rows[values > 1])
+    return pa.array(values == 1)
 
 
 def _ints(reader: Reader, rows: Rows, wanted: bool) -> Any:
-    found = reader.longs(rows)
-    reader.fail(rows[found != found.astype(np.int32)])
-    return pa.array(found.astype(np.int32))
+    values = reader.longs(rows)
+    reader.fail(rows[values != values.astype(np.int32)])
+    return pa.array(values.astype(np.int32))
 
 
-def _floats(of: str) -> Stored:
+def _floats(of: str) -> ValueReader:
     size = np.dtype(of).itemsize
-    return lambda reader, rows, wanted: pa.array(np.ascontiguousarray(reader.fixed(rows, size)).view(of)[:, 0])
+    return lambda reader, rows, wanted: pa.array(np.ascontiguousarray(reader.read_fixed(rows, size)).view(of)[:, 0])
 
 
-def _enums(type_: AvroType) -> Stored:
+def _enums(type_: AvroType) -> ValueReader:
     symbols = pa.array(type_.symbols, pa.string())
 
     def read(reader: Reader, rows: Rows, wanted: bool) -> Any:
-        found = reader.longs(rows)
-        broken = (found < 0) | (found >= len(symbols))
+        values = reader.longs(rows)
+        broken = (values < 0) | (values >= len(symbols))
         reader.fail(rows[broken])
-        return symbols.take(pa.array(found, mask=broken))
+        return symbols.take(pa.array(values, mask=broken))
 
     return read
 
 
-def _bytes(type_: AvroType) -> Stored:
+def _bytes(type_: AvroType) -> ValueReader:
     def read(reader: Reader, rows: Rows, wanted: bool) -> Any:
         lengths = np.full(len(rows), type_.size) if type_.kind == "fixed" else reader.longs(rows)
         starts, lengths = reader.spans(rows, lengths)
@@ -91,20 +91,20 @@ def _bytes(type_: AvroType) -> Stored:
             return None
         if type_.logical == "decimal":
             return reader.decimals(rows, starts, lengths, type_.precision, type_.scale)
-        found = reader.binaries(starts, lengths)
-        return reader.texts(rows, found) if type_.kind == "string" else found
+        values = reader.binaries(starts, lengths)
+        return reader.texts(rows, values) if type_.kind == "string" else values
 
     return read
 
 
-def meaning_of(type_: AvroType, wanted: Any) -> Meaning:
+def make_converter(type_: AvroType, wanted: Any) -> Converter:
     """What makes values of a type those of an Arrow type; `SchemaError` if that is not what they mean."""
     if type_.kind == "null":
         return lambda reader, rows, found: pa.nulls(len(rows), wanted)
     if type_.logical == "decimal":
         if pa.types.is_decimal(wanted) and _holds(wanted, type_):
             return lambda reader, rows, found: found.cast(wanted)
-    elif (moment := _moment(type_, wanted)) is not None:
+    elif (moment := _time_converter(type_, wanted)) is not None:
         return lambda reader, rows, found: moment(_in_range(reader, rows, found, type_.logical))
     elif wanted == pa.string() and type_.kind == "bytes":
         return lambda reader, rows, found: reader.texts(rows, found)
@@ -112,9 +112,9 @@ def meaning_of(type_: AvroType, wanted: Any) -> Meaning:
         # As Avro promotes them: a number may lose digits that a float has no room for.
         return lambda reader, rows, found: found.cast(wanted, safe=False)
     elif type_.kind == "int" and wanted in (pa.int8(), pa.int16()):
-        return lambda reader, rows, found: _narrowed(reader, rows, np.asarray(found), wanted)
-    told = f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
-    raise SchemaError(f"it is {told}, which is no {spelled(wanted)}")
+        return lambda reader, rows, found: _narrow(reader, rows, np.asarray(found), wanted)
+    type_name = f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
+    raise SchemaError(f"it is {type_name}, which is no {spark_type_name(wanted)}")
 
 
 def _in_range(reader: Reader, rows: Rows, numbers: Any, logical: str) -> Any:
@@ -131,11 +131,11 @@ def _in_range(reader: Reader, rows: Rows, numbers: Any, logical: str) -> Any:
     return pa.array(np.where(broken, 0, values), numbers.type)
 
 
-def _narrowed(reader: Reader, rows: Rows, found: Any, wanted: Any) -> Any:
+def _narrow(reader: Reader, rows: Rows, values: Any, wanted: Any) -> Any:
     """Numbers in a type with less room; rows whose number has none are bad."""
-    kept = found.astype(wanted.to_pandas_dtype())
-    reader.fail(rows[kept != found])
-    return pa.array(kept)
+    narrow = values.astype(wanted.to_pandas_dtype())
+    reader.fail(rows[narrow != values])
+    return pa.array(narrow)
 
 
 def _holds(wanted: Any, type_: AvroType) -> bool:
@@ -144,7 +144,7 @@ def _holds(wanted: Any, type_: AvroType) -> bool:
     return wanted.scale >= type_.scale and before >= type_.precision - type_.scale
 
 
-def _moment(type_: AvroType, wanted: Any) -> Callable[[Any], Any] | None:
+def _time_converter(type_: AvroType, wanted: Any) -> Callable[[Any], Any] | None:
     """What makes times of numbers; None: the numbers are wanted, or what is wanted is no such time."""
     logical = type_.logical
     unit = "ms" if logical.endswith("millis") else "us"
@@ -160,24 +160,24 @@ def _moment(type_: AvroType, wanted: Any) -> Callable[[Any], Any] | None:
 
 def default_of(schema: AvroSchema, field: AvroField, wanted: Any) -> Any:
     """What stands for a field that a writer did not have, of an Arrow type; NULL if its schema says nothing."""
-    type_ = schema.whole(nullable(schema.whole(field.type))[0])
+    type_ = schema.resolve(split_null(schema.resolve(field.type))[0])
     if field.default is None:
         return pa.scalar(None, wanted)
     try:
         if type_.kind in ("bytes", "fixed"):
             # Bytes are written as the characters of these numbers.
-            told = str(field.default).encode("latin-1")
-            lengths, rows = np.array([len(told)]), np.arange(1)
-            reader = reader_of(pa.array([told]))
+            data = str(field.default).encode("latin-1")
+            lengths, rows = np.array([len(data)]), np.arange(1)
+            reader = reader_of(pa.array([data]))
             starts, lengths = reader.spans(rows, lengths)
             if type_.logical != "decimal":
-                return pa.scalar(told, wanted)
-            found = reader.decimals(rows, starts, lengths, type_.precision, type_.scale)
-            return meaning_of(type_, wanted)(reader, rows, found)[0]
+                return pa.scalar(data, wanted)
+            values = reader.decimals(rows, starts, lengths, type_.precision, type_.scale)
+            return make_converter(type_, wanted)(reader, rows, values)[0]
         if type_.logical:
             number = pa.array([field.default], pa.int32() if type_.kind == "int" else pa.int64())
-            moment = _moment(type_, wanted)
+            moment = _time_converter(type_, wanted)
             return (number.cast(wanted) if moment is None else moment(number))[0]
         return pa.scalar(field.default, wanted)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(f"the default of `{field.name}` is no {spelled(wanted)}") from error
+        raise SchemaError(f"the default of `{field.name}` is no {spark_type_name(wanted)}") from error

@@ -48,7 +48,7 @@ def constant(value: bytes, rows: int) -> Ragged:
     return Ragged(np.tile(np.frombuffer(value, np.uint8), rows), np.arange(rows + 1) * len(value))
 
 
-def beside(parts: list[Ragged]) -> Ragged:
+def concat_parts(parts: list[Ragged]) -> Ragged:
     """The parts of each row one after the other."""
     lengths = np.stack([part.lengths for part in parts])
     ends = ends_of(lengths.sum(axis=0))
@@ -73,7 +73,7 @@ def floats(column: Any) -> Ragged:
     return Ragged(data.view(np.uint8), np.arange(len(column) + 1) * data.itemsize)
 
 
-def folded(values: Any) -> Any:
+def zigzag_encode(values: Any) -> Any:
     """Numbers with their sign in the lowest place, so that small ones have few bytes."""
     values = values.astype(np.int64)
     return ((values << 1) ^ (values >> 63)).view(np.uint64)

@@ -21,8 +21,8 @@ BYTES_OF_A_DECIMAL = 16
 class Reader:
     """The bytes of rows, where each of them is read next, where it ends, and which rows are bad.
 
-    Whatever is read past the end of a row is read from the next one; ``data`` goes on behind the last one (`padded`).
-    ``depth``: within how many values of types that may be within themselves it is.
+    Whatever is read past the end of a row is read from the next one; ``data`` goes on behind the last one
+    (`add_padding`). ``depth``: within how many values of types that may be within themselves it is.
     """
 
     def __init__(self, data: Any, starts: Any, ends: Any) -> None:
@@ -61,7 +61,7 @@ class Reader:
 
     def longs(self, rows: Rows) -> Any:
         """A number of variable length of each row, its sign in the lowest place."""
-        return unfolded(self.varints(rows))
+        return zigzag_decode(self.varints(rows))
 
     def spans(self, rows: Rows, lengths: Any) -> tuple[Any, Any]:
         """Where the next bytes of each row begin, so many, and how many there are: none in a row that has too few."""
@@ -72,7 +72,7 @@ class Reader:
         self.fail(rows[broken])
         return starts, lengths
 
-    def fixed(self, rows: Rows, size: int) -> Any:
+    def read_fixed(self, rows: Rows, size: int) -> Any:
         """The next bytes of each row, as many of each, as a table of bytes."""
         starts, lengths = self.spans(rows, np.full(len(rows), size))
         inside = np.minimum(starts[:, None] + np.arange(size), len(self.data) - 1)
@@ -85,14 +85,14 @@ class Reader:
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[index])]
         return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), buffers)
 
-    def texts(self, rows: Rows, found: Any) -> Any:
+    def texts(self, rows: Rows, values: Any) -> Any:
         """Bytes as texts; rows in which they are none are bad."""
         try:
-            return found.cast(pa.string())
+            return values.cast(pa.string())
         except pa.ArrowInvalid:
-            broken = np.array([not _is_text(one.as_py()) for one in found])
+            broken = np.array([not _is_text(value.as_py()) for value in values])
             self.fail(rows[broken])
-            return pc.if_else(pa.array(broken), pa.scalar(b""), found).cast(pa.string())
+            return pc.if_else(pa.array(broken), pa.scalar(b""), values).cast(pa.string())
 
     def decimals(self, rows: Rows, starts: Any, lengths: Any, precision: int, scale: int) -> Any:
         """Numbers whose digits are a whole number, its bytes from the highest on, the first of which has the sign."""
@@ -102,15 +102,15 @@ class Reader:
         place = np.arange(BYTES_OF_A_DECIMAL)
         from_ = np.maximum((starts + lengths - 1)[:, None] - place, 0)
         digits = pa.py_buffer(np.ascontiguousarray(np.where(place < lengths[:, None], self.data[from_], sign[:, None])))
-        found = pa.Decimal128Array.from_buffers(pa.decimal128(precision, scale), len(rows), [None, digits])
+        values = pa.Decimal128Array.from_buffers(pa.decimal128(precision, scale), len(rows), [None, digits])
         try:
-            found.validate(full=True)
+            values.validate(full=True)
         except pa.ArrowInvalid:
             whole = pa.Decimal128Array.from_buffers(pa.decimal128(38, 0), len(rows), [None, digits])
-            broken = np.array([abs(int(one.as_py())) >= 10**precision for one in whole], bool)
+            broken = np.array([abs(int(value.as_py())) >= 10**precision for value in whole], bool)
             self.fail(rows[broken])
-            return pc.if_else(pa.array(broken), pa.scalar(None, found.type), found)
-        return found
+            return pc.if_else(pa.array(broken), pa.scalar(None, values.type), values)
+        return values
 
 
 def reader_of(values: Any, skip: int = 0) -> Reader:
@@ -119,18 +119,18 @@ def reader_of(values: Any, skip: int = 0) -> Reader:
     _, offsets, data = flat.buffers()
     places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
     ends = places[1:].copy()
-    return Reader(padded(np.frombuffer(data or b"", np.uint8)), np.minimum(places[:-1] + skip, ends), ends)
+    return Reader(add_padding(np.frombuffer(data or b"", np.uint8)), np.minimum(places[:-1] + skip, ends), ends)
 
 
-def padded(data: Any) -> Any:
+def add_padding(data: Any) -> Any:
     """Bytes as a reader takes them: what is read past the end of the last row is read from what is added here."""
     return np.concatenate([data, np.zeros(BYTES_OF_A_DECIMAL, np.uint8)])
 
 
-def unfolded(values: Any) -> Any:
+def zigzag_decode(values: Any) -> Any:
     """Numbers whose sign is in the lowest place.
 
-    >>> unfolded(np.array([0, 1, 2, 3], np.uint64)).tolist()
+    >>> zigzag_decode(np.array([0, 1, 2, 3], np.uint64)).tolist()
     [0, -1, 1, -2]
     """
     return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)

@@ -13,10 +13,10 @@ _SPELLED = {
 }  # fmt: skip
 
 
-def spelled(type_: Any) -> str:
+def spark_type_name(type_: Any) -> str:
     """An Arrow type as Spark writes it, as far as it has a short name.
 
-    >>> spelled(pa.int64()), spelled(pa.decimal128(9, 2))
+    >>> spark_type_name(pa.int64()), spark_type_name(pa.decimal128(9, 2))
     ('BIGINT', 'DECIMAL(9,2)')
     """
     if pa.types.is_decimal(type_):

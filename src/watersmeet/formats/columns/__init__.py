@@ -13,16 +13,16 @@ from itertools import islice
 from pathlib import Path
 
 from watersmeet.catalog import Field, Source
-from watersmeet.formats.columns.avro import of_avro, of_schema_option
-from watersmeet.formats.columns.delta import FEED, of_delta
-from watersmeet.formats.columns.iceberg import of_iceberg
-from watersmeet.formats.columns.kinds import Kind, NoColumnsError, merged, type_of
-from watersmeet.formats.columns.parquet import of_parquet
-from watersmeet.formats.columns.records import of_records
-from watersmeet.formats.columns.text import of_text, of_value
+from watersmeet.formats.columns.avro import avro_columns, schema_option_columns
+from watersmeet.formats.columns.delta import FEED, delta_columns
+from watersmeet.formats.columns.iceberg import iceberg_columns
+from watersmeet.formats.columns.kinds import Kind, NoColumnsError, merge_kinds, type_of
+from watersmeet.formats.columns.parquet import parquet_columns
+from watersmeet.formats.columns.records import record_columns
+from watersmeet.formats.columns.text import text_columns, value_kind
 from watersmeet.locations import local_path
 
-__all__ = ["FIXED", "Found", "NoColumnsError", "columns_of"]
+__all__ = ["FIXED", "NoColumnsError", "SourceColumns", "columns_of"]
 
 FILES = 10
 """How many files are looked into."""
@@ -36,36 +36,36 @@ FIXED = {"rate": _RATE, "rate-micro-batch": _RATE, "text": (("value", "STRING"),
 """Formats whose columns are always the same."""
 _OF_FILES, _TYPED = ("parquet", "avro", "json", "csv"), ("parquet", "avro")
 """Formats of files that tell their columns, and those of them whose values have types."""
-_OF_TABLES = {"delta": of_delta, "iceberg": of_iceberg}
+_OF_TABLES = {"delta": delta_columns, "iceberg": iceberg_columns}
 """Formats of tables that have a log, and what reads the columns of a folder from it."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SourceColumns:
     """The columns of a source, and where they are told, the first of several files; empty: the format has them."""
 
     fields: tuple[Field, ...]
     file: str
 
 
-def columns_of(source: Source) -> Found:
+def columns_of(source: Source) -> SourceColumns:
     """The columns of what a source reads; `NoColumnsError` if they cannot be known."""
-    format_, said = (source.format or "").lower(), source.said
+    format_, said = (source.format or "").lower(), source.lowercase_options
     if source.changes not in (None, "delta") or "value.format" in said:
-        kinds, file = of_records(source)
+        kinds, file = record_columns(source)
     elif format_ in FIXED and "includeheaders" not in said:
         kinds, file = dict[str, Kind](FIXED[format_]), ""
     elif format_ in _OF_TABLES:
         kinds, file = _OF_TABLES[format_](_folder(said), said)
     elif format_ in _OF_FILES:
-        given = of_schema_option(said) if format_ == "avro" else None
-        kinds, file = _in_files(format_, _folder(said), said) if given is None else given
+        declared = schema_option_columns(said) if format_ == "avro" else None
+        kinds, file = _file_columns(format_, _folder(said), said) if declared is None else declared
     else:
-        known = f"files of {', '.join(_OF_FILES[:-1])} and {_OF_FILES[-1]} and from tables of delta and iceberg"
-        raise NoColumnsError(f"columns are read from {known}, not from {format_}")
+        origins = f"files of {', '.join(_OF_FILES[:-1])} and {_OF_FILES[-1]} and from tables of delta and iceberg"
+        raise NoColumnsError(f"columns are read from {origins}, not from {format_}")
     # What a change does, and in which version, is none of the columns of the table.
     hidden = FEED.keys() if source.changes is not None else ()
-    return Found(tuple(Field(name, type_of(kind)) for name, kind in kinds.items() if name not in hidden), file)
+    return SourceColumns(tuple(Field(name, type_of(kind)) for name, kind in kinds.items() if name not in hidden), file)
 
 
 def _folder(said: Mapping[str, str]) -> str:
@@ -77,7 +77,7 @@ def _folder(said: Mapping[str, str]) -> str:
     return path
 
 
-def _in_files(format: str, path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
+def _file_columns(format: str, path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
     """The columns of all of the first files together, and those that folders make."""
     files = [*islice(_files(Path(path), format, said), FILES)]
     if not files:
@@ -85,7 +85,7 @@ def _in_files(format: str, path: str, said: Mapping[str, str]) -> tuple[dict[str
     kinds: dict[str, Kind] = {}
     for file in files:
         for name, kind in _kinds(file, format, said).items():
-            kinds[name] = merged(kinds.get(name, ""), kind, name, is_typed=format in _TYPED)
+            kinds[name] = merge_kinds(kinds.get(name, ""), kind, name, is_typed=format in _TYPED)
     kinds |= {name: kind for name, kind in _folders(path, files).items() if name not in kinds}
     if not kinds:
         raise NoColumnsError(f"{files[0]} has no row")
@@ -95,11 +95,11 @@ def _in_files(format: str, path: str, said: Mapping[str, str]) -> tuple[dict[str
 def _kinds(file: Path, format: str, said: Mapping[str, str]) -> dict[str, Kind]:
     match format:
         case "parquet":
-            return of_parquet(file)
+            return parquet_columns(file)
         case "avro":
-            return of_avro(file, said)
+            return avro_columns(file, said)
         case _:
-            return of_text(file, format, said)
+            return text_columns(file, format, said)
 
 
 def _files(path: Path, format: str, said: Mapping[str, str]) -> Iterator[Path]:
@@ -119,11 +119,11 @@ def _files(path: Path, format: str, said: Mapping[str, str]) -> Iterator[Path]:
 
 def _folders(path: str, files: Iterable[Path]) -> dict[str, Kind]:
     """The columns that folders called ``name=value`` below the path make."""
-    found: dict[str, Kind] = {}
+    kinds: dict[str, Kind] = {}
     for file in files:
         for part in file.parts[:-1]:
             name, equals, value = part.partition("=")
             if equals and part not in Path(path).parts:
-                kind = "" if value == "__HIVE_DEFAULT_PARTITION__" else of_value(value)
-                found[name] = merged(found.get(name, ""), kind, name)
-    return found
+                kind = "" if value == "__HIVE_DEFAULT_PARTITION__" else value_kind(value)
+                kinds[name] = merge_kinds(kinds.get(name, ""), kind, name)
+    return kinds

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from watersmeet.formats.avro.schema import AvroSchema, AvroType, nullable, read_schema
+from watersmeet.formats.avro.schema import AvroSchema, AvroType, read_schema, split_null
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.columns.kinds import Kind, NoColumnsError, type_of
-from watersmeet.references import missing, resolved
+from watersmeet.references import find_missing, resolve_references
 
 _MAGIC = b"Obj\x01"
 _SCHEMA, _SCHEMA_URL = "avroschema", "avroschemaurl"
@@ -30,7 +30,7 @@ _WIDER = ({"int", "long"}, {"float", "double"})
 """Types of which Spark takes the wider one for a union of both."""
 
 
-def of_avro(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:
+def avro_columns(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:
     """The columns of a file, with those options, in small letters."""
     try:
         with file.open("rb") as bytes_:
@@ -40,20 +40,20 @@ def of_avro(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:
     return _as_spark_reads(text, said, f"the schema of {file}")
 
 
-def of_schema_option(said: Mapping[str, str]) -> tuple[dict[str, Kind], str] | None:
+def schema_option_columns(said: Mapping[str, str]) -> tuple[dict[str, Kind], str] | None:
     """The columns of the schema that an option tells instead of the files; None: none does."""
     if _SCHEMA_URL in said:
         raise NoColumnsError("their schema is where `avroSchemaUrl` says, which only Spark reads")
     if _SCHEMA not in said:
         return None
-    lacking = [*missing(said[_SCHEMA])]
+    lacking = [*find_missing(said[_SCHEMA])]
     if lacking:
         raise NoColumnsError(lacking[0])
-    text = resolved({_SCHEMA: said[_SCHEMA]})[_SCHEMA]
+    text = resolve_references({_SCHEMA: said[_SCHEMA]})[_SCHEMA]
     return _as_spark_reads(text, said, "`avroSchema`"), "`avroSchema`"
 
 
-def of_schema(schema: AvroSchema) -> dict[str, Kind]:
+def schema_columns(schema: AvroSchema) -> dict[str, Kind]:
     """The columns of values of records, which are opened without Spark."""
     return _Columns(schema).all
 
@@ -82,7 +82,7 @@ class _Columns:
     @property
     def all(self) -> dict[str, Kind]:
         """The columns: the fields of the record that every row is."""
-        record = self.schema.whole(self.schema.type)
+        record = self.schema.resolve(self.schema.type)
         if record.kind != "record" or not record.fields:
             raise NoColumnsError("a row in its schema is no record with fields")
         return self._record(record, "", ())
@@ -92,10 +92,10 @@ class _Columns:
             raise NoColumnsError(f"its column `{name}` is within itself")
         inside = (*around, record.name)
         before = f"{name}." if name else ""
-        return {one.name: self._kind(one.type, f"{before}{one.name}", inside) for one in record.fields}
+        return {field.name: self._kind(field.type, f"{before}{field.name}", inside) for field in record.fields}
 
-    def _kind(self, told: AvroType, name: str, around: tuple[str, ...]) -> Kind:
-        type_ = self.schema.whole(nullable(self.schema.whole(told))[0])
+    def _kind(self, declared: AvroType, name: str, around: tuple[str, ...]) -> Kind:
+        type_ = self.schema.resolve(split_null(self.schema.resolve(declared))[0])
         match type_.kind:
             case "record":
                 return self._record(type_, name, around)
@@ -111,40 +111,40 @@ class _Columns:
                 return _LOGICAL.get(type_.logical, _TYPES[type_.kind])
 
     def _union(self, union: AvroType, name: str, around: tuple[str, ...]) -> Kind:
-        members = [one for one in union.inner if one.kind != "null"]
-        kinds = {one.kind for one in members}
+        members = [member for member in union.inner if member.kind != "null"]
+        kinds = {member.kind for member in members}
         if not members:
             return ""
         if not self.has_unions or self.is_stable:
             raise NoColumnsError(f"its column `{name}` is of several types")
         if kinds in _WIDER:
             return "BIGINT" if "long" in kinds else "DOUBLE"
-        return {f"member{n}": self._kind(one, f"{name}.member{n}", around) for n, one in enumerate(members)}
+        return {f"member{n}": self._kind(member, f"{name}.member{n}", around) for n, member in enumerate(members)}
 
 
 def _schema_in(file: BinaryIO) -> str:
     """The schema that a file begins with: behind four bytes a map of names and values, in blocks."""
     if file.read(len(_MAGIC)) != _MAGIC:
         raise ValueError("it does not begin as such files do")
-    found: dict[str, bytes] = {}
+    metadata: dict[str, bytes] = {}
     while count := _long(file):
         if count < 0:
             # A block that tells its size, too.
             _long(file)
         for _ in range(abs(count)):
             name = _bytes(file).decode()
-            found[name] = _bytes(file)
-    if "avro.schema" not in found:
+            metadata[name] = _bytes(file)
+    if "avro.schema" not in metadata:
         raise ValueError("it has no schema")
-    return found["avro.schema"].decode()
+    return metadata["avro.schema"].decode()
 
 
 def _bytes(file: BinaryIO) -> bytes:
     length = _long(file)
-    found = file.read(max(length, 0))
-    if len(found) != length:
+    data = file.read(max(length, 0))
+    if len(data) != length:
         raise EOFError
-    return found
+    return data
 
 
 def _long(file: BinaryIO) -> int:

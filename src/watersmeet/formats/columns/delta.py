@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.formats.columns.kinds import Kind, NoColumnsError
-from watersmeet.formats.columns.spark_json import of_fields
+from watersmeet.formats.columns.spark_json import field_kinds
 
 FEED: Mapping[str, Kind] = {"_change_type": "STRING", "_commit_version": "BIGINT", "_commit_timestamp": "TIMESTAMP"}
 """The columns that a change feed has besides those of the table."""
@@ -26,14 +26,14 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\..+)?\.(?:parquet|json)")
 _STAGED = re.compile(r"(\d{20})\..+\.json")
 
 
-def of_delta(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
+def delta_columns(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
     """The columns of the table in a folder, and the file of the log that tells them."""
     if "timestampasof" in said:
         raise NoColumnsError("which version is meant by `timestampAsOf`, only Delta knows")
     log = _Log.of(Path(path) / "_delta_log")
     schema, file = log.schema(log.version(said.get("versionasof")))
     try:
-        kinds = of_fields(json.loads(schema))
+        kinds = field_kinds(json.loads(schema))
     except (ValueError, KeyError, TypeError) as error:
         raise NoColumnsError(f"{file} is no log of Delta") from error
     is_feed = any(said.get(name, "").lower() == "true" for name in _FEEDS)
@@ -52,24 +52,24 @@ class _Log:
     def of(folder: Path) -> _Log:
         """The log in a folder."""
         names = sorted(folder.iterdir()) if folder.is_dir() else []
-        commits = {int(found[1]): file for file in names if (found := _COMMIT.fullmatch(file.name))}
+        commits = {int(match[1]): file for file in names if (match := _COMMIT.fullmatch(file.name))}
         checkpoints: dict[int, list[Path]] = {}
         for file in names:
-            if found := _CHECKPOINT.fullmatch(file.name):
-                checkpoints.setdefault(int(found[1]), []).append(file)
+            if match := _CHECKPOINT.fullmatch(file.name):
+                checkpoints.setdefault(int(match[1]), []).append(file)
         if not commits and not checkpoints:
             raise NoColumnsError(f"no table of Delta lies in {folder.parent} yet")
         return _Log(folder, commits, checkpoints)
 
-    def version(self, asked: str | None) -> int:
+    def version(self, requested: str | None) -> int:
         """The version that is read: the one that is asked for, else the newest."""
         newest = max((*self.commits, *self.checkpoints))
-        if asked is not None:
-            if not asked.isdecimal() or int(asked) > newest:
-                raise NoColumnsError(f"the table has no version {asked}")
-            return int(asked)
+        if requested is not None:
+            if not requested.isdecimal() or int(requested) > newest:
+                raise NoColumnsError(f"the table has no version {requested}")
+            return int(requested)
         staged = (_STAGED.fullmatch(file.name) for file in (self.folder / "_staged_commits").glob("*.json"))
-        if any(found and int(found[1]) > newest for found in staged):
+        if any(match and int(match[1]) > newest for match in staged):
             raise NoColumnsError("only its catalog knows its newest version")
         return newest
 
@@ -78,8 +78,8 @@ class _Log:
         for number in range(version, -1, -1):
             commit = [self.commits[number]] if number in self.commits else []
             for file in (*commit, *self.checkpoints.get(number, ())):
-                for told in _schemas(file):
-                    return told, file
+                for schema in _schemas(file):
+                    return schema, file
             if not commit:
                 break
         raise NoColumnsError(f"the log in {self.folder} does not tell them; a part of it is gone")
@@ -100,9 +100,9 @@ def _in_json(file: Path) -> Iterator[str]:
     with file.open(encoding="utf-8") as lines:
         # Most lines are about files of the table, and long.
         for line in lines:
-            told: Any = json.loads(line) if '"metaData"' in line else {}
-            if "metaData" in told:
-                yield str(told["metaData"]["schemaString"])
+            entry: Any = json.loads(line) if '"metaData"' in line else {}
+            if "metaData" in entry:
+                yield str(entry["metaData"]["schemaString"])
 
 
 def _in_parquet(file: Path) -> Iterator[str]:

@@ -22,51 +22,51 @@ _TYPES = {
 _DECIMAL, _FIXED = re.compile(r"decimal\((\d+), ?(\d+)\)"), re.compile(r"fixed\[\d+\]")
 
 
-def of_iceberg(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
+def iceberg_columns(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
     """The columns of the table in a folder, and the file that tells them."""
     for name in _EARLIER:
         if name in said:
             raise NoColumnsError(f"which columns it has with `{name}`, only Iceberg knows")
     folder = Path(path) / "metadata"
     names = sorted(folder.iterdir()) if folder.is_dir() else []
-    files = {int(found[1]): file for file in names if (found := _METADATA.fullmatch(file.name))}
+    files = {int(match[1]): file for file in names if (match := _METADATA.fullmatch(file.name))}
     if not files and any(file.name.endswith(".metadata.json") for file in names):
         raise NoColumnsError("only its catalog knows which of its metadata counts")
     if not files:
         raise NoColumnsError(f"no table of Iceberg lies in {path} yet")
     file = files[max(files)]
     try:
-        kept = file.read_bytes()
-        told: Any = json.loads(gzip.decompress(kept) if ".gz" in file.name else kept)
-        return _of_fields(_schema(told), ""), str(file)
+        data = file.read_bytes()
+        metadata: Any = json.loads(gzip.decompress(data) if ".gz" in file.name else data)
+        return _field_kinds(_schema(metadata), ""), str(file)
     except (OSError, EOFError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise NoColumnsError(f"{file} is no metadata of Iceberg") from error
 
 
-def _schema(told: dict[str, Any]) -> Any:
-    if "schemas" not in told:
-        return told["schema"]
-    return next(one for one in told["schemas"] if one["schema-id"] == told["current-schema-id"])
+def _schema(metadata: dict[str, Any]) -> Any:
+    if "schemas" not in metadata:
+        return metadata["schema"]
+    return next(schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"])
 
 
-def _of_fields(struct: Any, around: str) -> dict[str, Kind]:
+def _field_kinds(struct: Any, around: str) -> dict[str, Kind]:
     fields = cast("list[dict[str, Any]]", struct["fields"])
-    return {str(one["name"]): _of_type(one["type"], f"{around}{one['name']}") for one in fields}
+    return {str(field["name"]): _type_kind(field["type"], f"{around}{field['name']}") for field in fields}
 
 
-def _of_type(told: Any, name: str) -> Kind:
-    match told:
-        case str() if told in _TYPES:
-            return _TYPES[told]
-        case str() if found := _DECIMAL.fullmatch(told):
-            return f"DECIMAL({found[1]},{found[2]})"
-        case str() if _FIXED.fullmatch(told):
+def _type_kind(spec: Any, name: str) -> Kind:
+    match spec:
+        case str() if spec in _TYPES:
+            return _TYPES[spec]
+        case str() if decimal := _DECIMAL.fullmatch(spec):
+            return f"DECIMAL({decimal[1]},{decimal[2]})"
+        case str() if _FIXED.fullmatch(spec):
             return "BINARY"
         case {"type": "struct"}:
-            return _of_fields(told, f"{name}.")
+            return _field_kinds(spec, f"{name}.")
         case {"type": "list", "element": inner}:
-            return [_of_type(inner, name)]
+            return [_type_kind(inner, name)]
         case {"type": "map", "key": key, "value": value}:
-            return f"MAP<{type_of(_of_type(key, name))}, {type_of(_of_type(value, name))}>"
+            return f"MAP<{type_of(_type_kind(key, name))}, {type_of(_type_kind(value, name))}>"
         case _:
-            raise NoColumnsError(f"its column `{name}` is {told}, which has no type in Spark")
+            raise NoColumnsError(f"its column `{name}` is {spec}, which has no type in Spark")

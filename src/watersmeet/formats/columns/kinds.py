@@ -23,7 +23,7 @@ _WIDENED = (("TINYINT", "SMALLINT", "INT", "BIGINT"), ("FLOAT", "DOUBLE"))
 """The same, of files that have types: Spark reads an earlier type as a later one."""
 
 
-def merged(a: Kind, b: Kind, name: str, *, is_typed: bool = False) -> Kind:
+def merge_kinds(a: Kind, b: Kind, name: str, *, is_typed: bool = False) -> Kind:
     """What holds both; text, if nothing else does, which values of a file that has types never become."""
     if a == b or b == "":
         return a
@@ -31,11 +31,11 @@ def merged(a: Kind, b: Kind, name: str, *, is_typed: bool = False) -> Kind:
         return b
     if isinstance(a, dict) and isinstance(b, dict):
         return {
-            key: merged(a.get(key, ""), b.get(key, ""), f"{name}.{key}", is_typed=is_typed)
+            key: merge_kinds(a.get(key, ""), b.get(key, ""), f"{name}.{key}", is_typed=is_typed)
             for key in (*a, *(k for k in b if k not in a))
         }
     if isinstance(a, list) and isinstance(b, list):
-        return [merged(a[0], b[0], name, is_typed=is_typed)]
+        return [merge_kinds(a[0], b[0], name, is_typed=is_typed)]
     order = next((wider for wider in (_WIDENED if is_typed else _WIDER) if a in wider and b in wider), None)
     if order is None and is_typed:
         raise NoColumnsError(f"its column `{name}` is {type_of(a)} in one file and {type_of(b)} in another")

@@ -8,7 +8,7 @@ from typing import Any
 from watersmeet.formats.columns.kinds import Kind, NoColumnsError, type_of
 
 
-def of_parquet(file: Path) -> dict[str, Kind]:
+def parquet_columns(file: Path) -> dict[str, Kind]:
     """The columns of a file."""
     # Imported late: reading a script must not wait for Arrow.
     import pyarrow as pa
@@ -20,7 +20,7 @@ def of_parquet(file: Path) -> dict[str, Kind]:
         raise NoColumnsError(f"{file} is no Parquet file ({str(error).splitlines()[0]})") from error
     leaves = [read.schema.column(i) for i in range(len(read.schema.names))]
     old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-    return {field.name: _of_arrow(field.type, field.name, is_int96=field.name in old) for field in read.schema_arrow}
+    return {field.name: _arrow_kind(field.type, field.name, is_int96=field.name in old) for field in read.schema_arrow}
 
 
 _ARROW = {
@@ -31,12 +31,12 @@ _ARROW = {
 }  # fmt: skip
 
 
-def _of_arrow(type: Any, name: str, *, is_int96: bool = False) -> Kind:
+def _arrow_kind(type: Any, name: str, *, is_int96: bool = False) -> Kind:
     """The type that Spark reads a column of Parquet as."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(type):
-        return _of_arrow(type.value_type, name)
+        return _arrow_kind(type.value_type, name)
     if pa.types.is_decimal(type) and type.precision <= 38:
         return f"DECIMAL({type.precision},{type.scale})"
     if pa.types.is_timestamp(type) and (type.unit in ("us", "ms") or is_int96):
@@ -44,11 +44,11 @@ def _of_arrow(type: Any, name: str, *, is_int96: bool = False) -> Kind:
     if pa.types.is_fixed_size_binary(type):
         return "BINARY"
     if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return [_of_arrow(type.value_type, name)]
+        return [_arrow_kind(type.value_type, name)]
     if pa.types.is_struct(type):
-        return {inner.name: _of_arrow(inner.type, f"{name}.{inner.name}") for inner in type}
+        return {inner.name: _arrow_kind(inner.type, f"{name}.{inner.name}") for inner in type}
     if pa.types.is_map(type):
-        key, value = (type_of(_of_arrow(inner, name)) for inner in (type.key_type, type.item_type))
+        key, value = (type_of(_arrow_kind(inner, name)) for inner in (type.key_type, type.item_type))
         return f"MAP<{key}, {value}>"
     if str(type) not in _ARROW:
         raise NoColumnsError(f"its column `{name}` is {type}, which has no type in Spark")

@@ -18,32 +18,32 @@ _COLLATION = "__COLLATIONS"
 """Where a field says in which order its texts are."""
 
 
-def of_fields(schema: Any) -> dict[str, Kind]:
+def field_kinds(schema: Any) -> dict[str, Kind]:
     """The columns of a schema, but for those that can only be NULL and so have no type."""
     fields = cast("list[dict[str, Any]]", schema["fields"])
-    return {str(one["name"]): _of_field(one, "") for one in fields if one["type"] not in _VOID}
+    return {str(field["name"]): _field_kind(field, "") for field in fields if field["type"] not in _VOID}
 
 
-def _of_field(told: dict[str, Any], around: str) -> Kind:
-    name = f"{around}{told['name']}"
-    if _COLLATION in (told.get("metadata") or {}):
+def _field_kind(spec: dict[str, Any], around: str) -> Kind:
+    name = f"{around}{spec['name']}"
+    if _COLLATION in (spec.get("metadata") or {}):
         raise NoColumnsError(f"the texts in its column `{name}` have a collation")
-    return _of_type(told["type"], name)
+    return _type_kind(spec["type"], name)
 
 
-def _of_type(told: Any, name: str) -> Kind:
-    match told:
-        case str() if told in _TYPES:
-            return _TYPES[told]
-        case str() if found := _DECIMAL.fullmatch(told):
-            return f"DECIMAL({found[1]},{found[2]})"
+def _type_kind(spec: Any, name: str) -> Kind:
+    match spec:
+        case str() if spec in _TYPES:
+            return _TYPES[spec]
+        case str() if decimal := _DECIMAL.fullmatch(spec):
+            return f"DECIMAL({decimal[1]},{decimal[2]})"
         case {"type": "struct", "fields": list()}:
-            inner = cast("list[dict[str, Any]]", told["fields"])
-            return {str(one["name"]): _of_field(one, f"{name}.") for one in inner}
+            inner = cast("list[dict[str, Any]]", spec["fields"])
+            return {str(field["name"]): _field_kind(field, f"{name}.") for field in inner}
         case {"type": "array", "elementType": inner}:
-            return [_of_type(inner, name)]
+            return [_type_kind(inner, name)]
         case {"type": "map", "keyType": key, "valueType": value}:
-            return f"MAP<{type_of(_of_type(key, name))}, {type_of(_of_type(value, name))}>"
+            return f"MAP<{type_of(_type_kind(key, name))}, {type_of(_type_kind(value, name))}>"
         case _:
-            called = told if isinstance(told, str) else cast("dict[str, Any]", told).get("type", told)
+            called = spec if isinstance(spec, str) else cast("dict[str, Any]", spec).get("type", spec)
             raise NoColumnsError(f"its column `{name}` is of the type {called}, which is not known here")

@@ -12,24 +12,24 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
 
-from watersmeet.formats.columns.kinds import Kind, NoColumnsError, merged
+from watersmeet.formats.columns.kinds import Kind, NoColumnsError, merge_kinds
 
 ROWS = 1000
 """How many rows are looked at of each file."""
 
 
-def of_text(file: Path, format: str, said: Mapping[str, str]) -> dict[str, Kind]:
+def text_columns(file: Path, format: str, said: Mapping[str, str]) -> dict[str, Kind]:
     """The columns of a file of that format, with those options, in small letters."""
-    with _opened(file, said) as lines:
+    with _open_text(file, said) as lines:
         rows = _json_rows(lines, said) if format == "json" else _csv_rows(lines, said)
-        found: dict[str, Kind] = {}
+        kinds: dict[str, Kind] = {}
         for row in islice(rows, ROWS):
             for name, kind in row.items():
-                found[name] = merged(found.get(name, ""), kind, name)
-    return found
+                kinds[name] = merge_kinds(kinds.get(name, ""), kind, name)
+    return kinds
 
 
-def _opened(file: Path, said: Mapping[str, str]) -> TextIO:
+def _open_text(file: Path, said: Mapping[str, str]) -> TextIO:
     encoding = said.get("encoding") or said.get("charset") or "utf-8-sig"
     if file.suffix == ".gz":
         return cast("TextIO", gzip.open(file, "rt", encoding=encoding, errors="replace", newline=""))
@@ -46,7 +46,7 @@ def _json_rows(lines: TextIO, said: Mapping[str, str]) -> Iterator[dict[str, Kin
             row = json.loads(line)
             if isinstance(row, dict):
                 values = cast("dict[str, object]", row)
-                yield {name: _of_json(value, is_dated=is_dated) for name, value in values.items()}
+                yield {name: _json_kind(value, is_dated=is_dated) for name, value in values.items()}
 
 
 def _csv_rows(lines: TextIO, said: Mapping[str, str]) -> Iterator[dict[str, Kind]]:
@@ -57,7 +57,7 @@ def _csv_rows(lines: TextIO, said: Mapping[str, str]) -> Iterator[dict[str, Kind
     separator = said.get("sep") or said.get("delimiter") or ","
     for row in csv.DictReader(lines, delimiter=separator, quotechar=said.get("quote") or '"'):
         yield {
-            name: "" if value in ("", empty, None) else of_value(value, is_dated=is_dated)
+            name: "" if value in ("", empty, None) else value_kind(value, is_dated=is_dated)
             for name, value in row.items()
             if isinstance(value, str | None) and name is not None  # pyright: ignore[reportUnnecessaryComparison]
         }
@@ -69,7 +69,7 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 _BROKEN = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")
 
 
-def _of_json(value: object, *, is_dated: bool) -> Kind:
+def _json_kind(value: object, *, is_dated: bool) -> Kind:
     match value:
         case None:
             return ""
@@ -80,26 +80,26 @@ def _of_json(value: object, *, is_dated: bool) -> Kind:
         case float():
             return "DOUBLE"
         case str():
-            return _of_time(value) if is_dated else "STRING"
+            return _time_kind(value) if is_dated else "STRING"
         case dict():
             inner = cast("dict[str, object]", value)
-            return {name: _of_json(one, is_dated=is_dated) for name, one in inner.items()}
+            return {name: _json_kind(element, is_dated=is_dated) for name, element in inner.items()}
         case list():
             kind: Kind = ""
-            for one in cast("list[object]", value):
-                kind = merged(kind, _of_json(one, is_dated=is_dated), "")
+            for element in cast("list[object]", value):
+                kind = merge_kinds(kind, _json_kind(element, is_dated=is_dated), "")
             return [kind]
         case _:
             return "STRING"
 
 
-def _of_time(text: str) -> str:
+def _time_kind(text: str) -> str:
     if _MOMENT.fullmatch(text):
         return "TIMESTAMP"
     return "DATE" if _DAY.fullmatch(text) else "STRING"
 
 
-def of_value(text: str, *, is_dated: bool = True) -> str:
+def value_kind(text: str, *, is_dated: bool = True) -> str:
     """The type of a value of CSV, or in the name of a folder."""
     if _WHOLE.fullmatch(text):
         return "BIGINT"
@@ -107,4 +107,4 @@ def of_value(text: str, *, is_dated: bool = True) -> str:
         return "DOUBLE"
     if text.lower() in ("true", "false"):
         return "BOOLEAN"
-    return _of_time(text) if is_dated else "STRING"
+    return _time_kind(text) if is_dated else "STRING"

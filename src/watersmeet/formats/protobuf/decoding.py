@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.reader import Reader, padded, reader_of
-from watersmeet.formats.binary.types import spelled
+from watersmeet.formats.binary.reader import Reader, add_padding, reader_of
+from watersmeet.formats.binary.types import spark_type_name
 from watersmeet.formats.protobuf.descriptor import DURATION, TIMESTAMP, WRAPPERS, Messages, ProtoField, ProtoMessage
 from watersmeet.formats.protobuf.moments import MOMENT, durations, timestamps
 from watersmeet.formats.protobuf.values import Scalars, check_type, default_of, elements_of, wire_of
@@ -23,7 +23,7 @@ from watersmeet.formats.protobuf.wire import BYTES, Fields, fields_of
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedMessages:
     """Values of rows as a struct of columns, and which of the rows have bytes that are no such message."""
 
     values: Any
@@ -31,7 +31,7 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Decoding:
+class ProtobufDecoder:
     """How rows are read: the message that they are, and the Arrow type that is asked for.
 
     Making one refuses what cannot be read so, with a `SchemaError`. Columns that the message does not have are NULL,
@@ -44,79 +44,83 @@ class Decoding:
     def __post_init__(self) -> None:
         self.rows(pa.array([b""]))
 
-    def rows(self, values: Any) -> Decoded:
+    def rows(self, values: Any) -> DecodedMessages:
         """Rows out of their bytes."""
         reader = reader_of(values)
-        return Decoded(self._message(self.messages.whole, self.wanted, reader), reader.bad)
+        return DecodedMessages(self._message(self.messages.root_message, self.wanted, reader), reader.bad)
 
     def _message(self, message: ProtoMessage, wanted: Any, reader: Reader) -> Any:
         """Messages as structs."""
-        found = fields_of(reader)
-        for one in message.fields:
-            if one.is_required:
-                told = np.bincount(found.messages[found.numbers == one.number], minlength=len(reader.ends))
-                reader.fail(np.flatnonzero(told == 0))
+        fields_read = fields_of(reader)
+        for field in message.fields:
+            if field.is_required:
+                counts = np.bincount(
+                    fields_read.messages[fields_read.numbers == field.number], minlength=len(reader.ends)
+                )
+                reader.fail(np.flatnonzero(counts == 0))
         columns: list[Any] = []
         for column in wanted:
-            one = message.field(column.name)
-            if one is None and wanted is not self.wanted:
+            field = message.field(column.name)
+            if field is None and wanted is not self.wanted:
                 raise SchemaError(f"{message.name} has no `{column.name}`")
-            if one is None:
+            if field is None:
                 columns.append(pa.nulls(len(reader.ends), column.type))
                 continue
             try:
-                columns.append(self._column(one, column.type, reader, found.where(found.numbers == one.number)))
+                columns.append(
+                    self._column(field, column.type, reader, fields_read.where(fields_read.numbers == field.number))
+                )
             except SchemaError as error:
-                raise SchemaError(f"`{one.name}`: {error}") from error
-        fields = [one.with_nullable(True) for one in wanted]
+                raise SchemaError(f"`{field.name}`: {error}") from error
+        fields = [field.with_nullable(True) for field in wanted]
         return pa.StructArray.from_arrays(columns, fields=fields)
 
-    def _column(self, field: ProtoField, wanted: Any, reader: Reader, found: Fields) -> Any:
+    def _column(self, field: ProtoField, wanted: Any, reader: Reader, fields: Fields) -> Any:
         """A field of messages as a column."""
-        inner = self.messages.known.get(field.message)
+        inner = self.messages.by_name.get(field.message)
         if inner is None:
-            return self._scalars(field, wanted, reader, found)
+            return self._scalars(field, wanted, reader, fields)
         if field.kind == "group":
             raise SchemaError("it is a group, which no column can be")
-        found = found.where(found.wires == BYTES)
+        fields = fields.where(fields.wires == BYTES)
         if inner.is_entry:
-            return self._map(inner, wanted, reader, found)
+            return self._map(inner, wanted, reader, fields)
         if not field.is_repeated:
-            return self._single(inner, wanted, reader, found)
+            return self._single(inner, wanted, reader, fields)
         _check_kind(wanted, "is_list", "repeated")
-        found = found.where(np.argsort(found.messages, kind="stable"))
-        values = self._within(inner, wanted.value_type, reader, found.messages, found.starts, found.ends)
-        return _lists(wanted, found.messages, len(reader.ends), values)
+        fields = fields.where(np.argsort(fields.messages, kind="stable"))
+        values = self._within(inner, wanted.value_type, reader, fields.messages, fields.starts, fields.ends)
+        return _lists(wanted, fields.messages, len(reader.ends), values)
 
-    def _scalars(self, field: ProtoField, wanted: Any, reader: Reader, found: Fields) -> Any:
+    def _scalars(self, field: ProtoField, wanted: Any, reader: Reader, fields: Fields) -> Any:
         count = len(reader.ends)
         if field.is_repeated:
             _check_kind(wanted, "is_list", "repeated")
             check_type(field, wanted.value_type)
-            elements = elements_of(field, reader, found)
+            elements = elements_of(field, reader, fields)
             values = Scalars(field, wanted.value_type).array(reader, elements)
             return _lists(wanted, elements.messages, count, values)
         check_type(field, wanted)
-        places = np.flatnonzero(found.wires == wire_of(field.kind))
+        places = np.flatnonzero(fields.wires == wire_of(field.kind))
         last = np.full(count, -1)
-        last[found.messages[places]] = places
+        last[fields.messages[places]] = places
         has = last >= 0
-        values = Scalars(field, wanted).array(reader, found.where(last[has]))
+        values = Scalars(field, wanted).array(reader, fields.where(last[has]))
         default = default_of(field, wanted)
         return _spread(values, has).fill_null(default) if default.is_valid else _spread(values, has)
 
     def _single(
-        self, inner: ProtoMessage, wanted: Any, reader: Reader, found: Fields, *, is_always: bool = False
+        self, inner: ProtoMessage, wanted: Any, reader: Reader, fields: Fields, *, is_always: bool = False
     ) -> Any:
         """A message within each message; ``is_always``: an empty one stands for one that is left out."""
         count = len(reader.ends)
-        times = np.bincount(found.messages, minlength=count)
+        times = np.bincount(fields.messages, minlength=count)
         has = times > 0
         if times.max(initial=0) > 1:
-            reader_in, starts, ends = _joined(reader, found, times)
+            reader_in, starts, ends = _merge_messages(reader, fields, times)
         else:
             reader_in, starts, ends = reader, np.zeros(count, np.int64), np.zeros(count, np.int64)
-            starts[found.messages], ends[found.messages] = found.starts, found.ends
+            starts[fields.messages], ends[fields.messages] = fields.starts, fields.ends
         if is_always:
             has = np.ones(count, bool)
         owners = np.flatnonzero(has)
@@ -128,11 +132,11 @@ class Decoding:
     def _within(self, inner: ProtoMessage, wanted: Any, reader: Reader, owners: Any, starts: Any, ends: Any) -> Any:
         """Messages that lie in others; one that is bad makes the other bad."""
         inside = reader.within(starts, ends)
-        values = self._meant(inner, wanted, inside)
+        values = self._from_message(inner, wanted, inside)
         reader.fail(owners[inside.bad])
         return values
 
-    def _meant(self, inner: ProtoMessage, wanted: Any, inside: Reader) -> Any:
+    def _from_message(self, inner: ProtoMessage, wanted: Any, inside: Reader) -> Any:
         """Messages as what they mean: some are a moment, or the one field that they have."""
         if pa.types.is_struct(wanted):
             return self._message(inner, wanted, inside)
@@ -142,46 +146,46 @@ class Decoding:
             return timestamps(inside, self._message(inner, MOMENT, inside)).cast(wanted)
         if inner.name == DURATION and pa.types.is_duration(wanted):
             return durations(inside, self._message(inner, MOMENT, inside)).cast(wanted)
-        raise SchemaError(f"it is the message {inner.name}, which is no {spelled(wanted)}")
+        raise SchemaError(f"it is the message {inner.name}, which is no {spark_type_name(wanted)}")
 
-    def _map(self, entry: ProtoMessage, wanted: Any, reader: Reader, found: Fields) -> Any:
+    def _map(self, entry: ProtoMessage, wanted: Any, reader: Reader, entries: Fields) -> Any:
         """Maps. Of several entries with the same key the last counts."""
         _check_kind(wanted, "is_map", "a map")
-        found = found.where(np.argsort(found.messages, kind="stable"))
-        inside = reader.within(found.starts, found.ends)
+        entries = entries.where(np.argsort(entries.messages, kind="stable"))
+        inside = reader.within(entries.starts, entries.ends)
         parts = fields_of(inside)
         key, value = entry.fields
         keys = self._scalars(key, wanted.key_type, inside, parts.where(parts.numbers == key.number))
         of_value = parts.where(parts.numbers == value.number)
-        inner = self.messages.known.get(value.message)
+        inner = self.messages.by_name.get(value.message)
         if inner is None:
             values = self._scalars(value, wanted.item_type, inside, of_value)
         else:
             of_value = of_value.where(of_value.wires == BYTES)
             values = self._single(inner, wanted.item_type, inside, of_value, is_always=True)
-        reader.fail(found.messages[inside.bad])
+        reader.fail(entries.messages[inside.bad])
         codes = np.asarray(keys.dictionary_encode().indices).astype(np.int64)
-        both = found.messages * (codes.max(initial=0) + 1) + codes
-        kept = np.sort(len(both) - 1 - np.unique(both[::-1], return_index=True)[1])
-        offsets = _offsets(found.messages[kept], len(reader.ends))
-        chosen = pa.array(kept)
+        both = entries.messages * (codes.max(initial=0) + 1) + codes
+        last_places = np.sort(len(both) - 1 - np.unique(both[::-1], return_index=True)[1])
+        offsets = _offsets(entries.messages[last_places], len(reader.ends))
+        chosen = pa.array(last_places)
         return pa.MapArray.from_arrays(offsets, keys.take(chosen), values.take(chosen)).cast(wanted)
 
 
-def _joined(reader: Reader, found: Fields, times: Any) -> tuple[Reader, Any, Any]:
+def _merge_messages(reader: Reader, fields: Fields, times: Any) -> tuple[Reader, Any, Any]:
     """Messages whose bytes are those of several one after the other, which is how Protobuf puts messages together."""
-    found = found.where(np.argsort(found.messages, kind="stable"))
-    lengths = found.ends - found.starts
+    fields = fields.where(np.argsort(fields.messages, kind="stable"))
+    lengths = fields.ends - fields.starts
     before = np.cumsum(lengths) - lengths
-    data = reader.data[np.repeat(found.starts - before, lengths) + np.arange(lengths.sum())]
+    data = reader.data[np.repeat(fields.starts - before, lengths) + np.arange(lengths.sum())]
     ends = np.concatenate([[0], np.cumsum(lengths)])[np.cumsum(times)].astype(np.int64)
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-    return Reader(padded(data), starts, ends), starts, ends
+    return Reader(add_padding(data), starts, ends), starts, ends
 
 
-def _check_kind(wanted: Any, is_: str, told: str) -> None:
+def _check_kind(wanted: Any, is_: str, kind: str) -> None:
     if not getattr(pa.types, is_)(wanted):
-        raise SchemaError(f"it is {told}, which is no {spelled(wanted)}")
+        raise SchemaError(f"it is {kind}, which is no {spark_type_name(wanted)}")
 
 
 def _spread(values: Any, has: Any) -> Any:

@@ -72,8 +72,8 @@ class ProtoMessage:
 
     def field(self, name: str) -> ProtoField | None:
         """The field for a column: of its name, or of that name in other letters."""
-        found = [one for one in self.fields if one.name == name]
-        return next(iter(found or [one for one in self.fields if one.name.lower() == name.lower()]), None)
+        matches = [member for member in self.fields if member.name == name]
+        return next(iter(matches or [member for member in self.fields if member.name.lower() == name.lower()]), None)
 
 
 @dataclass(frozen=True)
@@ -81,28 +81,28 @@ class Messages:
     """The message that values are, and all those within it, by their full names."""
 
     root: str
-    known: Mapping[str, ProtoMessage] = field(hash=False)
+    by_name: Mapping[str, ProtoMessage] = field(hash=False)
 
     @property
-    def whole(self) -> ProtoMessage:
+    def root_message(self) -> ProtoMessage:
         """The message that values are."""
-        return self.known[self.root]
+        return self.by_name[self.root]
 
 
 def read_messages(path: str, message: str) -> Messages:
     """A message out of a descriptor set; `DescriptorError` if it is not there."""
-    found = _found(path, message)
-    known: dict[str, ProtoMessage] = {}
-    waiting = [found]
+    descriptor = _load_descriptor(path, message)
+    messages: dict[str, ProtoMessage] = {}
+    waiting = [descriptor]
     while waiting:
-        one = waiting.pop()
-        if one.full_name not in known:
-            known[one.full_name] = _message(one)
-            waiting += [inner.message_type for inner in one.fields if inner.message_type is not None]
-    return Messages(found.full_name, known)
+        current = waiting.pop()
+        if current.full_name not in messages:
+            messages[current.full_name] = _message(current)
+            waiting += [inner.message_type for inner in current.fields if inner.message_type is not None]
+    return Messages(descriptor.full_name, messages)
 
 
-def _found(path: str, message: str) -> Any:
+def _load_descriptor(path: str, message: str) -> Any:
     """What the package ``protobuf`` knows of a message."""
     try:
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -128,71 +128,81 @@ def _found(path: str, message: str) -> Any:
         if message.removeprefix(".") not in names:
             hint = did_you_mean(message, names)
             raise DescriptorError(f"{path} has no message `{message}`", hint) from error
-        lacking = sorted({one for file in files for one in file.dependency} - {file.name for file in files})
-        told = f"it imports {', '.join(lacking)}, which it does not hold" if lacking else str(error)
-        raise DescriptorError(f"{path} is not whole: {told}") from error
+        lacking = sorted(
+            {dependency for file in files for dependency in file.dependency} - {file.name for file in files}
+        )
+        reason = f"it imports {', '.join(lacking)}, which it does not hold" if lacking else str(error)
+        raise DescriptorError(f"{path} is not whole: {reason}") from error
 
 
 def _names(package: str, messages: Any) -> Iterator[str]:
     """The full names of messages and of those declared within them, but for entries of maps."""
-    for one in messages:
-        if not one.options.map_entry:
-            name = f"{package}.{one.name}" if package else str(one.name)
+    for message in messages:
+        if not message.options.map_entry:
+            name = f"{package}.{message.name}" if package else str(message.name)
             yield name
-            yield from _names(name, one.nested_type)
+            yield from _names(name, message.nested_type)
 
 
-def _message(found: Any) -> ProtoMessage:
+def _message(descriptor: Any) -> ProtoMessage:
     from google.protobuf.descriptor_pb2 import DescriptorProto
 
-    told: Any = DescriptorProto()
-    found.CopyToProto(told)
-    is_entry = bool(told.options.map_entry)
-    fields = (_field(one, label, is_entry=is_entry) for one, label in zip(found.fields, told.field, strict=True))
-    return ProtoMessage(found.full_name, tuple(fields), is_entry)
+    proto: Any = DescriptorProto()
+    descriptor.CopyToProto(proto)
+    is_entry = bool(proto.options.map_entry)
+    fields = (
+        _field(member, label, is_entry=is_entry) for member, label in zip(descriptor.fields, proto.field, strict=True)
+    )
+    return ProtoMessage(descriptor.full_name, tuple(fields), is_entry)
 
 
-def _field(found: Any, told: Any, *, is_entry: bool) -> ProtoField:
-    kind = str(told.Type.Name(told.type)).removeprefix("TYPE_").lower()
-    is_repeated = told.label == told.LABEL_REPEATED
-    has_default = found.has_default_value or is_entry or not found.has_presence
-    default = found.default_value if has_default and not is_repeated and found.message_type is None else None
-    symbols = () if found.enum_type is None else tuple((one.number, one.name) for one in found.enum_type.values)
-    message = "" if found.message_type is None else str(found.message_type.full_name)
-    is_required = told.label == told.LABEL_REQUIRED and not is_entry
-    return ProtoField(found.number, found.name, kind, is_repeated, is_required, default, message, symbols)
+def _field(descriptor: Any, proto: Any, *, is_entry: bool) -> ProtoField:
+    kind = str(proto.Type.Name(proto.type)).removeprefix("TYPE_").lower()
+    is_repeated = proto.label == proto.LABEL_REPEATED
+    has_default = descriptor.has_default_value or is_entry or not descriptor.has_presence
+    default = descriptor.default_value if has_default and not is_repeated and descriptor.message_type is None else None
+    symbols = (
+        ()
+        if descriptor.enum_type is None
+        else tuple((symbol.number, symbol.name) for symbol in descriptor.enum_type.values)
+    )
+    message = "" if descriptor.message_type is None else str(descriptor.message_type.full_name)
+    is_required = proto.label == proto.LABEL_REQUIRED and not is_entry
+    return ProtoField(descriptor.number, descriptor.name, kind, is_repeated, is_required, default, message, symbols)
 
 
 def columns_in(path: str, message: str) -> tuple[Field, ...]:
     """The columns that a message has; `DescriptorError` if it cannot be read, or has a message within itself."""
     messages = read_messages(path, message)
-    return tuple(Field(one.name, _type(messages, one, (messages.root,))) for one in messages.whole.fields)
+    return tuple(
+        Field(member.name, _type(messages, member, (messages.root,))) for member in messages.root_message.fields
+    )
 
 
-def _type(messages: Messages, found: ProtoField, around: tuple[str, ...]) -> str:
+def _type(messages: Messages, member: ProtoField, around: tuple[str, ...]) -> str:
     """The type of a column in Spark's words; ``around``: the messages that it is within."""
-    inner = messages.known.get(found.message)
+    inner = messages.by_name.get(member.message)
     if inner is not None and inner.is_entry:
-        key, value = (_type(messages, one, around) for one in inner.fields)
+        key, value = (_type(messages, element, around) for element in inner.fields)
         return f"MAP<{key}, {value}>"
-    one = _type_of_one(messages, found, around)
-    return f"ARRAY<{one}>" if found.is_repeated else one
+    element = _element_type(messages, member, around)
+    return f"ARRAY<{element}>" if member.is_repeated else element
 
 
-def _type_of_one(messages: Messages, found: ProtoField, around: tuple[str, ...]) -> str:
-    name = found.message
-    if name in around or found.kind == "group" or (name and not messages.known[name].fields):
+def _element_type(messages: Messages, member: ProtoField, around: tuple[str, ...]) -> str:
+    name = member.message
+    if name in around or member.kind == "group" or (name and not messages.by_name[name].fields):
         reason = "is within itself" if name in around else "is no column"
         hint = "declare the columns that are needed."
-        raise DescriptorError(f"`{found.name}` of `{around[-1]}` {reason}", hint)
+        raise DescriptorError(f"`{member.name}` of `{around[-1]}` {reason}", hint)
     if name == TIMESTAMP:
         return "TIMESTAMP"
     if name == DURATION:
         return "INTERVAL DAY TO SECOND"
     if name in WRAPPERS:
-        return _type_of_one(messages, messages.known[name].fields[0], around)
+        return _element_type(messages, messages.by_name[name].fields[0], around)
     if not name:
-        return _TYPES[found.kind]
-    fields = messages.known[name].fields
-    inside = (f"{word(one.name)}: {_type(messages, one, (*around, name))}" for one in fields)
+        return _TYPES[member.kind]
+    fields = messages.by_name[name].fields
+    inside = (f"{word(inner.name)}: {_type(messages, inner, (*around, name))}" for inner in fields)
     return f"STRUCT<{', '.join(inside)}>"

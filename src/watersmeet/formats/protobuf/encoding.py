@@ -15,8 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.ragged import Ragged, beside, bytes_of, constant, ends_of, floats, folded, varints
-from watersmeet.formats.binary.types import spelled
+from watersmeet.formats.binary.ragged import (
+    Ragged,
+    bytes_of,
+    concat_parts,
+    constant,
+    ends_of,
+    floats,
+    varints,
+    zigzag_encode,
+)
+from watersmeet.formats.binary.types import spark_type_name
 from watersmeet.formats.protobuf.descriptor import DURATION, TIMESTAMP, WRAPPERS, Messages, ProtoField, ProtoMessage
 from watersmeet.formats.protobuf.moments import MOMENT, parts_of
 from watersmeet.formats.protobuf.values import FIXED, UNSIGNED, wire_of
@@ -38,63 +47,63 @@ class ValueOfNoFieldError(SchemaError):
 
 
 @dataclass(frozen=True)
-class Encoding:
+class ProtobufEncoder:
     """How rows of an Arrow type are written as a message. Making one refuses what cannot be, with a `SchemaError`."""
 
     messages: Messages
     type: Any
 
     def __post_init__(self) -> None:
-        self._record(self.messages.whole, pa.array([], self.type))
+        self._record(self.messages.root_message, pa.array([], self.type))
 
     def rows(self, values: Any) -> Any:
         """Structs as an array of their bytes; NULL stays NULL."""
         has = np.asarray(values.is_valid())
-        return self._record(self.messages.whole, values.filter(values.is_valid())).array(has)
+        return self._record(self.messages.root_message, values.filter(values.is_valid())).array(has)
 
     def _record(self, message: ProtoMessage, rows: Any) -> Ragged:
         """Structs, of which none is NULL, as messages."""
-        columns = {one.name.lower() for one in rows.type}
-        for one in message.fields:
-            if one.is_required and one.name.lower() not in columns:
-                raise SchemaError(f"no column is called `{one.name}`, which {message.name} must have")
+        columns = {field.name.lower() for field in rows.type}
+        for field in message.fields:
+            if field.is_required and field.name.lower() not in columns:
+                raise SchemaError(f"no column is called `{field.name}`, which {message.name} must have")
         parts: list[Ragged] = []
-        for column, told in zip(rows.flatten(), rows.type, strict=True):
-            one = message.field(told.name)
-            if one is None:
-                raise SchemaError(f"{message.name} has no `{told.name}`")
+        for column, arrow_field in zip(rows.flatten(), rows.type, strict=True):
+            field = message.field(arrow_field.name)
+            if field is None:
+                raise SchemaError(f"{message.name} has no `{arrow_field.name}`")
             try:
-                parts.append(self._field(one, column, is_nullable=told.nullable))
+                parts.append(self._field(field, column, is_nullable=arrow_field.nullable))
             except ValueOfNoFieldError:
                 raise
             except SchemaError as error:
-                raise SchemaError(f"`{told.name}`: {error}") from error
-        return beside([constant(b"", len(rows)), *parts])
+                raise SchemaError(f"`{arrow_field.name}`: {error}") from error
+        return concat_parts([constant(b"", len(rows)), *parts])
 
     def _field(self, field: ProtoField, column: Any, *, is_nullable: bool = True) -> Ragged:
         """A column as a field: its number with each value, and nothing where that is NULL."""
         if field.is_required and is_nullable:
             raise SchemaError("the message must have it, and the column may be NULL")
-        inner = self.messages.known.get(field.message)
+        inner = self.messages.by_name.get(field.message)
         if inner is not None and inner.is_entry:
             return self._map(field, inner, column)
         if field.is_repeated:
             return self._list(field, column)
         has = np.asarray(column.is_valid())
-        return self._tagged(field, column.drop_null()).spread(has)
+        return self._with_tags(field, column.drop_null()).spread(has)
 
-    def _tagged(self, field: ProtoField, column: Any) -> Ragged:
+    def _with_tags(self, field: ProtoField, column: Any) -> Ragged:
         """Values, of which none is NULL, each behind the number of its field."""
         if field.kind == "group":
             raise SchemaError("it is a group, which no column can be")
-        inner = self.messages.known.get(field.message)
+        inner = self.messages.by_name.get(field.message)
         if inner is not None:
-            return _sized(field, self._meant(inner, column))
+            return _with_lengths(field, self._as_message(inner, column))
         wire = wire_of(field.kind)
         values = self._values(field, column)
-        return _sized(field, values) if wire == BYTES else beside([_tag(field, wire, len(column)), values])
+        return _with_lengths(field, values) if wire == BYTES else concat_parts([_tag(field, wire, len(column)), values])
 
-    def _meant(self, inner: ProtoMessage, column: Any) -> Ragged:
+    def _as_message(self, inner: ProtoMessage, column: Any) -> Ragged:
         """Values as messages: structs, and what some messages stand for."""
         type_ = column.type
         if pa.types.is_struct(type_):
@@ -104,57 +113,59 @@ class Encoding:
         is_moment = inner.name == TIMESTAMP and pa.types.is_timestamp(type_) and type_.tz is not None
         if is_moment or (inner.name == DURATION and pa.types.is_duration(type_)):
             return self._record(inner, parts_of(column).cast(MOMENT))
-        raise SchemaError(f"it is {spelled(type_)}, and the field is the message {inner.name}")
+        raise SchemaError(f"it is {spark_type_name(type_)}, and the field is the message {inner.name}")
 
     def _values(self, field: ProtoField, column: Any) -> Ragged:
         if column.type not in _WRITTEN_FROM[field.kind]:
-            raise SchemaError(f"it is {spelled(column.type)}, and the field is {field.kind}")
+            raise SchemaError(f"it is {spark_type_name(column.type)}, and the field is {field.kind}")
         if field.kind in FIXED:
             return floats(pa.array(_numbers(field, column)).cast(pa.from_numpy_dtype(np.dtype(FIXED[field.kind]))))
         if wire_of(field.kind) == BYTES:
             return bytes_of(column)
         numbers = _numbers(field, column)
         if field.kind in ("sint32", "sint64"):
-            return varints(folded(numbers))
+            return varints(zigzag_encode(numbers))
         # A number below 0 has all 64 places, whatever its type.
         return varints(numbers if numbers.dtype == np.uint64 else numbers.astype(np.int64).view(np.uint64))
 
     def _list(self, field: ProtoField, column: Any) -> Ragged:
         """Lists: numbers packed behind one number of the field, all others one by one."""
         if not pa.types.is_list(column.type):
-            raise SchemaError(f"it is {spelled(column.type)}, and the field is repeated")
+            raise SchemaError(f"it is {spark_type_name(column.type)}, and the field is repeated")
         elements = _without_null(field, column.flatten())
         counts = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
         if field.message or wire_of(field.kind) == BYTES:
-            written = self._tagged(field, elements)
+            written = self._with_tags(field, elements)
             return Ragged(written.data, written.ends[ends_of(counts)])
         written = self._values(field, elements)
         inside = Ragged(written.data, written.ends[ends_of(counts)])
         has = counts > 0
-        return _sized(field, Ragged(inside.data, ends_of(inside.lengths[has]))).spread(has)
+        return _with_lengths(field, Ragged(inside.data, ends_of(inside.lengths[has]))).spread(has)
 
     def _map(self, field: ProtoField, entry: ProtoMessage, column: Any) -> Ragged:
         if not pa.types.is_map(column.type):
-            raise SchemaError(f"it is {spelled(column.type)}, and the field is a map")
+            raise SchemaError(f"it is {spark_type_name(column.type)}, and the field is a map")
         filled = column.filter(column.is_valid())
         counts = np.zeros(len(column), np.int64)
         counts[np.asarray(column.is_valid())] = np.diff(np.asarray(filled.offsets))
         first, length = (filled.offsets[0].as_py(), counts.sum()) if len(filled) else (0, 0)
         keys, values = (part.slice(first, length) for part in (filled.keys, filled.items))
         parts = zip(entry.fields, (keys, _without_null(field, values)), strict=True)
-        written = _sized(field, beside([self._tagged(one, values) for one, values in parts]))
+        written = _with_lengths(
+            field, concat_parts([self._with_tags(entry_field, values) for entry_field, values in parts])
+        )
         return Ragged(written.data, written.ends[ends_of(counts)])
 
 
 def _tag(field: ProtoField, wire: int, rows: int) -> Ragged:
-    told = varints(np.array([field.number << 3 | wire], np.uint64))
-    return constant(told.data.tobytes(), rows)
+    tag = varints(np.array([field.number << 3 | wire], np.uint64))
+    return constant(tag.data.tobytes(), rows)
 
 
-def _sized(field: ProtoField, values: Ragged) -> Ragged:
+def _with_lengths(field: ProtoField, values: Ragged) -> Ragged:
     """Bytes behind the number of their field and how many they are."""
     lengths = values.lengths
-    return beside([_tag(field, BYTES, len(lengths)), varints(lengths.astype(np.uint64)), values])
+    return concat_parts([_tag(field, BYTES, len(lengths)), varints(lengths.astype(np.uint64)), values])
 
 
 def _without_null(field: ProtoField, elements: Any) -> Any:
@@ -183,11 +194,11 @@ def _numbers(field: ProtoField, column: Any) -> Any:
 
 def _of_symbols(field: ProtoField, column: Any) -> Any:
     """The numbers of an enum by their names; a number that has no name stands for itself."""
-    known = {name: number for number, name in field.symbols}
-    told = column.dictionary_encode()
-    numbers = np.zeros(len(told.dictionary), np.int64)
-    for place, name in enumerate(told.dictionary.to_pylist()):
-        if name not in known and not name.lstrip("-").isdecimal():
+    numbers_by_name = {name: number for number, name in field.symbols}
+    encoded = column.dictionary_encode()
+    numbers = np.zeros(len(encoded.dictionary), np.int64)
+    for place, name in enumerate(encoded.dictionary.to_pylist()):
+        if name not in numbers_by_name and not name.lstrip("-").isdecimal():
             raise ValueOfNoFieldError(f"`{field.name}` has no `{name}`")
-        numbers[place] = known[name] if name in known else int(name)
-    return numbers[np.asarray(told.indices)]
+        numbers[place] = numbers_by_name[name] if name in numbers_by_name else int(name)
+    return numbers[np.asarray(encoded.indices)]

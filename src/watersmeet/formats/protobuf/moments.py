@@ -19,19 +19,19 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 _SECONDS_OF_A_DURATION = 315_576_000_000
 
 
-def timestamps(reader: Reader, found: Any) -> Any:
+def timestamps(reader: Reader, parts: Any) -> Any:
     """Moments; a message that is out of the years that Protobuf has is bad."""
-    seconds, nanos = _parts(found)
+    seconds, nanos = _parts(parts)
     bad = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos >= _NANOS)
-    return _counted(reader, seconds, nanos // 1000, bad).cast(pa.timestamp("us", "UTC"))
+    return _to_micros(reader, seconds, nanos // 1000, bad).cast(pa.timestamp("us", "UTC"))
 
 
-def durations(reader: Reader, found: Any) -> Any:
+def durations(reader: Reader, parts: Any) -> Any:
     """Durations; a message of which one part is positive and the other negative is bad."""
-    seconds, nanos = _parts(found)
+    seconds, nanos = _parts(parts)
     bad = (np.abs(seconds) > _SECONDS_OF_A_DURATION) | (np.abs(nanos) >= _NANOS)
     bad |= np.sign(seconds) * np.sign(nanos) < 0
-    return _counted(reader, seconds, np.sign(nanos) * (np.abs(nanos) // 1000), bad).cast(pa.duration("us"))
+    return _to_micros(reader, seconds, np.sign(nanos) * (np.abs(nanos) // 1000), bad).cast(pa.duration("us"))
 
 
 def parts_of(column: Any) -> Any:
@@ -45,10 +45,10 @@ def parts_of(column: Any) -> Any:
     return pa.StructArray.from_arrays([pa.array(seconds), pa.array(nanos)], names=["seconds", "nanos"])
 
 
-def _parts(found: Any) -> tuple[Any, Any]:
-    return np.asarray(found.field(0)), np.asarray(found.field(1)).astype(np.int64)
+def _parts(parts: Any) -> tuple[Any, Any]:
+    return np.asarray(parts.field(0)), np.asarray(parts.field(1)).astype(np.int64)
 
 
-def _counted(reader: Reader, seconds: Any, micros: Any, bad: Any) -> Any:
+def _to_micros(reader: Reader, seconds: Any, micros: Any, bad: Any) -> Any:
     reader.fail(np.flatnonzero(bad))
     return pa.array(np.where(bad, 0, seconds) * _MICROS + np.where(bad, 0, micros))

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.reader import Reader, unfolded
-from watersmeet.formats.binary.types import spelled
+from watersmeet.formats.binary.reader import Reader, zigzag_decode
+from watersmeet.formats.binary.types import spark_type_name
 from watersmeet.formats.protobuf.descriptor import ProtoField
 from watersmeet.formats.protobuf.wire import BYTES, EIGHT, FOUR, VARINT, Fields
 
@@ -41,7 +41,9 @@ def wire_of(kind: str) -> int:
 def check_type(field: ProtoField, wanted: Any) -> None:
     """Refuse an Arrow type that values of a field are not read as."""
     if wanted not in _READ_AS[field.kind]:
-        raise SchemaError(f"it is {field.kind}, which is no {spelled(wanted)} but {spelled(_READ_AS[field.kind][0])}")
+        raise SchemaError(
+            f"it is {field.kind}, which is no {spark_type_name(wanted)} but {spark_type_name(_READ_AS[field.kind][0])}"
+        )
 
 
 def default_of(field: ProtoField, wanted: Any) -> Any:
@@ -56,19 +58,19 @@ def _names(field: ProtoField) -> dict[int, str]:
     return dict(reversed(field.symbols))
 
 
-def elements_of(field: ProtoField, reader: Reader, found: Fields) -> Fields:
+def elements_of(field: ProtoField, reader: Reader, fields: Fields) -> Fields:
     """The elements of repeated values in the order of their messages.
 
     Numbers may come one by one, or packed: the bytes of many behind one number of a field.
     """
     wire = wire_of(field.kind)
-    own = np.flatnonzero(found.wires == wire)
-    packed = np.flatnonzero(found.wires == BYTES) if wire != BYTES else np.zeros(0, np.int64)
-    one_by_one = found.where(own)
+    own = np.flatnonzero(fields.wires == wire)
+    packed = np.flatnonzero(fields.wires == BYTES) if wire != BYTES else np.zeros(0, np.int64)
+    one_by_one = fields.where(own)
     if len(packed) == 0:
         return one_by_one.where(np.argsort(one_by_one.messages, kind="stable"))
-    of, starts, ends, values = _unpacked(field.kind, reader, found.where(packed))
-    inside = found.where(packed[of])
+    of, starts, ends, values = _unpack(field.kind, reader, fields.where(packed))
+    inside = fields.where(packed[of])
     elements = Fields(
         np.concatenate([one_by_one.messages, inside.messages]),
         np.concatenate([one_by_one.numbers, inside.numbers]),
@@ -80,7 +82,7 @@ def elements_of(field: ProtoField, reader: Reader, found: Fields) -> Fields:
     return elements.where(np.lexsort((np.concatenate([own, packed[of]]), elements.messages)))
 
 
-def _unpacked(kind: str, reader: Reader, packed: Fields) -> tuple[Any, Any, Any, Any]:
+def _unpack(kind: str, reader: Reader, packed: Fields) -> tuple[Any, Any, Any, Any]:
     """Of packed values: in which field each is, where it begins and ends, and what it is if it is a number."""
     lengths: Any = packed.ends - packed.starts
     if kind in FIXED:
@@ -115,17 +117,17 @@ class Scalars:
     field: ProtoField
     wanted: Any
 
-    def array(self, reader: Reader, found: Fields) -> Any:
+    def array(self, reader: Reader, fields: Fields) -> Any:
         """The values of fields, one of each."""
         kind = self.field.kind
         if kind in FIXED:
             dtype = np.dtype(FIXED[kind])
-            bytes_ = reader.data[found.starts[:, None] + np.arange(dtype.itemsize)]
-            return self._numbers(np.ascontiguousarray(bytes_).view(dtype).reshape(len(found.starts)))
+            bytes_ = reader.data[fields.starts[:, None] + np.arange(dtype.itemsize)]
+            return self._numbers(np.ascontiguousarray(bytes_).view(dtype).reshape(len(fields.starts)))
         if wire_of(kind) == BYTES:
-            values = reader.binaries(found.starts, found.ends - found.starts)
-            return reader.texts(found.messages, values) if kind == "string" else values
-        return self._numbers(_whole(kind, found.values))
+            values = reader.binaries(fields.starts, fields.ends - fields.starts)
+            return reader.texts(fields.messages, values) if kind == "string" else values
+        return self._numbers(_whole(kind, fields.values))
 
     def _numbers(self, values: Any) -> Any:
         if self.wanted == UNSIGNED:
@@ -138,9 +140,9 @@ class Scalars:
 
     def _symbols(self, values: Any) -> Any:
         """The names of an enum; a number that has none is shown as it is, as in Protobuf's JSON."""
-        known = _names(self.field)
+        names_by_number = _names(self.field)
         numbers, which = np.unique(values, return_inverse=True)
-        names = pa.array([known.get(number, str(number)) for number in numbers.tolist()], pa.string())
+        names = pa.array([names_by_number.get(number, str(number)) for number in numbers.tolist()], pa.string())
         return names.take(pa.array(which))
 
 
@@ -154,10 +156,10 @@ def _whole(kind: str, values: Any) -> Any:
         case "int64":
             return values.view(np.int64)
         case "sint64":
-            return unfolded(values)
+            return zigzag_decode(values)
         case "uint32":
             return values.astype(np.uint32).astype(np.int64)
         case "sint32":
-            return unfolded(values & np.uint64(0xFFFFFFFF)).astype(np.int32)
+            return zigzag_decode(values & np.uint64(0xFFFFFFFF)).astype(np.int32)
         case _:
             return values.astype(np.uint32).view(np.int32)

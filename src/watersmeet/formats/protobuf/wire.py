@@ -69,9 +69,9 @@ def _step(reader: Reader, rows: Any, depth: Any) -> Fields:
     reader.fail(rows[depth[rows] < 0])
     lengths = np.select([wires == EIGHT, wires == FOUR], [8, 4], 0)
     has_length = wires == BYTES
-    told = reader.varints(rows[has_length])
+    sizes = reader.varints(rows[has_length])
     # More than there can be is no length, and would be below 0 as one.
-    lengths[has_length] = np.where(told > np.uint64(len(reader.data)), -1, told.view(np.int64))
+    lengths[has_length] = np.where(sizes > np.uint64(len(reader.data)), -1, sizes.view(np.int64))
     starts, lengths = reader.spans(rows, lengths)
     is_field = (depth[rows] == 0) & (wires != _CLOSES) & ~reader.bad[rows]
     return Fields(rows, numbers, wires, values, starts, starts + lengths).where(is_field)

@@ -8,22 +8,24 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import LEFT, RIGHT
-from watersmeet.joins.state.kept import Keeping, Kept, Until
+from watersmeet.joins.state.kept import ExpiryTimes, SpineSchema, StateSchema
 from watersmeet.joins.state.layout import as_int64
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The questions, or the versions."""
     if name == "versions":
-        return Kept(RIGHT, "until no question can ask for it; one that a newer one has replaced leaves some time later")
+        return SpineSchema(
+            RIGHT, "until no question can ask for it; one that a newer one has replaced leaves some time later"
+        )
     if identity["direction"] != "backward":
-        return Kept(LEFT, "until no better version can come")
-    left, right = (one["time"] for one in identity["ports"])
-    return Kept(LEFT, "until no better version can come", until=partial(_until, left, right))
+        return SpineSchema(LEFT, "until no better version can come")
+    left, right = (port["time"] for port in identity["ports"])
+    return SpineSchema(LEFT, "until no better version can come", expiry=partial(_expiry_times, left, right))
 
 
-def _until(own: str, other: str, rows: pa.RecordBatch) -> Until:
+def _expiry_times(own: str, other: str, rows: pa.RecordBatch) -> ExpiryTimes:
     return {other: as_int64(rows.column(own))}
 
 
-KEPT = Keeping(("as-of",), spine)
+STATE_SCHEMA = StateSchema(("as-of",), spine)

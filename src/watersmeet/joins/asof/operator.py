@@ -56,10 +56,10 @@ from watersmeet.joins.asof.batch import step, take_over
 from watersmeet.joins.asof.versions import VOID
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.operator import Emission, Marks, Store
+from watersmeet.joins.core.operator import Emission, StateStore, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import TwoSided
-from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.layout import RowLayout
 
 AsofKind = Literal["inner", "left"]
 """What becomes of a question without an answer. ``inner``: nothing. ``left``: it comes out padded."""
@@ -69,7 +69,7 @@ Direction = Literal["backward", "forward", "nearest"]
 
 
 @dataclass(frozen=True)
-class AsofJoin(TwoSided):
+class AsofJoinOperator(TwoSided):
     """An as-of join, ready to run.
 
     ``tolerance`` is how far away a version may be, in the unit of the times (microseconds for TIMESTAMP and DATE);
@@ -77,7 +77,7 @@ class AsofJoin(TwoSided):
     is missing; None: no such column. A right port with an ``upsert_key`` is a table: its arrivals are changes.
 
     >>> from watersmeet.testing import MemoryStore
-    >>> join = AsofJoin("left", Port(("q",), ("q",)), Port(("t", "v"), ("t",)))
+    >>> join = AsofJoinOperator("left", Port(("q",), ("q",)), Port(("t", "v"), ("t",)))
     >>> arrivals = {0: pa.table({"q": [1, 7, 9]}), 1: pa.table({"t": [5, 8], "v": ["a", "b"]})}
     >>> for table in join.step(MemoryStore(), arrivals, {"q": 9, "t": 8}).rows:
     ...     print(table.to_pylist())
@@ -93,11 +93,11 @@ class AsofJoin(TwoSided):
     tolerance: int | None = None
     padded_column: str | None = None
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        return step(self, store, arrivals, marks)
+        return step(self, store, arrivals, watermarks)
 
-    def take_over(self, store: Store, was: Identity) -> None:
+    def take_over(self, store: StateStore, was: Identity) -> None:
         """Go on with the state of a join with another tolerance: versions beyond it are gone for good."""
         take_over(self, store, was)
 
@@ -113,7 +113,7 @@ class AsofJoin(TwoSided):
     @property
     def identity(self) -> Identity:
         """What of the join decides what its state means."""
-        return self.identified(
+        return self.make_identity(
             (layout.columns for layout in self.layouts),
             kind=self.kind,
             direction=self.direction,
@@ -142,18 +142,18 @@ class AsofJoin(TwoSided):
         return (Bound(self.left.time, self.right.time, 0), Bound(self.right.time, self.left.time, 0))
 
     @property
-    def follows(self) -> tuple[str, ...]:
+    def watermark_dependencies(self) -> tuple[str, ...]:
         """The times of questions and of versions."""
         return (self.left.time, self.right.time)
 
     @cached_property
-    def layouts(self) -> tuple[Layout, Layout]:
+    def layouts(self) -> tuple[RowLayout, RowLayout]:
         """What is stored of each side: questions in the order of their times, versions by key and time."""
         void = (VOID,) if self.has_void else ()
-        stored = (*self._stored(self.right, (self.right.time,)), *void)
+        stored = (*self._state_columns(self.right, (self.right.time,)), *void)
         return (
-            Layout(self._stored(self.left, self.left.times), self.left.times, self.left.time),
-            Layout(stored, (self.right.time,), self.right.time, self.right.code, absent=void),
+            RowLayout(self._state_columns(self.left, self.left.times), self.left.times, self.left.time),
+            RowLayout(stored, (self.right.time,), self.right.time, self.right.code, absent=void),
         )
 
     @property
@@ -161,7 +161,7 @@ class AsofJoin(TwoSided):
         """Whether equal codes imply equal keys."""
         return self.left.exact and self.right.exact
 
-    def _stored(self, side: Port, times: tuple[str, ...]) -> tuple[str, ...]:
+    def _state_columns(self, side: Port, times: tuple[str, ...]) -> tuple[str, ...]:
         code = () if side.code is None else (side.code,)
         keys = () if self.is_exact else side.keys
         return tuple(dict.fromkeys((*side.columns, *times, *keys, *code)))

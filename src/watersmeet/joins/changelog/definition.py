@@ -6,12 +6,13 @@ if all their columns are the same, where NaN is NaN and -0.0 is not 0.0.
 A left and a right row *match* when neither is dead (its side says so, or a key is NULL), their keys are equal, and the
 rest of the condition is true: false and unknown are both "no".
 
-`joined` is the join of two bags. A pair is there as often as the product of its rows' numbers. A row of a preserved
+`join_bags` is the join of two bags. A pair is there as often as the product of its rows' numbers. A row of a preserved
 side is there alone, padded, if the numbers of the rows that it matches add up to zero. ``semi``: the left rows for
 which they do not add up to zero; ``anti``: those for which they do.
 
-A batch (`Reference.step`) gives the difference of `joined` after and before its changes. An upsert takes the place of
-the row with its key, a delete takes that row away; changes of one key count in the order of their positions.
+A batch (`ChangelogReference.step`) gives the difference of `join_bags` after and before its changes. An upsert takes
+the place of the row with its key, a delete takes that row away; changes of one key count in the order of their
+positions.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from watersmeet.joins.changelog.table_join import TableJoin
+from watersmeet.joins.changelog.table_join import TableJoinOperator
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.operator import Watermarks
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Row, compare, fits
+from watersmeet.joins.core.rowwise import Row, compare, is_match
 
 
 @dataclass
@@ -37,12 +38,12 @@ class Bag:
 
     def add(self, row: Row, number: int) -> None:
         """Let a row be there so many times more."""
-        name = frozen(row)
-        total = self.rows.get(name, (row, 0))[1] + number
+        key = freeze_bits(row)
+        total = self.rows.get(key, (row, 0))[1] + number
         if total:
-            self.rows[name] = (row, total)
+            self.rows[key] = (row, total)
         else:
-            self.rows.pop(name, None)
+            self.rows.pop(key, None)
 
     def __iter__(self) -> Any:
         return iter(list(self.rows.values()))
@@ -52,31 +53,33 @@ class Bag:
 
 
 @dataclass
-class Reference:
+class ChangelogReference:
     """A join of two tables in progress; ``tables`` are what they hold now.
 
-    >>> join = TableJoin("left", Port(("a",), keys=("a",)), Port(("b",), keys=("b",)))
-    >>> reference = Reference(join)
+    >>> join = TableJoinOperator("left", Port(("a",), keys=("a",)), Port(("b",), keys=("b",)))
+    >>> reference = ChangelogReference(join)
     >>> reference.step({0: [{"a": 1, "#weight": 1}]})
     Counter({(1, None): 1})
     >>> sorted(reference.step({1: [{"b": 1, "#weight": 2}]}).items(), key=str)
     [((1, 1), 2), ((1, None), -1)]
     """
 
-    join: TableJoin
+    join: TableJoinOperator
     tables: tuple[Bag, Bag] = field(default_factory=lambda: (Bag(), Bag()))
 
-    def step(self, arrivals: Mapping[int, Sequence[Row]], marks: Marks | None = None) -> Counter[tuple[Any, ...]]:
+    def step(
+        self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks | None = None
+    ) -> Counter[tuple[Any, ...]]:
         """One batch: the changes per port; gives what changes in the result, each row with a number."""
-        before = joined(self.join, *self.tables)
+        before = join_bags(self.join, *self.tables)
         for port, rows in arrivals.items():
-            change(self.join.sides[port], self.tables[port], rows)
-        after = joined(self.join, *self.tables)
+            apply_changes(self.join.sides[port], self.tables[port], rows)
+        after = join_bags(self.join, *self.tables)
         after.subtract(before)
         return Counter({row: number for row, number in after.items() if number})
 
 
-def change(side: Port, table: Bag, rows: Sequence[Row]) -> None:
+def apply_changes(side: Port, table: Bag, rows: Sequence[Row]) -> None:
     """Let changes happen to a table."""
     stored = (*side.columns, *side.keys, *side.operands, *side.upsert_key, *([] if side.dead is None else [side.dead]))
     if not side.upsert_key:
@@ -91,54 +94,54 @@ def change(side: Port, table: Bag, rows: Sequence[Row]) -> None:
             table.add({name: row[name] for name in stored}, 1)
 
 
-def joined(join: TableJoin, left: Bag, right: Bag) -> Counter[tuple[Any, ...]]:
+def join_bags(join: TableJoinOperator, left: Bag, right: Bag) -> Counter[tuple[Any, ...]]:
     """The join of two bags: each row of the result with the number of times it is there."""
-    found: Counter[tuple[Any, ...]] = Counter()
-    weight: dict[tuple[int, Any], int] = {}
-    for one, times in left:
-        for other, other_times in right:
-            if fits(join.sides, join.condition, one, other):
-                for port, row, number in ((0, one, other_times), (1, other, times)):
-                    weight[port, frozen(row)] = weight.get((port, frozen(row)), 0) + number
+    result: Counter[tuple[Any, ...]] = Counter()
+    match_weights: dict[tuple[int, Any], int] = {}
+    for left_row, left_count in left:
+        for right_row, right_count in right:
+            if is_match(join.sides, join.condition, left_row, right_row):
+                for port, row, number in ((0, left_row, right_count), (1, right_row, left_count)):
+                    match_weights[port, freeze_bits(row)] = match_weights.get((port, freeze_bits(row)), 0) + number
                 if join.kind not in ("semi", "anti"):
-                    found[shown(join, one, other)] += times * other_times
+                    result[result_row(join, left_row, right_row)] += left_count * right_count
     for port, table in enumerate((left, right)):
         for row, number in table:
-            is_alone = weight.get((port, frozen(row)), 0) == 0
-            if is_alone != (join.kind == "semi") and comes_alone(join, port):
-                found[shown(join, row, None) if port == 0 else shown(join, None, row)] += number
-    return Counter({row: number for row, number in found.items() if number})
+            is_alone = match_weights.get((port, freeze_bits(row)), 0) == 0
+            if is_alone != (join.kind == "semi") and can_emit_unmatched(join, port):
+                result[result_row(join, row, None) if port == 0 else result_row(join, None, row)] += number
+    return Counter({row: number for row, number in result.items() if number})
 
 
-def comes_alone(join: TableJoin, port: int) -> bool:
+def can_emit_unmatched(join: TableJoinOperator, port: int) -> bool:
     """Whether rows of that port come out without a partner."""
     return join.kind == "full" or join.kind in (("left", "semi", "anti"), ("right",))[port]
 
 
-def shown(join: TableJoin, left: Row | None, right: Row | None) -> tuple[Any, ...]:
+def result_row(join: TableJoinOperator, left: Row | None, right: Row | None) -> tuple[Any, ...]:
     """The row of the result that two rows make, or one alone."""
-    mine = [None if left is None else frozen(left[name]) for name in join.left.columns]
-    return (*mine, *(None if right is None else frozen(right[name]) for name in join.right.columns))
+    left_values = [None if left is None else freeze_bits(left[name]) for name in join.left.columns]
+    return (*left_values, *(None if right is None else freeze_bits(right[name]) for name in join.right.columns))
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(left: Any, right: Any) -> bool:
     """Whether two values of a key are equal; NULL is NULL."""
-    return one is other or compare(one, other) == 0
+    return left is right or compare(left, right) == 0
 
 
-def frozen(value: Any) -> Any:
+def freeze_bits(value: Any) -> Any:
     """The value as one that can be counted and is equal only to what shows alike: every NaN the same, -0.0 not 0.0.
 
-    >>> frozen(-0.0) == frozen(0.0), frozen(math.nan) == frozen(-math.nan)
+    >>> freeze_bits(-0.0) == freeze_bits(0.0), freeze_bits(math.nan) == freeze_bits(-math.nan)
     (False, True)
     """
     if isinstance(value, float):
         return ("nan",) if math.isnan(value) else ("-0.0",) if str(value) == "-0.0" else value
     if isinstance(value, dict):
-        return tuple((name, frozen(part)) for name, part in cast("dict[str, Any]", value).items())
+        return tuple((name, freeze_bits(part)) for name, part in cast("dict[str, Any]", value).items())
     if isinstance(value, list | tuple):
-        return tuple(frozen(part) for part in cast("Iterable[Any]", value))
+        return tuple(freeze_bits(part) for part in cast("Iterable[Any]", value))
     return value
 
 
-DEFINITION = Reference
+DEFINITION = ChangelogReference

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import REPLACED, Keeping, Kept
+from watersmeet.joins.state.kept import UNTIL_REPLACED, SpineSchema, StateSchema
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows of a side."""
-    return Kept(("left", "right").index(name), REPLACED, "weights")
+    return SpineSchema(("left", "right").index(name), UNTIL_REPLACED, "weights")
 
 
-KEPT = Keeping(("merge", "block-nested"), spine)
+STATE_SCHEMA = StateSchema(("merge", "block-nested"), spine)

@@ -29,18 +29,18 @@ from typing import ClassVar
 import pyarrow as pa
 
 from watersmeet.joins.changelog.batch import stream
-from watersmeet.joins.changelog.table_join import TableJoin
-from watersmeet.joins.core.operator import Emission, Marks, Store
+from watersmeet.joins.changelog.table_join import TableJoinOperator
+from watersmeet.joins.core.operator import Emission, StateStore, Watermarks
 
 
 @dataclass(frozen=True)
-class ChangelogJoin(TableJoin):
+class ChangelogJoinOperator(TableJoinOperator):
     """A join of two tables by equal keys, ready to run.
 
     >>> from watersmeet.joins.core.port import Port
     >>> from watersmeet.testing import MemoryStore
     >>> sides = [Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr"]
-    >>> join, store = ChangelogJoin("left", *sides), MemoryStore()
+    >>> join, store = ChangelogJoinOperator("left", *sides), MemoryStore()
     >>> left, right = ({p: pa.table({f"{s}.k": [1], f"{s}.v": [s]})} for p, s in enumerate("lr"))
     >>> [list(change.values()) for table in join.step(store, left, {}).rows for change in table.to_pylist()]
     [[1, 'l', None, None, 1]]
@@ -50,6 +50,8 @@ class ChangelogJoin(TableJoin):
 
     name: ClassVar[str] = "merge"
 
-    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+    def stream(
+        self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[pa.Table | Emission]:
         """The changes of the result as they come, and last the emission with the rest."""
-        return stream(self, store, arrivals, marks)
+        return stream(self, store, arrivals, watermarks)

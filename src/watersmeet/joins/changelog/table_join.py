@@ -10,45 +10,45 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT, Gathering
+from watersmeet.joins.core.changes import WEIGHT, ChangeBuffer
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Ints, Pairs, Stretches
-from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Overflow, Store
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Overflow, StateStore, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
+from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verify_pairs
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout, Over, Rows
-from watersmeet.joins.state.table import BUDGET, Table, keep_within, table_layout, weighted
+from watersmeet.joins.state.layout import FinalityBound, KeyedRows, RowLayout
+from watersmeet.joins.state.table import BUDGET, StateTable, enforce_limit, table_layout, with_weights
 
 SPINES = ("left", "right")
 """What the spine of each side is called."""
 
 
-def stored(port: Port) -> tuple[str, ...]:
+def state_columns(port: Port) -> tuple[str, ...]:
     """What is stored of a table. What never matches is stored only where a delete will not say what it was."""
     further = (*port.keys, *port.upsert_key, *([] if port.dead is None else [port.dead])) if port.upsert_key else ()
-    return tuple(dict.fromkeys((*port.needed, *further)))
+    return tuple(dict.fromkeys((*port.input_columns, *further)))
 
 
 @dataclass(frozen=True)
-class TableJoin(TwoSided):
+class TableJoinOperator(TwoSided):
     """A join of two tables that change. Its result is a table, too: what comes out of a batch are its changes.
 
-    ``condition`` is whatever must hold besides equal keys. ``settled``: a key column of each side, a time, by which its
-    rows are settled, which is also the name of its mark: once both marks have passed a key, its rows are forgotten.
-    ``budget`` is for tests: no result depends on it.
+    ``condition`` is whatever must hold besides equal keys. ``final_keys``: a key column of each side, a time, by which
+    its rows are settled, which is also the name of its watermark: once both watermarks have passed a key, its rows are
+    forgotten. ``budget`` is for tests: no result depends on it.
     """
 
     condition: Condition | None = None
     budget: Budget = BUDGET
-    settled: tuple[str, str] | None = None
+    final_keys: tuple[str, str] | None = None
 
     @property
-    def settling(self) -> tuple[str, ...]:
+    def finality_marks(self) -> tuple[str, ...]:
         """Those of a key, of both sides."""
-        return self.settled or ()
+        return self.final_keys or ()
 
     @property
     def null_key_spines(self) -> tuple[tuple[str, str], ...]:
@@ -58,7 +58,7 @@ class TableJoin(TwoSided):
         """
         return tuple(
             (spine, str(side.code))
-            for spine, side, is_preserved in zip(SPINES, self.sides, self.preserved, strict=True)
+            for spine, side, is_preserved in zip(SPINES, self.sides, self.is_preserved, strict=True)
             if is_preserved and side.exact and side.upsert_key
         )
 
@@ -70,29 +70,29 @@ class TableJoin(TwoSided):
     @property
     def identity(self) -> Identity:
         """What of the join decides what its state means."""
-        names = self.canonical
-        return self.identified(
+        names = self.canonical_names
+        return self.make_identity(
             (layout.columns for layout in self.layouts),
             kind=self.kind,
             condition=names.condition(self.condition),
         )
 
     @cached_property
-    def layouts(self) -> tuple[Layout, Layout]:
+    def layouts(self) -> tuple[RowLayout, RowLayout]:
         """What is stored of each side."""
-        left, right = (table_layout(stored(side), side.code) for side in self.sides)
-        if self.settled is None:
+        left, right = (table_layout(state_columns(side), side.code) for side in self.sides)
+        if self.final_keys is None:
             return (left, right)
-        return (replace(left, times=self.settled[:1]), replace(right, times=self.settled[1:]))
+        return (replace(left, times=self.final_keys[:1]), replace(right, times=self.final_keys[1:]))
 
-    def over(self, marks: Marks) -> tuple[Over, Over] | None:
+    def finality_bounds(self, watermarks: Watermarks) -> tuple[FinalityBound, FinalityBound] | None:
         """Which rows of each side are settled on both sides, by these marks."""
-        if self.settled is None or any(name not in marks for name in self.settled):
+        if self.final_keys is None or any(name not in watermarks for name in self.final_keys):
             return None
-        mark = min(marks[name] for name in self.settled)
-        return (Over(self.settled[LEFT], mark), Over(self.settled[RIGHT], mark))
+        watermark = min(watermarks[name] for name in self.final_keys)
+        return (FinalityBound(self.final_keys[LEFT], watermark), FinalityBound(self.final_keys[RIGHT], watermark))
 
-    def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
+    def with_limit(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The join that keeps at most so many rows. A table has no rows to spare: more of them are always an error."""
         return replace(self, max_rows=max_rows)
 
@@ -101,104 +101,112 @@ class TableJoin(TwoSided):
         """Whether pairs come out, and not the left side only."""
         return self.kind not in LEFT_ONLY
 
-    def meets(self, sums: Ints) -> Ints:
+    def output_flags(self, sums: Ints) -> Ints:
         """1 for a row that comes out alone, or in a semi join at all, given the weight of what it matches; else 0."""
         return ((sums != 0) if self.kind == "semi" else (sums == 0)).astype(np.int64)
 
-    def by_code(self, left: Rows, right: Rows, size: int) -> Iterator[Pairs]:
+    def find_matches(self, left: KeyedRows, right: KeyedRows, size: int) -> Iterator[Pairs]:
         """The matches among rows sorted by code, at most ``size`` at once: positions in left, positions in right."""
         is_left = len(left) <= len(right)
         probe, build = (left.codes, right.codes) if is_left else (right.codes, left.codes)
         start, stop = np.searchsorted(build, probe, "left"), np.searchsorted(build, probe, "right")
-        some = np.flatnonzero(start < stop)
-        for found in Stretches(some, start[some], stop[some]).pieces(size):
-            pairs = verified(
-                self.sides, self.condition, left, right, found if is_left else Pairs(found.build, found.probe)
+        hits = np.flatnonzero(start < stop)
+        for candidates in Stretches(hits, start[hits], stop[hits]).pieces(size):
+            pairs = verify_pairs(
+                self.sides,
+                self.condition,
+                left,
+                right,
+                candidates if is_left else Pairs(candidates.build, candidates.probe),
             )
             if pairs.probe.size:
                 yield pairs
 
-    def joined(self, left: Rows, right: Rows, found: Pairs) -> pa.Table:
+    def join_rows(self, left: KeyedRows, right: KeyedRows, pairs: Pairs) -> pa.Table:
         """The changes that pairs make: their weights multiply."""
-        mine = left.table.select(list(self.left.columns)).take(pa.array(found.probe)).columns
-        theirs = right.table.select(list(self.right.columns)).take(pa.array(found.build)).columns
-        return self.changes(mine, theirs, left.weights[found.probe] * right.weights[found.build])
+        mine = left.table.select(list(self.left.columns)).take(pa.array(pairs.probe)).columns
+        theirs = right.table.select(list(self.right.columns)).take(pa.array(pairs.build)).columns
+        return self.make_changes(mine, theirs, left.weights[pairs.probe] * right.weights[pairs.build])
 
-    def alone(self, port: int, rows: Rows, weights: Ints) -> pa.Table:
+    def pad_rows(self, port: int, rows: KeyedRows, weights: Ints) -> pa.Table:
         """The changes that rows of a port make without a partner, so many times each."""
-        some = np.flatnonzero(weights)
-        mine = rows.table.select(list(self.sides[port].columns)).take(pa.array(some)).columns
-        nulls = [pa.nulls(some.size)] * len(self.sides[1 - port].columns)
-        return self.changes(*((mine, nulls) if port == LEFT else (nulls, mine)), weights[some])
+        positions = np.flatnonzero(weights)
+        mine = rows.table.select(list(self.sides[port].columns)).take(pa.array(positions)).columns
+        nulls = [pa.nulls(positions.size)] * len(self.sides[1 - port].columns)
+        return self.make_changes(*((mine, nulls) if port == LEFT else (nulls, mine)), weights[positions])
 
-    def changes(self, left: list[pa.Array], right: list[pa.Array], weights: Ints) -> pa.Table:
+    def make_changes(self, left: list[pa.Array], right: list[pa.Array], weights: Ints) -> pa.Table:
         """Changes of the result from the columns of both sides."""
         names = [*self.left.columns, *self.right.columns, WEIGHT]
         return pa.Table.from_arrays([*left, *right, pa.array(weights)], names=names)
 
 
 @dataclass(frozen=True)
-class Tables:
+class JoinTables:
     """The two tables of a join during a step."""
 
-    join: TableJoin
+    join: TableJoinOperator
     shard: Shard
-    tables: tuple[Table, Table]
-    out: Gathering
+    tables: tuple[StateTable, StateTable]
+    output: ChangeBuffer
 
     @staticmethod
-    def of(join: TableJoin, store: Store, marks: Marks) -> Tables:
+    def of(join: TableJoinOperator, store: StateStore, watermarks: Watermarks) -> JoinTables:
         """The tables in a shard."""
-        shard = Shard(join, store, marks)
-        over = join.over(shard.after.received) or (None, None)
+        shard = Shard(join, store, watermarks)
+        finality = join.finality_bounds(shard.after.received) or (None, None)
         left, right = (
-            Table.of(shard.state, name, layout, join.budget, one)
-            for name, layout, one in zip(SPINES, join.layouts, over, strict=True)
+            StateTable.of(shard.state, name, layout, join.budget, bound)
+            for name, layout, bound in zip(SPINES, join.layouts, finality, strict=True)
         )
-        return Tables(join, shard, (left, right), Gathering((*join.left.columns, *join.right.columns)))
+        return JoinTables(join, shard, (left, right), ChangeBuffer((*join.left.columns, *join.right.columns)))
 
-    def arrived(self, port: int, table: pa.Table) -> tuple[Rows, Rows]:
+    def split_arrivals(self, port: int, table: pa.Table) -> tuple[KeyedRows, KeyedRows]:
         """The changes of a table, consolidated, and of those that are not stored, the ones that can never match."""
-        self.shard.tally.rows[port] += table.num_rows
-        side, kept = self.join.sides[port], self.tables[port]
+        self.shard.counters.rows[port] += table.num_rows
+        side, state_table = self.join.sides[port], self.tables[port]
         if side.upsert_key:
-            return kept.upserted(table, side.upsert_key), kept.layout.nothing
-        alive = side.alive(table)
+            return state_table.upsert_changes(table, side.upsert_key), state_table.layout.empty_rows
+        alive = side.can_match(table)
         if alive.all():
-            return kept.rows(table), kept.layout.nothing
-        dead = weighted(kept.layout, table.filter(pa.array(~alive)))
-        return kept.rows(table.filter(pa.array(alive))), dead
+            return state_table.rows(table), state_table.layout.empty_rows
+        dead = with_weights(state_table.layout, table.filter(pa.array(~alive)))
+        return state_table.rows(table.filter(pa.array(alive))), dead
 
-    def never_matched(self, port: int, rows: Rows) -> Iterator[pa.Table]:
+    def emit_dead(self, port: int, rows: KeyedRows) -> Iterator[pa.Table]:
         """What comes out of rows of a port that can never match: alone at once, or nothing."""
-        if len(rows) and self.join.tracked[port]:
-            yield from self.alone(port, rows, rows.weights * self.join.meets(np.zeros(len(rows), np.int64)))
+        if len(rows) and self.join.tracks_matches[port]:
+            yield from self.emit_unmatched(
+                port, rows, rows.weights * self.join.output_flags(np.zeros(len(rows), np.int64))
+            )
 
-    def alone(self, port: int, rows: Rows, weights: Ints) -> Iterator[pa.Table]:
+    def emit_unmatched(self, port: int, rows: KeyedRows, weights: Ints) -> Iterator[pa.Table]:
         """Rows of a port without a partner, so many times each."""
-        table = self.join.alone(port, rows, weights)
+        table = self.join.pad_rows(port, rows, weights)
         if self.join.kind == "semi":
-            self.shard.tally.matched += table.num_rows
+            self.shard.counters.matched += table.num_rows
         else:
-            self.shard.tally.padded[port] += table.num_rows
-        yield from self.out.add(table)
+            self.shard.counters.padded[port] += table.num_rows
+        yield from self.output.add(table)
 
-    def pairs(self, left: Rows, right: Rows, found: Pairs, left_sums: Ints, right_sums: Ints) -> Iterator[pa.Table]:
+    def emit_pairs(
+        self, left: KeyedRows, right: KeyedRows, pairs: Pairs, left_sums: Ints, right_sums: Ints
+    ) -> Iterator[pa.Table]:
         """The changes that pairs make; and add to each row's sum what it matches."""
-        if self.join.tracked[LEFT]:
-            np.add.at(left_sums, found.probe, right.weights[found.build])
-        if self.join.tracked[RIGHT]:
-            np.add.at(right_sums, found.build, left.weights[found.probe])
+        if self.join.tracks_matches[LEFT]:
+            np.add.at(left_sums, pairs.probe, right.weights[pairs.build])
+        if self.join.tracks_matches[RIGHT]:
+            np.add.at(right_sums, pairs.build, left.weights[pairs.probe])
         if self.join.shows_pairs:
-            self.shard.tally.matched += int(found.probe.size)
-            yield from self.out.add(self.join.joined(left, right, found))
+            self.shard.counters.matched += int(pairs.probe.size)
+            yield from self.output.add(self.join.join_rows(left, right, pairs))
 
-    def finish(self, changes: Sequence[Rows]) -> Iterator[pa.Table | Emission]:
+    def finish(self, changes: Sequence[KeyedRows]) -> Iterator[pa.Table | Emission]:
         """Store the changes and hand out the rest."""
-        over = self.join.over(self.shard.after.received)
-        for table, rows, one in zip(self.tables, changes, over or (None, None), strict=True):
+        finality = self.join.finality_bounds(self.shard.after.received)
+        for table, rows, bound in zip(self.tables, changes, finality or (None, None), strict=True):
             table.spine.add(rows)
-            table.spine.forget(one)
-        keep_within(self.tables, self.join.max_rows)
-        yield from self.out.rest()
-        yield self.shard.close({} if over is None else {one.time: one.mark for one in over})
+            table.spine.expire(bound)
+        enforce_limit(self.tables, self.join.max_rows)
+        yield from self.output.flush()
+        yield self.shard.close({} if finality is None else {bound.time: bound.mark for bound in finality})

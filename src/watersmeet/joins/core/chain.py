@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.operator import Emission, StateStore, StreamOperator, Watermarks
 
 Piece = pa.Table | Emission
 
@@ -30,13 +30,13 @@ class Inlet:
 
     - ``port``: that port
     - ``schema``: the rows as they arrive; ``columns``: which column of the join's rows each of its fields is
-    - ``marks``: the names of marks, those of the join and those that they have at the port; None: they are the same
+    - ``watermarks``: the names of the watermarks in the join, each with its name at the port; None: they are the same
     """
 
     port: int
     schema: pa.Schema
     columns: tuple[str, ...]
-    marks: tuple[tuple[str, str], ...] | None = None
+    watermarks: tuple[tuple[str, str], ...] | None = None
 
     def rows(self, table: pa.Table) -> pa.Table:
         """Rows of the join as they arrive."""
@@ -46,22 +46,22 @@ class Inlet:
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
-    def named(self, marks: Marks) -> Marks:
+    def rename_watermarks(self, watermarks: Watermarks) -> Watermarks:
         """Marks of the join under their names at the port."""
-        if self.marks is None:
-            return marks
-        return {outer: marks[inner] for inner, outer in self.marks if inner in marks}
+        if self.watermarks is None:
+            return watermarks
+        return {outer: watermarks[inner] for inner, outer in self.watermarks if inner in watermarks}
 
 
 @dataclass(frozen=True)
 class Link:
     """A join of a chain: its operator, and the inlet through which the join before it feeds it; None for the first."""
 
-    operator: Family
+    operator: StreamOperator
     inlet: Inlet | None = None
 
 
-def as_they_are(link: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
+def pass_through(link: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
     """The pieces of a step; whoever wants to know how long they take, or why one fails, puts something else here."""
     return pieces
 
@@ -72,51 +72,56 @@ class Chain:
     def __init__(
         self,
         links: Sequence[Link],
-        stores: Sequence[Store],
+        stores: Sequence[StateStore],
         bytes_per_step: int,
-        around: Callable[[int, Iterator[Piece]], Iterator[Piece]] = as_they_are,
+        around: Callable[[int, Iterator[Piece]], Iterator[Piece]] = pass_through,
     ) -> None:
         self.links = links
         self.stores = stores
         self.bytes_per_step = bytes_per_step
         self.around = around
-        self.handed_on: list[list[pa.Table]] = [[] for _ in links]
+        self.pending: list[list[pa.Table]] = [[] for _ in links]
 
     def split(self, link: int, arrivals: Mapping[int, pa.Table]) -> Iterator[tuple[int, Piece]]:
         """A step of a join that may split its arrivals, without marks; gives pieces with the number of their join."""
         yield from self._step(link, arrivals, {})
 
     def close(
-        self, arrivals: Sequence[Mapping[int, pa.Table]], marks: Sequence[Marks], came: Container[int]
+        self, arrivals: Sequence[Mapping[int, pa.Table]], watermarks: Sequence[Watermarks], arrived: Container[int]
     ) -> Iterator[tuple[int, Piece]]:
-        """The last step of every join that the batch comes to, with its marks; ``came``: to whose own ports it did."""
-        emitted: Marks | None = None
+        """The last step of every join that the batch comes to, with its watermarks.
+
+        ``arrived``: the joins to whose own ports the batch came.
+        """
+        emitted: Watermarks | None = None
         for number, link in enumerate(self.links):
-            if emitted is None and number not in came:
+            if emitted is None and number not in arrived:
                 continue
-            heard = dict(marks[number])
+            received = dict(watermarks[number])
             if link.inlet is not None and emitted is not None:
-                heard |= link.inlet.named(emitted)
-            for one, piece in self._step(number, arrivals[number], heard):
-                if one == number and isinstance(piece, Emission):
+                received |= link.inlet.rename_watermarks(emitted)
+            for source, piece in self._step(number, arrivals[number], received):
+                if source == number and isinstance(piece, Emission):
                     emitted = piece.report.watermarks
-                yield one, piece
+                yield source, piece
 
-    def _step(self, number: int, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[tuple[int, Piece]]:
+    def _step(
+        self, number: int, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[tuple[int, Piece]]:
         link = self.links[number]
-        if link.inlet is not None and self.handed_on[number]:
-            tables, self.handed_on[number] = self.handed_on[number], []
+        if link.inlet is not None and self.pending[number]:
+            tables, self.pending[number] = self.pending[number], []
             arrivals = {**arrivals, link.inlet.port: pa.concat_tables(tables)}
-        for piece in self.around(number, link.operator.stream(self.stores[number], arrivals, marks)):
+        for piece in self.around(number, link.operator.stream(self.stores[number], arrivals, watermarks)):
             yield number, piece
-            yield from self._hand_on(number + 1, piece.rows if isinstance(piece, Emission) else (piece,))
+            yield from self._forward(number + 1, piece.rows if isinstance(piece, Emission) else (piece,))
 
-    def _hand_on(self, number: int, rows: Sequence[pa.Table]) -> Iterator[tuple[int, Piece]]:
+    def _forward(self, number: int, rows: Sequence[pa.Table]) -> Iterator[tuple[int, Piece]]:
         """Let rows arrive at the next join, which takes them at once if they are many."""
         if number == len(self.links):
             return
-        waiting, next_ = self.handed_on[number], self.links[number]
+        waiting, next_ = self.pending[number], self.links[number]
         assert next_.inlet is not None
         waiting += [next_.inlet.rows(table) for table in rows if table.num_rows]
-        if next_.operator.may_split and sum(table.nbytes for table in waiting) > self.bytes_per_step:
+        if next_.operator.can_split_batch and sum(table.nbytes for table in waiting) > self.bytes_per_step:
             yield from self._step(number, {}, {})

@@ -5,7 +5,7 @@ columns are, bit by bit: NULL is NULL and NaN is NaN, but -0.0 is not 0.0, since
 as SQL has it, where -0.0 is 0.0; a NULL key here equals itself, and whether it may match is for others to say.
 
 Invariant. Values are never compared one by one: every column, nested ones too, has a flat form with the same equalities
-(`_flat`), by which Arrow groups rows.
+(`_flatten`), by which Arrow groups rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WEIGHT = "#weight"
 """int64: how often a row comes to a table, or, if negative, leaves it."""
 OP = "#op"
 """int8: 1, the row takes the place of the one with its key; -1, the row with that key leaves."""
-COPIES = "#copies"
+MULTIPLICITY = "#copies"
 """int64: how often a row of a stream comes that stands for others like it; without it a row comes once."""
 POSITION = "#position"
 """int64: the place of a change in the order of delivery, which counts among changes of one key in a batch."""
@@ -36,42 +36,42 @@ _NULL = np.uint64(0x9C63E1A5D07B2F48)
 _Words = npt.NDArray[np.uint64]
 
 
-def consolidated(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def consolidate_changes(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The table with equal rows put together, their weights added, and those of weight zero gone.
 
     It has ``columns`` and `WEIGHT`, and the rows in the order in which they first came. Names may occur twice.
 
     >>> changes = pa.table({"a": [1, None, 1, None], WEIGHT: [1, 2, -1, 3]})
-    >>> consolidated(changes, ["a"]).to_pydict()
+    >>> consolidate_changes(changes, ["a"]).to_pydict()
     {'a': [None], '#weight': [5]}
     """
     weights = table.column(table.schema.names.index(WEIGHT))
-    shown = _selected(table, columns)
-    first, totals = grouped(shown, weights.to_numpy())
-    some = totals != 0
+    shown = _select_columns(table, columns)
+    first, totals = group_rows(shown, weights.to_numpy())
+    is_nonzero = totals != 0
     if not columns:
-        return pa.table({WEIGHT: pa.array(totals[some], pa.int64())})
-    rows = shown if len(first) == len(shown) and bool(some.all()) else shown.take(pa.array(first[some]))
-    return rows.append_column(WEIGHT, pa.array(totals[some], pa.int64()))
+        return pa.table({WEIGHT: pa.array(totals[is_nonzero], pa.int64())})
+    rows = shown if len(first) == len(shown) and bool(is_nonzero.all()) else shown.take(pa.array(first[is_nonzero]))
+    return rows.append_column(WEIGHT, pa.array(totals[is_nonzero], pa.int64()))
 
 
-def grouped(table: pa.Table, weights: Ints) -> tuple[Ints, Ints]:
+def group_rows(table: pa.Table, weights: Ints) -> tuple[Ints, Ints]:
     """For each distinct row of the table the place where it first stands, and the sum of its weights.
 
-    >>> [part.tolist() for part in grouped(pa.table({"a": [7, 8, 7]}), np.array([1, 1, 2]))]
+    >>> [part.tolist() for part in group_rows(pa.table({"a": [7, 8, 7]}), np.array([1, 1, 2]))]
     [[0, 1], [3, 1]]
     """
     if not weights.size:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    flat = [part for column in table.columns for part in _flat(_whole(column), is_key=False)]
+    flat = [part for column in table.columns for part in _flatten(_combine_chunks(column), is_key=False)]
     if not flat:
         return np.zeros(1, np.int64), np.array([weights.sum()])
     names = [str(number) for number in range(len(flat))]
     keyed = pa.Table.from_arrays(
         [*flat, pa.array(weights), pa.array(np.arange(table.num_rows))], names=[*names, WEIGHT, _ROW]
     )
-    found = keyed.group_by(names, use_threads=False).aggregate([(_ROW, "min"), (WEIGHT, "sum")])
-    first, totals = found.column(f"{_ROW}_min").to_numpy(), found.column(f"{WEIGHT}_sum").to_numpy()
+    groups = keyed.group_by(names, use_threads=False).aggregate([(_ROW, "min"), (WEIGHT, "sum")])
+    first, totals = groups.column(f"{_ROW}_min").to_numpy(), groups.column(f"{WEIGHT}_sum").to_numpy()
     # Arrow gives groups in no order that it promises.
     order = np.argsort(first, kind="stable")
     return first[order], totals[order]
@@ -85,20 +85,20 @@ def key_ids(table: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> Ints:
     >>> key_ids(pa.table({"k": ["a", None, "a", None]}), ["k"]).tolist()
     [0, 1, 0, 1]
     """
-    flat = [part for name in keys for part in _flat(_whole(table.column(name)), is_key=True)]
+    flat = [part for name in keys for part in _flatten(_combine_chunks(table.column(name)), is_key=True)]
     return _ids(flat, table.num_rows)
 
 
-def firsts(ids: Ints) -> Ints:
+def first_positions(ids: Ints) -> Ints:
     """The first row of each of the numbers that `key_ids` or `row_ids` gave.
 
-    >>> firsts(np.array([1, 0, 1, 2])).tolist()
+    >>> first_positions(np.array([1, 0, 1, 2])).tolist()
     [1, 0, 3]
     """
-    found = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
+    positions = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
     # Of several assignments to one place, numpy lets the last stand.
-    found[ids[::-1]] = np.arange(len(ids))[::-1]
-    return found
+    positions[ids[::-1]] = np.arange(len(ids))[::-1]
+    return positions
 
 
 def row_ids(table: pa.Table | pa.RecordBatch) -> Ints:
@@ -107,7 +107,7 @@ def row_ids(table: pa.Table | pa.RecordBatch) -> Ints:
     >>> row_ids(pa.table({"k": [0.0, -0.0, 0.0]})).tolist()
     [0, 1, 0]
     """
-    flat = [part for column in table.columns for part in _flat(_whole(column), is_key=False)]
+    flat = [part for column in table.columns for part in _flatten(_combine_chunks(column), is_key=False)]
     return _ids(flat, table.num_rows)
 
 
@@ -120,11 +120,11 @@ def row_codes(table: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> Ints:
     """
     codes = np.zeros(table.num_rows, np.uint64)
     for name in columns:
-        codes = _mixed(codes) ^ _hash(_whole(table.column(name)))
+        codes = _mix(codes) ^ _hash(_combine_chunks(table.column(name)))
     return codes.view(np.int64)
 
 
-class Gathering:
+class ChangeBuffer:
     """Changes on their way out, put together as far as they fit in memory.
 
     Where less than a piece comes in all, nothing comes out that cancels out. Of more than that, this is so for each
@@ -145,34 +145,34 @@ class Gathering:
         self.rows += table.num_rows
         if self.rows < self.size:
             return
-        self._put_together()
+        self._consolidate()
         # Where half of it has cancelled out, it is worth while to wait for more.
         if 2 * self.rows >= self.size:
-            yield from self.rest()
+            yield from self.flush()
 
-    def rest(self) -> Iterator[pa.Table]:
+    def flush(self) -> Iterator[pa.Table]:
         """What has not come out yet."""
-        self._put_together()
+        self._consolidate()
         if self.rows:
             yield self.parts[0]
         self.parts, self.rows = [], 0
 
-    def _put_together(self) -> None:
+    def _consolidate(self) -> None:
         if self.rows:
-            together = joined_tables(self.parts)
-            weights = pc.min_max(together.column(together.num_columns - 1)).as_py()
+            table = concat_tables(self.parts)
+            weights = pc.min_max(table.column(table.num_columns - 1)).as_py()
             # Rows that all come, or all go, cannot cancel out: no need to look for equal ones.
             if weights["min"] < 0 < weights["max"]:
-                together = consolidated(together, self.columns)
-            self.parts, self.rows = [together], together.num_rows
+                table = consolidate_changes(table, self.columns)
+            self.parts, self.rows = [table], table.num_rows
 
 
-def joined_tables(parts: Sequence[pa.Table]) -> pa.Table:
+def concat_tables(parts: Sequence[pa.Table]) -> pa.Table:
     """Tables with the same columns one behind the other; a column of nulls takes the type that the others have.
 
     Parts may differ in what does not change a value, such as the time zone a session shows timestamps in.
 
-    >>> joined_tables([pa.table({"a": pa.nulls(1)}), pa.table({"a": ["x"]})]).schema.types
+    >>> concat_tables([pa.table({"a": pa.nulls(1)}), pa.table({"a": ["x"]})]).schema.types
     [DataType(string)]
     """
     names = parts[-1].schema.names
@@ -189,31 +189,31 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _selected(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def _select_columns(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The first columns of a table if these are their names, as in results, where a name may occur twice."""
     if table.schema.names[: len(columns)] == list(columns):
         return table.select(list(range(len(columns))))
     return table.select(list(columns))
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _flat(array: pa.Array, *, is_key: bool) -> list[pa.Array]:
+def _flatten(array: pa.Array, *, is_key: bool) -> list[pa.Array]:
     """Columns of plain types that are equal exactly where the array's values are."""
     kind = array.type
     if pa.types.is_floating(kind):
         return [_plain_floats(array, is_key=is_key)]
     if pa.types.is_struct(kind):
-        parts = [part for field in array.flatten() for part in _flat(field, is_key=is_key)]
+        parts = [part for field in array.flatten() for part in _flatten(field, is_key=is_key)]
         return [*([array.is_valid()] if array.null_count or not parts else []), *parts]
     if not pa.types.is_nested(kind):
         return [array]
     lists = _as_list(array)
-    elements = _ids(_flat(lists.flatten(), is_key=is_key), len(lists.flatten()))
+    elements = _ids(_flatten(lists.flatten(), is_key=is_key), len(lists.flatten()))
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     offsets = 8 * np.concatenate([[0], np.cumsum(lengths)])
     values = pa.Array.from_buffers(
@@ -258,20 +258,20 @@ def _hash(array: pa.Array) -> _Words:
     if pa.types.is_null(kind):
         return np.full(len(array), _NULL)
     if pa.types.is_struct(kind):
-        found = np.ones(len(array), np.uint64)
+        hashes = np.ones(len(array), np.uint64)
         for field in array.flatten():
-            found = _mixed(found) ^ _hash(field)
+            hashes = _mix(hashes) ^ _hash(field)
     elif pa.types.is_nested(kind):
         lists = _as_list(array)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
-        found = _folded(_hash(lists.flatten()), lengths)
+        hashes = _hash_lists(_hash(lists.flatten()), lengths)
     elif _is_text(kind):
-        found = _hash_of_bytes(array)
+        hashes = _hash_of_bytes(array)
     else:
-        found = _hash_of_words(array)
+        hashes = _hash_of_words(array)
     if array.null_count:
-        found[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
-    return _mixed(found)
+        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return _mix(hashes)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -291,14 +291,14 @@ def _hash_of_bytes(array: pa.Array) -> _Words:
         _, offsets, values = bytes_.buffers()
         edges = np.frombuffer(offsets, np.int64)[bytes_.offset : bytes_.offset + len(bytes_) + 1]
         data = np.frombuffer(values, np.uint8)[edges[0] : edges[-1]] if values is not None else np.zeros(0, np.uint8)
-        parts.append(_folded(data.astype(np.uint64) + np.uint64(1), np.diff(edges)))
+        parts.append(_hash_lists(data.astype(np.uint64) + np.uint64(1), np.diff(edges)))
     return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
 
 
 def _hash_of_words(array: pa.Array) -> _Words:
     """The hashes of values of a fixed width."""
     if pa.types.is_boolean(array.type):
-        return _mixed(pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.uint64))
+        return _mix(pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.uint64))
     if pa.types.is_floating(array.type):
         array = _plain_floats(array, is_key=True)
     width = array.type.bit_width // 8
@@ -306,21 +306,21 @@ def _hash_of_words(array: pa.Array) -> _Words:
     data = np.frombuffer(values, np.uint8)[array.offset * width : (array.offset + len(array)) * width]
     whole = np.zeros((len(array), -(-width // 8) * 8), np.uint8)
     whole[:, :width] = data.reshape(len(array), width)
-    found = np.zeros(len(array), np.uint64)
+    hashes = np.zeros(len(array), np.uint64)
     for word in whole.view(np.uint64).T:
-        found = _mixed(found ^ word)
-    return found
+        hashes = _mix(hashes ^ word)
+    return hashes
 
 
-def _folded(parts: _Words, lengths: Ints) -> _Words:
+def _hash_lists(parts: _Words, lengths: Ints) -> _Words:
     """The hashes of lists of parts, each of that length, one behind the other: sums with a factor for each place."""
     starts = np.cumsum(lengths) - lengths
     place = np.arange(len(parts)) - np.repeat(starts, lengths)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(parts * _mixed(place.astype(np.uint64)))])
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(parts * _mix(place.astype(np.uint64)))])
     return sums[starts + lengths] - sums[starts] + lengths.astype(np.uint64)
 
 
-def _mixed(words: _Words) -> _Words:
+def _mix(words: _Words) -> _Words:
     """Words of which every bit depends on every bit of those given (the steps of splitmix64)."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

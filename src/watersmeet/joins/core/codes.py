@@ -42,7 +42,7 @@ def code_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
         for start in range(0, rows, _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             for column in columns:
-                hashes[part] = _hashed(column.slice(start, _AT_ONCE), hashes[part])
+                hashes[part] = _hash_column(column.slice(start, _AT_ONCE), hashes[part])
     return hashes.view(np.int64)
 
 
@@ -58,19 +58,19 @@ def is_hashable(kind: Any) -> bool:
     return is_number or is_time or types.is_string(kind) or types.is_binary(kind)
 
 
-def _hashed(column: pa.Array, seeds: Hashes) -> Hashes:
+def _hash_column(column: pa.Array, seeds: Hashes) -> Hashes:
     kind = column.type
     if pa.types.is_struct(kind):
         hashes = seeds
         for n in range(kind.num_fields):
             # `field` does not apply the struct's own NULLs; below they are.
-            hashes = _hashed(column.field(n), hashes)
+            hashes = _hash_column(column.field(n), hashes)
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        hashes = _of_bytes(column, seeds)
+        hashes = _hash_bytes(column, seeds)
     elif pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_decimal(kind):
-        hashes = _of_longs(_words(column), seeds)
+        hashes = _hash_longs(_words(column), seeds)
     else:
-        hashes = _of_ints(_words(column), seeds)
+        hashes = _hash_ints(_words(column), seeds)
     if column.null_count:
         hashes = np.where(column.is_null().to_numpy(zero_copy_only=False), seeds, hashes)
     return hashes
@@ -91,16 +91,16 @@ def _words(column: pa.Array) -> Hashes:
     return plain.to_numpy(zero_copy_only=False).view(np.uint64)
 
 
-def _of_ints(values: Hashes, seeds: Hashes) -> Hashes:
+def _hash_ints(values: Hashes, seeds: Hashes) -> Hashes:
     hashes = (seeds + _P5 + np.uint64(4)) ^ ((values & _LOW) * _P1)
-    return _mixed(_turned(hashes, 23) * _P2 + _P3)
+    return _avalanche(_rotate_left(hashes, 23) * _P2 + _P3)
 
 
-def _of_longs(values: Hashes, seeds: Hashes) -> Hashes:
-    return _mixed(_with_word(seeds + _P5 + np.uint64(8), values))
+def _hash_longs(values: Hashes, seeds: Hashes) -> Hashes:
+    return _avalanche(_mix_word(seeds + _P5 + np.uint64(8), values))
 
 
-def _of_bytes(column: pa.Array, seeds: Hashes) -> Hashes:
+def _hash_bytes(column: pa.Array, seeds: Hashes) -> Hashes:
     """Of all values the same step at once, as long as they are that long."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
@@ -109,58 +109,64 @@ def _of_bytes(column: pa.Array, seeds: Hashes) -> Hashes:
     hashes = seeds + _P5
     long = np.flatnonzero(lengths >= 32)
     if long.size:
-        hashes[long] = _striped(values, starts[long], lengths[long] // 32, seeds[long])
+        hashes[long] = _hash_stripes(values, starts[long], lengths[long] // 32, seeds[long])
     hashes += lengths.astype(np.uint64)
     at, left = starts[:-1] + lengths // 32 * 32, lengths % 32
     for width in (8, 8, 8, 4, 1, 1, 1):
-        some = np.flatnonzero(left >= width)
-        if some.size:
-            words = _words_at(values, at[some], width)
-            hashes[some] = _with_word(hashes[some], words) if width == 8 else _with_less(hashes[some], words, width)
-            at[some] += width
-            left[some] -= width
-    return _mixed(hashes)
+        long_enough = np.flatnonzero(left >= width)
+        if long_enough.size:
+            words = _words_at(values, at[long_enough], width)
+            hashes[long_enough] = (
+                _mix_word(hashes[long_enough], words)
+                if width == 8
+                else _mix_short_word(hashes[long_enough], words, width)
+            )
+            at[long_enough] += width
+            left[long_enough] -= width
+    return _avalanche(hashes)
 
 
-def _striped(values: _Bytes, starts: _Ints, stripes: _Ints, seeds: Hashes) -> Hashes:
+def _hash_stripes(values: _Bytes, starts: _Ints, stripes: _Ints, seeds: Hashes) -> Hashes:
     """The hash of so many stripes of 32 bytes: those of the longest values go on alone."""
     order = np.argsort(-stripes, kind="stable")
     starts, stripes, seeds = starts[order], stripes[order], seeds[order]
     lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
     for stripe in range(int(stripes[0])):
-        some = int(np.searchsorted(-stripes, -stripe))
+        count = int(np.searchsorted(-stripes, -stripe))
         for number, lane in enumerate(lanes):
-            words = _words_at(values, starts[:some] + 32 * stripe + 8 * number, 8)
-            lane[:some] = _turned(lane[:some] + words * _P2, 31) * _P1
-    hashes = _turned(lanes[0], 1) + _turned(lanes[1], 7) + _turned(lanes[2], 12) + _turned(lanes[3], 18)
+            words = _words_at(values, starts[:count] + 32 * stripe + 8 * number, 8)
+            lane[:count] = _rotate_left(lane[:count] + words * _P2, 31) * _P1
+    hashes = (
+        _rotate_left(lanes[0], 1) + _rotate_left(lanes[1], 7) + _rotate_left(lanes[2], 12) + _rotate_left(lanes[3], 18)
+    )
     for lane in lanes:
-        hashes = (hashes ^ (_turned(lane * _P2, 31) * _P1)) * _P1 + _P4
-    found = np.empty_like(hashes)
-    found[order] = hashes
-    return found
+        hashes = (hashes ^ (_rotate_left(lane * _P2, 31) * _P1)) * _P1 + _P4
+    unsorted = np.empty_like(hashes)
+    unsorted[order] = hashes
+    return unsorted
 
 
 def _words_at(values: _Bytes, places: _Ints, width: int) -> Hashes:
     """So many bytes at each of these places, as one number."""
-    found = np.ascontiguousarray(values[places[:, None] + np.arange(width)])
-    return found.view(f"<u{width}").ravel().astype(np.uint64)
+    selected = np.ascontiguousarray(values[places[:, None] + np.arange(width)])
+    return selected.view(f"<u{width}").ravel().astype(np.uint64)
 
 
-def _with_less(hashes: Hashes, words: Hashes, width: int) -> Hashes:
+def _mix_short_word(hashes: Hashes, words: Hashes, width: int) -> Hashes:
     if width == 4:
-        return _turned(hashes ^ (words * _P1), 23) * _P2 + _P3
-    return _turned(hashes ^ (words * _P5), 11) * _P1
+        return _rotate_left(hashes ^ (words * _P1), 23) * _P2 + _P3
+    return _rotate_left(hashes ^ (words * _P5), 11) * _P1
 
 
-def _with_word(hashes: Hashes, words: Hashes) -> Hashes:
-    return _turned(hashes ^ (_turned(words * _P2, 31) * _P1), 27) * _P1 + _P4
+def _mix_word(hashes: Hashes, words: Hashes) -> Hashes:
+    return _rotate_left(hashes ^ (_rotate_left(words * _P2, 31) * _P1), 27) * _P1 + _P4
 
 
-def _turned(values: Hashes, by: int) -> Hashes:
+def _rotate_left(values: Hashes, by: int) -> Hashes:
     return (values << np.uint64(by)) | (values >> np.uint64(64 - by))
 
 
-def _mixed(hashes: Hashes) -> Hashes:
+def _avalanche(hashes: Hashes) -> Hashes:
     hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
     hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
     return hashes ^ (hashes >> np.uint64(32))

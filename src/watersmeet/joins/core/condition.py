@@ -29,7 +29,7 @@ Operator = Literal[
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnRef:
     """A column of either side, by its name in the exchange."""
 
     name: str
@@ -50,7 +50,7 @@ class Apply:
     args: tuple[Condition, ...]
 
 
-Condition = Column | Constant | Apply
+Condition = ColumnRef | Constant | Apply
 
 
 Columns = Callable[[str], pa.Array]
@@ -61,11 +61,11 @@ def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
     """The value of the condition for each of ``rows`` rows.
 
     >>> table = pa.table({"a": [1, 2, None], "b": [2, 2, 2]})
-    >>> evaluate(Apply("<", (Column("a"), Column("b"))), lambda n: table[n].combine_chunks(), 3).to_pylist()
+    >>> evaluate(Apply("<", (ColumnRef("a"), ColumnRef("b"))), lambda n: table[n].combine_chunks(), 3).to_pylist()
     [True, False, None]
     """
     match condition:
-        case Column(name):
+        case ColumnRef(name):
             return columns(name)
         case Constant(value):
             return pa.repeat(pa.scalar(value), rows)
@@ -73,14 +73,14 @@ def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
             value = evaluate(first, columns, rows)
             for part in rest:
                 if _can_fail(part):
-                    value = _guarded(operator, value, part, columns, rows)
+                    value = _evaluate_guarded(operator, value, part, columns, rows)
                 else:
                     value = _apply(operator, [value, evaluate(part, columns, rows)])
             return value
         case Apply(operator, (first, Constant(value))) if operator in _PLAIN and isinstance(value, int | str):
-            return _compared(operator, evaluate(first, columns, rows), value)
-        case Apply(operator, (one, other)) if operator in _COMPARISONS and (is_shifted(one) or is_shifted(other)):
-            return _compared_shifted(operator, (one, other), columns, rows)
+            return _compare_constant(operator, evaluate(first, columns, rows), value)
+        case Apply(operator, (left, right)) if operator in _COMPARISONS and (is_shifted(left) or is_shifted(right)):
+            return _compare_shifted(operator, (left, right), columns, rows)
         case Apply(operator, args):
             values = [evaluate(arg, columns, rows) for arg in args]
             return _apply(operator, values)
@@ -107,7 +107,7 @@ def is_supported(condition: Condition, schema: pa.Schema) -> bool:
 def columns_of(condition: Condition) -> frozenset[str]:
     """The columns a condition reads."""
     match condition:
-        case Column(name):
+        case ColumnRef(name):
             return frozenset({name})
         case Constant():
             return frozenset()
@@ -123,7 +123,7 @@ def _can_fail(condition: Condition) -> bool:
             return False
 
 
-def _guarded(
+def _evaluate_guarded(
     operator: Literal["and", "or"], before: pa.Array, part: Condition, columns: Columns, rows: int
 ) -> pa.Array:
     """AND or OR that asks a part only where those before it do not decide: they may guard a division by zero."""
@@ -131,8 +131,8 @@ def _guarded(
     left = _truth(before)
     open_ = pc.fill_null(pc.not_equal(left, decisive), True)
     positions = pa.array(np.flatnonzero(open_.to_numpy(zero_copy_only=False)))
-    asked = _truth(evaluate(part, lambda name: columns(name).take(positions), len(positions)))
-    right = pc.replace_with_mask(pa.repeat(pa.scalar(decisive), rows), open_, asked)
+    evaluated = _truth(evaluate(part, lambda name: columns(name).take(positions), len(positions)))
+    right = pc.replace_with_mask(pa.repeat(pa.scalar(decisive), rows), open_, evaluated)
     return _apply(operator, [left, right])
 
 
@@ -165,7 +165,7 @@ _PLAIN: dict[str, Callable[..., pa.Array]] = {
 _COMPARISONS = frozenset({*_PLAIN, "<=>"})
 
 
-def _compared(operator: Operator, values: pa.Array, constant: int | str) -> pa.Array:
+def _compare_constant(operator: Operator, values: pa.Array, constant: int | str) -> pa.Array:
     """A comparison with a constant, which need not become a column where Arrow compares as Spark does."""
     kind = values.type
     if pa.types.is_string(kind) if isinstance(constant, str) else pa.types.is_signed_integer(kind):
@@ -176,27 +176,27 @@ def _compared(operator: Operator, values: pa.Array, constant: int | str) -> pa.A
 def is_shifted(condition: Condition) -> bool:
     """Whether it is a column plus or less a constant, as time bounds are: where it is compared it never overflows."""
     match condition:
-        case Apply("+" | "-", (Column(), Constant(value))):
+        case Apply("+" | "-", (ColumnRef(), Constant(value))):
             return isinstance(value, int | timedelta) and not isinstance(value, bool)
         case _:
             return False
 
 
-def _compared_shifted(operator: Operator, args: Sequence[Condition], columns: Columns, rows: int) -> pa.Array:
+def _compare_shifted(operator: Operator, args: Sequence[Condition], columns: Columns, rows: int) -> pa.Array:
     """A comparison with a column plus or less a constant, by whole numbers of any size."""
     try:
         return _apply(operator, [evaluate(arg, columns, rows) for arg in args])
     except pa.ArrowInvalid:
         # Hardly any row is so near to the ends of 64 bits.
-        return _apply(operator, [_widened(arg, columns, rows) for arg in args])
+        return _apply(operator, [_widen(arg, columns, rows) for arg in args])
 
 
-def _widened(condition: Condition, columns: Columns, rows: int) -> pa.Array:
+def _widen(condition: Condition, columns: Columns, rows: int) -> pa.Array:
     match condition:
         case Apply(operator, (column, Constant(value))) if is_shifted(condition):
             constant = value // timedelta(microseconds=1) if isinstance(value, timedelta) else cast("int", value)
             shift = pa.scalar(Decimal(constant if operator == "+" else -constant), pa.decimal128(20, 0))
-            return pc.add(_widened(column, columns, rows), shift)
+            return pc.add(_widen(column, columns, rows), shift)
         case _:
             values = evaluate(condition, columns, rows)
             if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
@@ -241,8 +241,8 @@ def compare(operator: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
         return pa.nulls(len(left), pa.bool_())
     if operator in {"=", "<>", "<=>"}:
         if operator == "<=>":
-            return pa.array(same(left, right))
-        equal = pc.if_else(pc.and_(pc.is_valid(left), pc.is_valid(right)), pa.array(same(left, right)), None)
+            return pa.array(null_safe_equal(left, right))
+        equal = pc.if_else(pc.and_(pc.is_valid(left), pc.is_valid(right)), pa.array(null_safe_equal(left, right)), None)
         return equal if operator == "=" else pc.invert(equal)
     left, right = _as_doubles([left, right])
     if operator in {">", ">="}:
@@ -256,11 +256,11 @@ def compare(operator: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
     return less
 
 
-def same(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+def null_safe_equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     """Where two arrays hold the same value; NULL is the same as NULL and NaN as NaN, at every depth."""
     kind = left.type
     if pa.types.is_nested(kind):
-        return _same_nested(left, right)
+        return _equal_nested(left, right)
     left, right = _as_doubles([left, right])
     equal = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
     if pa.types.is_floating(kind) or pa.types.is_floating(right.type):
@@ -271,31 +271,33 @@ def same(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     return equal
 
 
-def same_at(keys: Sequence[pa.Array], at: Ints, others: Sequence[pa.Array], places: Ints) -> npt.NDArray[np.bool_]:
+def null_safe_equal_at(
+    keys: Sequence[pa.Array], at: Ints, others: Sequence[pa.Array], places: Ints
+) -> npt.NDArray[np.bool_]:
     """Where all keys at these positions are the same as the others at theirs."""
     equal = np.ones(at.size, np.bool_)
     for mine, theirs in zip(keys, others, strict=True):
-        equal &= same(mine.take(pa.array(at)), theirs.take(pa.array(places)))
+        equal &= null_safe_equal(mine.take(pa.array(at)), theirs.take(pa.array(places)))
     return equal
 
 
-def _same_nested(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+def _equal_nested(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     null_left, null_right = _nulls(left), _nulls(right)
     equal = null_left & null_right
     present = np.flatnonzero(~null_left & ~null_right)
     left, right = left.take(pa.array(present)), right.take(pa.array(present))
     if pa.types.is_struct(left.type):
-        fields = [same(left.field(i), right.field(i)) for i in range(left.type.num_fields)]
+        fields = [null_safe_equal(left.field(i), right.field(i)) for i in range(left.type.num_fields)]
         equal[present] = reduce(np.logical_and, fields, np.ones(len(present), np.bool_))
         return equal
     if pa.types.is_map(left.type):
         raise pa.ArrowNotImplementedError("maps do not compare")
     lengths = pc.list_value_length(left).to_numpy(zero_copy_only=False)
-    alike = np.flatnonzero(lengths == pc.list_value_length(right).to_numpy(zero_copy_only=False))
-    elements = same(left.take(pa.array(alike)).flatten(), right.take(pa.array(alike)).flatten())
-    starts = np.concatenate([[0], np.cumsum(lengths[alike])])
+    same_length = np.flatnonzero(lengths == pc.list_value_length(right).to_numpy(zero_copy_only=False))
+    elements = null_safe_equal(left.take(pa.array(same_length)).flatten(), right.take(pa.array(same_length)).flatten())
+    starts = np.concatenate([[0], np.cumsum(lengths[same_length])])
     wrong = np.concatenate([[0], np.cumsum(~elements)])
-    equal[present[alike]] = wrong[starts[1:]] == wrong[starts[:-1]]
+    equal[present[same_length]] = wrong[starts[1:]] == wrong[starts[:-1]]
     return equal
 
 

@@ -100,15 +100,15 @@ def _with_times_in_order(order: Ints, codes: Ints, times: Ints) -> Ints:
     return order
 
 
-def shifted(times: Ints, by: int) -> Ints:
+def shift_times(times: Ints, by: int) -> Ints:
     """``times + by``, held at the ends of int64 instead of wrapping around.
 
-    >>> shifted(np.array([1, HIGHEST]), 5).tolist() == [6, HIGHEST]
+    >>> shift_times(np.array([1, HIGHEST]), 5).tolist() == [6, HIGHEST]
     True
     """
     if not -HIGHEST <= by <= HIGHEST:
         most = HIGHEST if by > 0 else -HIGHEST
-        return shifted(shifted(times, most), by - most)
+        return shift_times(shift_times(times, most), by - most)
     if by >= 0:
         return np.where(times > HIGHEST - by, HIGHEST, times + np.int64(by))
     return np.where(times < LOWEST - by, LOWEST, times + np.int64(by))
@@ -123,8 +123,8 @@ def reach(times: Ints, low: int | None, high: int | None) -> tuple[Ints, Ints]:
     >>> [part.tolist() for part in reach(np.array([5, HIGHEST]), 1, None)] == [[6, HIGHEST], [HIGHEST, LOWEST]]
     True
     """
-    first = np.full(times.size, LOWEST) if low is None else shifted(times, low)
-    last = np.full(times.size, HIGHEST) if high is None else shifted(times, high)
+    first = np.full(times.size, LOWEST) if low is None else shift_times(times, low)
+    last = np.full(times.size, HIGHEST) if high is None else shift_times(times, high)
     is_outside = np.zeros(times.size, np.bool_)
     if low is not None and low > 0:
         is_outside |= times > HIGHEST - low
@@ -167,12 +167,12 @@ class Stretches(NamedTuple):
         for begin in range(0, total, size):
             end = min(begin + size, total)
             first, last = np.searchsorted(ends, [begin, end - 1], "right")
-            some = slice(int(first), int(last) + 1)
-            start, stop = self.start[some].copy(), self.stop[some].copy()
+            part = slice(int(first), int(last) + 1)
+            start, stop = self.start[part].copy(), self.stop[part].copy()
             # The piece may begin and end within a stretch.
             stop[-1] -= int(ends[last]) - end
             start[0] = int(self.stop[first]) - (int(ends[first]) - begin)
-            yield _expand(self.probe[some], start, stop)
+            yield _expand(self.probe[part], start, stop)
 
 
 def match(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints) -> Pairs:
@@ -181,8 +181,8 @@ def match(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints) ->
     >>> match(np.array([1, 1, 2]), np.array([10, 20, 10]), np.array([1]), np.array([15]), np.array([25]))
     Pairs(probe=array([0]), build=array([1]))
     """
-    found = stretches(codes, times, probe_codes, low, high)
-    return _expand(found.probe, found.start, found.stop)
+    spans = stretches(codes, times, probe_codes, low, high)
+    return _expand(spans.probe, spans.start, spans.stop)
 
 
 def shares_a_code(codes: Ints, probe_codes: Ints) -> bool:
@@ -209,8 +209,8 @@ def stretches(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints
     start, stop = first.copy(), beyond.copy()
     start[part] = _bisect(times, first[part], beyond[part], low[part], inclusive=True)
     stop[part] = _bisect(times, start[part], beyond[part], high[part], inclusive=False)
-    some = np.flatnonzero(start < stop)
-    return Stretches(probes[some], start[some], stop[some])
+    nonempty = np.flatnonzero(start < stop)
+    return Stretches(probes[nonempty], start[nonempty], stop[nonempty])
 
 
 def _beyond(codes: Ints, first: Ints) -> Ints:

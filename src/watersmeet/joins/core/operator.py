@@ -1,8 +1,8 @@
 """What every join family offers: a step of one shard over one batch.
 
 An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and
-writes the shard's state through a `Store`, and returns what comes out. It knows nothing of Spark: the same step runs in
-a test over a dictionary and in a Spark task over the state store.
+writes the shard's state through a `StateStore`, and returns what comes out. It knows nothing of Spark: the same step
+runs in a test over a dictionary and in a Spark task over the state store.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import ClassVar, Literal, Protocol, Self
 
 import pyarrow as pa
 
-from watersmeet.joins.core.identity import Identity, Names
-from watersmeet.joins.core.order import First
+from watersmeet.joins.core.identity import CanonicalNames, Identity
+from watersmeet.joins.core.order import TopN
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.spread import Counts
+from watersmeet.joins.core.spread import Histogram
 
 LEFT, RIGHT = 0, 1
 """The ports of a join of two sides."""
 
-Marks = Mapping[str, int]
+Watermarks = Mapping[str, int]
 """A watermark per watermarked column (``alias.column``): no row with a smaller event time will come."""
 
 NOW = "#now"
@@ -63,18 +63,18 @@ class StateOverflowError(StepError):
     '1 row of the left and 20 of the right side'
     """
 
-    def __init__(self, kept: tuple[int, ...], limit: int) -> None:
-        side, rows = str(kept.index(max(kept)) + 1), f"{sum(kept):,} rows"
-        if len(kept) == 2:
-            side = "left" if kept[LEFT] >= kept[RIGHT] else "right"
-            left = f"{kept[LEFT]:,} {'row' if kept[LEFT] == 1 else 'rows'}"
-            rows = f"{left} of the left and {kept[RIGHT]:,} of the right side"
+    def __init__(self, state_rows: tuple[int, ...], limit: int) -> None:
+        side, rows = str(state_rows.index(max(state_rows)) + 1), f"{sum(state_rows):,} rows"
+        if len(state_rows) == 2:
+            side = "left" if state_rows[LEFT] >= state_rows[RIGHT] else "right"
+            left = f"{state_rows[LEFT]:,} {'row' if state_rows[LEFT] == 1 else 'rows'}"
+            rows = f"{left} of the left and {state_rows[RIGHT]:,} of the right side"
         super().__init__("STATE_LIMIT", {"side": side, "rows": rows, "limit": f"{limit:,}"})
-        self.kept = kept
+        self.state_rows = state_rows
         self.limit = limit
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """The state of one shard: values by name. What is put lasts if the batch succeeds."""
 
     owner: str
@@ -94,7 +94,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class Report:
+class StepReport:
     """What a step did, in numbers. A tuple has one number per port, left first.
 
     - ``rows``: rows that arrived; ``late``: those of them that were late
@@ -116,13 +116,13 @@ class Report:
     padded: tuple[int, ...] = (0, 0)
     state: tuple[int, ...] = (0, 0)
     dropped: tuple[int, ...] = (0, 0)
-    watermarks: Marks = field(default_factory=dict[str, int])
+    watermarks: Watermarks = field(default_factory=dict[str, int])
     partitions: tuple[int, ...] = ()
     written: int = 0
     stored: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], compare=False)
-    received: Marks = field(default_factory=dict[str, int])
-    delays: Counts | None = field(default=None, compare=False)
-    lateness: Counts | None = field(default=None, compare=False)
+    received: Watermarks = field(default_factory=dict[str, int])
+    delays: Histogram | None = field(default=None, compare=False)
+    lateness: Histogram | None = field(default=None, compare=False)
     too_late: tuple[pa.Table, ...] = field(default=(), compare=False)
 
 
@@ -135,11 +135,11 @@ class Emission:
 
     rows: tuple[pa.Table, ...] = ()
     late: tuple[tuple[int, pa.Table], ...] = ()
-    report: Report = field(default_factory=Report)
+    report: StepReport = field(default_factory=StepReport)
     unmatched: tuple[tuple[int, pa.Table], ...] = ()
 
 
-def gathered(pieces: Iterable[pa.Table | Emission]) -> Emission:
+def collect_emission(pieces: Iterable[pa.Table | Emission]) -> Emission:
     """The pieces of a stream as one emission: its last piece, with the tables before it."""
     *tables, last = pieces
     assert isinstance(last, Emission)
@@ -147,13 +147,13 @@ def gathered(pieces: Iterable[pa.Table | Emission]) -> Emission:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family(ABC):
+class StreamOperator(ABC):
     """A join family, ready to run; one that differs from what most do says so itself.
 
     - ``max_rows``, ``overflow``: how many rows it may keep, and what happens beyond
     - ``idle``: after how many microseconds of wall clock a column counts as idle
     - ``unions``: the columns that several sources feed, with the marks of their parts
-    - ``names``: the canonical names of its columns, under which a state keeps them (see `Names`)
+    - ``names``: the canonical names of its columns, under which a state keeps them (see `CanonicalNames`)
     """
 
     name: ClassVar[str]
@@ -165,33 +165,35 @@ class Family(ABC):
     unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     names: tuple[tuple[str, str], ...] = ()
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought.
 
         A family defines this, or `stream`.
         """
-        return gathered(self.stream(store, arrivals, marks))
+        return collect_emission(self.stream(store, arrivals, watermarks))
 
-    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+    def stream(
+        self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[pa.Table | Emission]:
         """The same as `step`: joined rows as they come, and last the emission with the rest.
 
         A large result is then never in memory whole.
         """
-        yield self.step(store, arrivals, marks)
+        yield self.step(store, arrivals, watermarks)
 
-    def take_over(self, store: Store, was: Identity) -> None:  # noqa: B027 - most have nothing to do
+    def take_over(self, store: StateStore, was: Identity) -> None:  # noqa: B027 - most have nothing to do
         """Make the state that an operator of the identity ``was`` has left one of its own, before its first step.
 
         Only called where that may be: see `watersmeet.physical.change`. Where nothing but lags differ, it is one.
         """
 
     @property
-    def takes_alike(self) -> bool:
+    def can_precombine(self) -> bool:
         """Whether one row may stand for others like it, and tell how many they are."""
         return False
 
     @property
-    def may_split(self) -> bool:
+    def can_split_batch(self) -> bool:
         """Whether the arrivals of a batch may come in several steps, the marks with the last."""
         return False
 
@@ -205,19 +207,19 @@ class Family(ABC):
     def identity(self) -> Identity:
         """What of the operator decides what its state means; the state of another identity is not its own."""
 
-    def identified(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
+    def make_identity(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
         """An identity: what all families tell of their ports and what is ``stored`` of each, and further fields."""
-        names = self.canonical
+        names = self.canonical_names
         ports = [port.identity(names, columns) for port, columns in zip(self.sides, stored, strict=True)]
         return {"family": self.name, "ports": ports, "unions": names.unions(self.unions), **fields}
 
     @cached_property
-    def canonical(self) -> Names:
+    def canonical_names(self) -> CanonicalNames:
         """The canonical names of its columns."""
-        return Names(self.names)
+        return CanonicalNames(self.names)
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
+    def result_columns(self) -> tuple[tuple[str, ...], ...]:
         """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
         return tuple(side.columns for side in self.sides)
 
@@ -236,12 +238,12 @@ class Family(ABC):
         return tuple(side.late for side in self.sides)
 
     @property
-    def follows(self) -> tuple[str, ...] | None:
+    def watermark_dependencies(self) -> tuple[str, ...] | None:
         """The columns whose marks decide when its rows leave; None: it never runs behind a join in one process."""
         return None
 
-    def agreed(self, known: frozenset[str]) -> frozenset[str] | None:
-        """The columns of the result whose marks are the same in all shards, if those ``known`` are as they come in.
+    def uniform_watermarks(self, uniform: frozenset[str]) -> frozenset[str] | None:
+        """The columns of the result whose marks are the same in all shards, if those ``uniform`` are as they come in.
 
         None: no other join runs behind it in one process.
         """
@@ -256,16 +258,16 @@ class Family(ABC):
         return ()
 
     @property
-    def settling(self) -> tuple[str, ...]:
+    def finality_marks(self) -> tuple[str, ...]:
         """The marks that tell of rows of tables that they change no more; they are no watermarks."""
         return ()
 
     @property
-    def asks(self) -> First | None:
+    def top_n(self) -> TopN | None:
         """What it shows of the table that feeds it, if that are the first rows in an order."""
         return None
 
-    def asked(self, first: First) -> Self:
+    def with_top_n(self, top_n: TopN) -> Self:
         """The same where nothing but the first of its rows is asked for: others that are settled may be left out."""
         return self
 
@@ -280,7 +282,7 @@ class Family(ABC):
         return False
 
     @property
-    def loaded_first(self) -> tuple[int, ...]:
+    def ports_to_preload(self) -> tuple[int, ...]:
         """The ports that are to be caught up before rows of the others count; `LOADED` tells when."""
         return ()
 
@@ -288,7 +290,7 @@ class Family(ABC):
         """Whether each shard has partitions of its own at that port; else all have a share in one."""
         return False
 
-    def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
+    def with_limit(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The same that keeps at most so many rows."""
         return replace(self, max_rows=max_rows, overflow=overflow)
 

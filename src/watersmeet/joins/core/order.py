@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import key_ids
-from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.condition import null_safe_equal
 from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
 
 
 @dataclass(frozen=True)
-class Order:
+class SortColumn:
     """A column that rows are ordered by."""
 
     column: str
@@ -26,19 +26,19 @@ class Order:
 
 
 @dataclass(frozen=True)
-class First:
+class TopN:
     """What is asked for of a table: the first rows in an order, as many as ``limit``, of each group ``by`` columns.
 
     >>> rows = pa.record_batch({"k": [1, 1, 1, 2], "n": [5, 7, 7, 1]})
-    >>> First(("k",), (Order("n", descending=True),), 1).may_have(rows).tolist()
+    >>> TopN(("k",), (SortColumn("n", descending=True),), 1).find_candidates(rows).tolist()
     [False, True, True, True]
     """
 
     by: tuple[str, ...]
-    order: tuple[Order, ...]
+    order: tuple[SortColumn, ...]
     limit: int
 
-    def may_have(self, rows: pa.RecordBatch) -> Bools:
+    def find_candidates(self, rows: pa.RecordBatch) -> Bools:
         """Which rows may be among the first, whatever comes besides: so many others are not before them.
 
         None of those that are equal in the order is before another.
@@ -48,18 +48,18 @@ class First:
             return np.zeros(0, np.bool_)
         groups = key_ids(rows, self.by) if self.by else np.zeros(size, np.int64)
         ranks = [ranks_of(rows.column(by.column), by) for by in self.order]
-        some = np.arange(size)
+        candidates = np.arange(size)
         if self.limit == 1:
             # What another is before by what counts first need not be sorted.
-            some = np.flatnonzero(are_least(ranks[0], groups))
-        some = some[np.lexsort((*(rank[some] for rank in reversed(ranks)), groups[some]))]
-        begins = _begins(groups[some])
+            candidates = np.flatnonzero(are_least(ranks[0], groups))
+        candidates = candidates[np.lexsort((*(rank[candidates] for rank in reversed(ranks)), groups[candidates]))]
+        begins = _group_starts(groups[candidates])
         differs = begins.copy()
         for rank in ranks:
-            differs |= _begins(rank[some])
-        may = np.zeros(size, np.bool_)
-        may[some] = _last(differs) - _last(begins) < self.limit
-        return may
+            differs |= _group_starts(rank[candidates])
+        is_candidate = np.zeros(size, np.bool_)
+        is_candidate[candidates] = _last_start(differs) - _last_start(begins) < self.limit
+        return is_candidate
 
 
 def are_least(ranks: Ints, groups: Ints) -> Bools:
@@ -69,7 +69,7 @@ def are_least(ranks: Ints, groups: Ints) -> Bools:
     return ranks == least[groups]
 
 
-def ranks_of(array: pa.Array, by: Order) -> Ints:
+def ranks_of(array: pa.Array, by: SortColumn) -> Ints:
     """For each value a number that is less where it comes first, and the same where values are equal."""
     is_null = array.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(array.type) and array.type != pa.uint64():
@@ -97,15 +97,15 @@ def _places(array: pa.Array) -> Ints:
     sorted_ = plain.take(pa.array(order))
     places = np.zeros(len(array), np.int64)
     if len(array) > 1:
-        places[order[1:]] = np.cumsum(~same(sorted_.slice(1), sorted_.slice(0, len(array) - 1)))
+        places[order[1:]] = np.cumsum(~null_safe_equal(sorted_.slice(1), sorted_.slice(0, len(array) - 1)))
     return places
 
 
-def _begins(values: Ints) -> Bools:
+def _group_starts(values: Ints) -> Bools:
     """Where values differ from the one before."""
     return np.append(True, values[1:] != values[:-1])
 
 
-def _last(begins: Bools) -> Ints:
+def _last_start(begins: Bools) -> Ints:
     """For each place the last one, up to it, where something begins."""
     return np.maximum.accumulate(np.where(begins, np.arange(begins.size), 0))

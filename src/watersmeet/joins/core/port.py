@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.identity import CanonicalNames
 from watersmeet.joins.core.matching import Bools, Ints
 
 
 @dataclass(frozen=True)
-class Window:
+class PortWindow:
     """The windows of a port whose rows come once for each window that their ``time`` lies in; ``end`` is its end.
 
     A row is late for a window when the mark of the time has reached its end. A row is late when all its windows are
@@ -34,7 +34,7 @@ class Window:
     def is_last(self, times: Ints, ends: Ints) -> Bools:
         """Which rows are those of the last window of their time.
 
-        >>> hop = Window("t", "e", 10, 5)
+        >>> hop = PortWindow("t", "e", 10, 5)
         >>> hop.is_last(np.array([7, 7]), np.array([10, 15])).tolist()
         [False, True]
         """
@@ -78,7 +78,7 @@ class Port:
     order: str | None = None
     upsert_key: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
-    window: Window | None = None
+    window: PortWindow | None = None
 
     @property
     def time(self) -> str:
@@ -86,40 +86,41 @@ class Port:
         return self.times[0] if self.compared is None else self.compared
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def input_columns(self) -> tuple[str, ...]:
         """The columns of a row that the result, the match and the condition need, each once."""
         code = () if self.code is None else (self.code,)
         keys = () if self.exact else self.keys
         return tuple(dict.fromkeys((*self.columns, *keys, *code, *self.operands)))
 
-    def alive(self, table: pa.Table | pa.RecordBatch, *required: str) -> Bools:
+    def can_match(self, table: pa.Table | pa.RecordBatch, *required: str) -> Bools:
         """Which rows may match: no key is NULL, no ``required`` column is, and the row's own predicate is true.
 
         Columns that are not there say nothing.
 
-        >>> Port(("v",), keys=("k",), dead="d").alive(pa.table({"k": [1, None, 1], "d": [False, False, None]})).tolist()
+        >>> rows = pa.table({"k": [1, None, 1], "d": [False, False, None]})
+        >>> Port(("v",), keys=("k",), dead="d").can_match(rows).tolist()
         [True, False, False]
         """
-        there = frozenset(table.schema.names)
+        names = frozenset(table.schema.names)
         alive = np.ones(table.num_rows, np.bool_)
         for name in (*self.keys, *required):
-            if name in there and table.column(name).null_count:
+            if name in names and table.column(name).null_count:
                 alive &= table.column(name).is_valid().to_numpy(zero_copy_only=False)
-        if self.dead is not None and self.dead in there and table.num_rows:
+        if self.dead is not None and self.dead in names and table.num_rows:
             alive &= ~pc.fill_null(table.column(self.dead), True).to_numpy(zero_copy_only=False)
         return alive
 
-    def identity(self, names: Names, stored: Iterable[str]) -> dict[str, Any]:
+    def identity(self, names: CanonicalNames, stored: Iterable[str]) -> dict[str, Any]:
         """What of the port decides what a state with these ``stored`` columns means; what is not there is left out."""
-        told = {
-            "stored": names.sorted(stored),
-            "keys": names.listed(self.keys),
-            "code": names.optional(self.code),
+        fields = {
+            "stored": names.canonical_sorted(stored),
+            "keys": names.canonical_list(self.keys),
+            "code": names.canonical_or_none(self.code),
             "exact": self.exact,
-            "times": names.sorted(self.times),
-            "time": names.optional(self.time) if self.times else None,
-            "dead": names.optional(self.dead),
-            "order": names.optional(self.order),
-            "upsert_key": names.sorted(self.upsert_key),
+            "times": names.canonical_sorted(self.times),
+            "time": names.canonical_or_none(self.time) if self.times else None,
+            "dead": names.canonical_or_none(self.dead),
+            "order": names.canonical_or_none(self.order),
+            "upsert_key": names.canonical_sorted(self.upsert_key),
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in fields.items() if value}

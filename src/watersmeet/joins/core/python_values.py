@@ -46,9 +46,9 @@ def _distant(text: str, micros: int) -> DistantTime:
     year, dash, rest = text[1:].partition("-")
     if text.startswith("-"):
         text = f"-{year.rjust(4, '0')}{dash}{rest}"
-    made = DistantTime(f"+{text}" if len(year) > 3 and not text.startswith("-") else text)
-    made.micros = micros
-    return made
+    time = DistantTime(f"+{text}" if len(year) > 3 and not text.startswith("-") else text)
+    time.micros = micros
+    return time
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -111,23 +111,23 @@ def _time(micros: int, zone: str | None) -> datetime | DistantTime:
     if zone is None:
         return moment.replace(tzinfo=None)
     try:
-        return moment.astimezone(_fixed_offset(zone))
+        return moment.astimezone(_offset_zone(zone))
     except OverflowError:
         return moment
 
 
-def _fixed_offset(zone: str) -> tzinfo:
+def _offset_zone(zone: str) -> tzinfo:
     """A zone that Java knows and Python does not; UTC if it has no offset, which is said with each time.
 
-    >>> _fixed_offset("GMT-01:30"), _fixed_offset("Z")
+    >>> _offset_zone("GMT-01:30"), _offset_zone("Z")
     (datetime.timezone(datetime.timedelta(days=-1, seconds=81000)), datetime.timezone.utc)
     """
-    found = _OFFSET.fullmatch(zone)
-    if found is None:
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
         return UTC
-    hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
     offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return timezone(-offset if found[1] == "-" else offset) if offset < timedelta(hours=24) else UTC
+    return timezone(-offset if match[1] == "-" else offset) if offset < timedelta(hours=24) else UTC
 
 
 def arrow_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

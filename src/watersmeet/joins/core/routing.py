@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import OP, WEIGHT, row_codes
-from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.identity import CanonicalNames
 from watersmeet.joins.core.matching import Ints, stable_order
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.state.layout import as_int64
@@ -33,10 +33,10 @@ def shard_of(codes: Ints, shards: int) -> Ints:
     return rest.astype(np.int64)
 
 
-def null_key_columns(port: Port, columns: Iterable[str], names: Names) -> tuple[str, ...]:
+def null_key_columns(port: Port, columns: Iterable[str], names: CanonicalNames) -> tuple[str, ...]:
     """The columns that decide about a row with a NULL key, in an order that no alias changes.
 
-    >>> null_key_columns(Port((), upsert_key=("a.id",)), ("a.v", "a.id", OP), Names())
+    >>> null_key_columns(Port((), upsert_key=("a.id",)), ("a.v", "a.id", OP), CanonicalNames())
     ('a.id',)
     """
     chosen = port.upsert_key or [name for name in columns if name not in (WEIGHT, OP)]

@@ -18,8 +18,8 @@ from decimal import Decimal, localcontext
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Literal, cast
 
-from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Family, Marks
+from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, StreamOperator, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.python_values import DistantTime
 
@@ -30,26 +30,26 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Gone:
+class RemovedRow:
     """A row that left its port: why, the row ``by`` which it did, and the time or end by whose limit it expired."""
 
     port: int
     row: Row
-    why: Literal["expired", "evicted", "discarded", "dropped"]
+    reason: Literal["expired", "evicted", "discarded", "dropped"]
     by: Row | None = None
     column: str = ""
 
 
 @dataclass(frozen=True)
-class Step:
+class ReferenceStep:
     """What one batch gives by the definition of a join; what a family does not speak of stays empty.
 
     - ``rows``: the columns of the sides one after the other, None where padded, then the join's extra columns
     - ``late``, ``unmatched``: with their port, the late rows, and rows that died alone and have an output of their own
     - ``watermarks``: the watermarks of the result, for the columns that have one
     - ``state``, ``dropped``: per port, how many rows are kept, and how many left unseen though they might have met more
-    - ``matched``, ``padded``, ``partitions``: as in `Report`
-    - ``met``, ``gone``: the rows that met, left first, and those that left
+    - ``matched``, ``padded``, ``partitions``: as in `StepReport`
+    - ``pairs``, ``gone``: the rows that met, left first, and those that left
     - ``received``: the marks heard so far
     - ``numbers``: rows with the number, and by which clock, they arrived
     """
@@ -63,8 +63,8 @@ class Step:
     matched: int = 0
     padded: tuple[int, ...] = ()
     partitions: tuple[int, ...] = ()
-    met: list[tuple[Row, ...]] = field(default_factory=list[tuple[Row, ...]])
-    gone: list[Gone] = field(default_factory=list[Gone])
+    pairs: list[tuple[Row, ...]] = field(default_factory=list[tuple[Row, ...]])
+    gone: list[RemovedRow] = field(default_factory=list[RemovedRow])
     received: dict[str, int] = field(default_factory=dict[str, int])
     numbers: list[tuple[Row, int, int | None]] = field(default_factory=list[tuple[Row, int, int | None]])
 
@@ -76,19 +76,19 @@ def is_dead(side: Port, row: Row, *required: str) -> bool:
     return any(row[name] is None for name in (*side.keys, *required))
 
 
-def fits(sides: tuple[Port, Port], condition: Condition | None, one: Row, other: Row) -> bool:
+def is_match(sides: tuple[Port, Port], condition: Condition | None, left: Row, right: Row) -> bool:
     """Whether rows of two sides match: neither is dead, their keys are equal, and the condition is true."""
     # Most rows differ in their keys, so these come first.
-    if any(compare(one[mine], other[theirs]) != 0 for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True)):
+    if any(compare(left[mine], right[theirs]) != 0 for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True)):
         return False
-    if is_dead(sides[0], one) or is_dead(sides[1], other):
+    if is_dead(sides[0], left) or is_dead(sides[1], right):
         return False
-    return condition is None or evaluate(condition, {**one, **other}) is True
+    return condition is None or evaluate(condition, {**left, **right}) is True
 
 
-def is_below(time: int | None, mark: int | None) -> bool:
+def is_below(time: int | None, watermark: int | None) -> bool:
     """Strictly: a row exactly at the mark is neither late nor expired. Nothing withstands the end, not even NULL."""
-    return mark == END_OF_INPUT or (time is not None and mark is not None and time < mark)
+    return watermark == END_OF_INPUT or (time is not None and watermark is not None and time < watermark)
 
 
 def event_time(value: int | datetime | date | DistantTime | None) -> int | None:
@@ -108,23 +108,23 @@ def event_time(value: int | datetime | date | DistantTime | None) -> int | None:
 
 
 @dataclass
-class Hearing:
+class WatermarkTracker:
     """What has been heard of marks: a mark never falls, a union is as far as its slowest part, what is silent follows.
 
     ``column#@name`` is the mark of a partition: a column is a union of those that have been heard of.
 
-    ``waits`` says which column waits for which. A silent column follows those that wait for it: the latest of them, or
-    the ``slowest`` that is not silent itself, where columns also wait for each other.
+    ``wait_pairs`` says which column waits for which. A silent column follows those that wait for it: the latest of
+    them, or the ``slowest`` that is not silent itself, where columns also wait for each other.
 
-    >>> from watersmeet.joins.latest.operator import Latest
-    >>> hearing = Hearing(Latest(Port(()), unions=(("u", ("a", "b")),)))
-    >>> hearing.hear({"a": 5, "b": 3})
+    >>> from watersmeet.joins.latest.operator import LatestOperator
+    >>> hearing = WatermarkTracker(LatestOperator(Port(()), unions=(("u", ("a", "b")),)))
+    >>> hearing.merge({"a": 5, "b": 3})
     >>> hearing.received
     {'a': 5, 'b': 3, 'u': 3}
     """
 
-    operator: Family
-    waits: Sequence[tuple[str, str]] = ()
+    operator: StreamOperator
+    wait_pairs: Sequence[tuple[str, str]] = ()
     slowest: bool = False
     received: dict[str, int] = field(default_factory=dict[str, int], init=False)
     emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
@@ -132,15 +132,15 @@ class Hearing:
     _silence: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _paused: set[str] = field(default_factory=set[str], init=False)
 
-    def hear(self, marks: Marks) -> None:
+    def merge(self, watermarks: Watermarks) -> None:
         """Fold the marks of a batch in."""
-        before, self._clock = self._clock, marks.get(NOW, self._clock)
+        before, self._clock = self._clock, watermarks.get(NOW, self._clock)
         covered = 0 if before is None or self._clock is None else self._clock - before
-        for name, mark in marks.items():
+        for name, watermark in watermarks.items():
             if name != NOW:
-                self._raise(name, mark)
+                self._raise(name, watermark)
         unions = self._unions()
-        silent = self._silent(marks, covered, unions)
+        silent = self._find_idle(watermarks, covered, unions)
         for column, parts in unions.items():
             for part in silent:
                 others = [self.received[other] for other in parts if other != part and other in self.received]
@@ -149,9 +149,9 @@ class Hearing:
             if all(part in self.received for part in parts):
                 self._raise(column, min(self.received[part] for part in parts))
         for column in silent:
-            waiting = [one for one, other in self.waits if other == column]
-            awake = [one for one in waiting if one not in silent] if self.slowest else []
-            marked = [self.received[one] for one in awake or waiting if one in self.received]
+            waiting = [waiter for waiter, other in self.wait_pairs if other == column]
+            awake = [waiter for waiter in waiting if waiter not in silent] if self.slowest else []
+            marked = [self.received[waiter] for waiter in awake or waiting if waiter in self.received]
             if awake and len(marked) == len(awake):
                 self._raise(column, min(marked))
             elif marked and not awake:
@@ -159,15 +159,15 @@ class Hearing:
 
     def is_late(self, side: Port, row: Row) -> bool:
         """Whether one of the times of a row is below the mark that its column has received."""
-        return any(is_below(_until(side, name, row), self.received.get(name)) for name in side.times)
+        return any(is_below(_last_time(side, name, row), self.received.get(name)) for name in side.times)
 
-    def held_back(self, columns: Iterable[str], waiting: Sequence[Row]) -> dict[str, int]:
+    def hold_back_watermarks(self, columns: Iterable[str], waiting_rows: Sequence[Row]) -> dict[str, int]:
         """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
         for name in (name for name in columns if name in self.received):
-            times = [event_time(row[name]) for row in waiting]
-            held = [END_OF_INPUT - 1 if time is None else min(time, END_OF_INPUT - 1) for time in times]
-            mark = min([self.received[name], *held])
-            self.emitted[name] = max(mark, self.emitted.get(name, mark))
+            times = [event_time(row[name]) for row in waiting_rows]
+            bounds = [END_OF_INPUT - 1 if time is None else min(time, END_OF_INPUT - 1) for time in times]
+            watermark = min([self.received[name], *bounds])
+            self.emitted[name] = max(watermark, self.emitted.get(name, watermark))
         return dict(self.emitted)
 
     def _unions(self) -> dict[str, tuple[str, ...]]:
@@ -177,7 +177,7 @@ class Hearing:
         own = {column: tuple(name for name in partitions if name.split("#@")[0] == column) for column in columns}
         return {**own, **dict(self.operator.unions)}
 
-    def _silent(self, marks: Marks, covered: int, unions: Mapping[str, tuple[str, ...]]) -> list[str]:
+    def _find_idle(self, watermarks: Watermarks, covered: int, unions: Mapping[str, tuple[str, ...]]) -> list[str]:
         """The columns, and parts of unions, whose silence has become as long as their idle time.
 
         A column is heard of when a batch brings a time of it; a NULL is none. Each batch without one makes its silence
@@ -191,7 +191,7 @@ class Hearing:
         idle += [(name, after) for column, after in idle for name in unions.get(column, ()) if "#@" in name]
 
         def is_heard(name: str) -> bool:
-            return name in marks or any(is_heard(part) for part in unions.get(name, ()))
+            return name in watermarks or any(is_heard(part) for part in unions.get(name, ()))
 
         for column, after in idle:
             is_fresh = is_heard(column)
@@ -209,11 +209,11 @@ class Hearing:
                 silent.append(column)
         return silent
 
-    def _raise(self, name: str, mark: int) -> None:
-        self.received[name] = max(mark, self.received.get(name, mark))
+    def _raise(self, name: str, watermark: int) -> None:
+        self.received[name] = max(watermark, self.received.get(name, watermark))
 
 
-def _until(side: Port, name: str, row: Row) -> int | None:
+def _last_time(side: Port, name: str, row: Row) -> int | None:
     """The last time at which a row is not late by a column: its own, or the last one of its window."""
     window = side.window
     end = event_time(row[window.end]) if window is not None and window.time == name else None
@@ -250,18 +250,18 @@ def freeze(value: Any) -> Any:
 def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
     """The value of a condition for one row, or pair of rows; None is unknown.
 
-    >>> evaluate(Apply("<", (Column("a"), Constant(3))), {"a": 2})
+    >>> evaluate(Apply("<", (ColumnRef("a"), Constant(3))), {"a": 2})
     True
     >>> evaluate(Apply("and", (Constant(None), Constant(False))), {})
     False
     """
     match condition:
-        case Column(name):
-            return _plain(row[name])
+        case ColumnRef(name):
+            return _normalize(row[name])
         case Constant(value):
-            return _plain(value)
+            return _normalize(value)
         case Apply("and" | "or" as operator, args):
-            return _logic(operator == "or", args, row)
+            return _evaluate_logic(operator == "or", args, row)
         case Apply("is_null", (arg,)):
             return evaluate(arg, row) is None
         case Apply("not", (arg,)):
@@ -269,11 +269,11 @@ def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
             return None if value is None else not value
         case Apply("negate", (arg,)):
             value = evaluate(arg, row)
-            return None if value is None else _in_range(-value)
-        case Apply(operator, (one, other)) if operator in _COMPARED or operator == "<=>":
-            return _binary(operator, _operand(one, row), _operand(other, row))
-        case Apply(operator, (one, other)):
-            return _binary(operator, evaluate(one, row), evaluate(other, row))
+            return None if value is None else _check_range(-value)
+        case Apply(operator, (left, right)) if operator in _COMPARISONS or operator == "<=>":
+            return _apply_binary(operator, _operand(left, row), _operand(right, row))
+        case Apply(operator, (left, right)):
+            return _apply_binary(operator, evaluate(left, row), evaluate(right, row))
         case Apply(operator, args):
             raise ValueError(f"{operator} does not take {len(args)} arguments")
 
@@ -281,7 +281,7 @@ def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
 def _operand(part: Condition, row: Mapping[str, Any]) -> Any:
     """What is compared; a column plus or less a constant, as time bounds are, is a whole number of any size."""
     match part:
-        case Apply("+" | "-" as operator, (Column(), Constant()) as args):
+        case Apply("+" | "-" as operator, (ColumnRef(), Constant()) as args):
             value, constant = (evaluate(arg, row) for arg in args)
             if isinstance(value, int) and isinstance(constant, int):
                 return value + constant if operator == "+" else value - constant
@@ -290,26 +290,26 @@ def _operand(part: Condition, row: Mapping[str, Any]) -> Any:
     return evaluate(part, row)
 
 
-def compare(one: Any, other: Any) -> int | None:
+def compare(left: Any, right: Any) -> int | None:
     """Negative, zero or positive as one value is before, equal to or after the other; None if either is NULL.
 
     >>> compare(float("nan"), float("inf")), compare(-0.0, 0.0), compare(None, 1)
     (1, 0, None)
     """
-    one, other = _plain(one), _plain(other)
-    if one is None or other is None:
+    left, right = _normalize(left), _normalize(right)
+    if left is None or right is None:
         return None
-    if isinstance(one, dict | list | tuple):
-        return _compare_parts(_parts(one), _parts(other))
-    one, other = _same_kind(one, other)
-    if isinstance(one, float):
-        nan, other_nan = math.isnan(one), math.isnan(other)
+    if isinstance(left, dict | list | tuple):
+        return _compare_parts(_parts(left), _parts(right))
+    left, right = _widen_types(left, right)
+    if isinstance(left, float):
+        nan, other_nan = math.isnan(left), math.isnan(right)
         if nan or other_nan:
             return nan - other_nan
-    return (one > other) - (one < other)
+    return (left > right) - (left < right)
 
 
-def _plain(value: Any) -> Any:
+def _normalize(value: Any) -> Any:
     if isinstance(value, date | DistantTime):  # a datetime is a date, too
         return event_time(value)
     if isinstance(value, timedelta):
@@ -317,7 +317,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _logic(decisive: bool, args: tuple[Condition, ...], row: Mapping[str, Any]) -> bool | None:
+def _evaluate_logic(decisive: bool, args: tuple[Condition, ...], row: Mapping[str, Any]) -> bool | None:
     unknown = False
     for arg in args:
         value = evaluate(arg, row)
@@ -327,69 +327,69 @@ def _logic(decisive: bool, args: tuple[Condition, ...], row: Mapping[str, Any]) 
     return None if unknown else not decisive
 
 
-_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge,
 }  # fmt: skip
 
 
-def _binary(operator: str, one: Any, other: Any) -> Any:
+def _apply_binary(operator: str, left: Any, right: Any) -> Any:
     if operator == "<=>":
-        return one is other if one is None or other is None else compare(one, other) == 0
-    if one is None or other is None:
+        return left is right if left is None or right is None else compare(left, right) == 0
+    if left is None or right is None:
         return None
-    if operator in _COMPARED:
-        return _COMPARED[operator](compare(one, other), 0)
-    return _arithmetic(operator, *_same_kind(one, other))
+    if operator in _COMPARISONS:
+        return _COMPARISONS[operator](compare(left, right), 0)
+    return _arithmetic(operator, *_widen_types(left, right))
 
 
-def _arithmetic(operator: str, one: Any, other: Any) -> Any:
-    if operator in "/%" and other == 0:
-        raise ZeroDivisionError(f"{one} {operator} {other}")
+def _arithmetic(operator: str, left: Any, right: Any) -> Any:
+    if operator in "/%" and right == 0:
+        raise ZeroDivisionError(f"{left} {operator} {right}")
     with localcontext(prec=76):
         match operator:
             case "+":
-                return _in_range(one + other)
+                return _check_range(left + right)
             case "-":
-                return _in_range(one - other)
+                return _check_range(left - right)
             case "*":
-                return _in_range(one * other)
+                return _check_range(left * right)
             case "/":
-                return one / other if isinstance(one, Decimal) else float(one) / float(other)
+                return left / right if isinstance(left, Decimal) else float(left) / float(right)
             case "%":
-                return _remainder(one, other)
+                return _remainder(left, right)
             case _:
                 raise ValueError(f"{operator} is not an operator")
 
 
-def _remainder(one: Any, other: Any) -> Any:
-    if isinstance(one, float):
-        return math.fmod(one, other)
+def _remainder(left: Any, right: Any) -> Any:
+    if isinstance(left, float):
+        return math.fmod(left, right)
     # Python's % on integers takes the sign of the divisor; on Decimal it takes that of the dividend, as Spark's does.
-    return one % other if isinstance(one, Decimal) else int(math.copysign(1, one)) * (abs(one) % abs(other))
+    return left % right if isinstance(left, Decimal) else int(math.copysign(1, left)) * (abs(left) % abs(right))
 
 
-def _in_range(value: Any) -> Any:
+def _check_range(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise OverflowError(f"{value} does not fit 64 bits")
     return value
 
 
-def _same_kind(one: Any, other: Any) -> tuple[Any, Any]:
+def _widen_types(left: Any, right: Any) -> tuple[Any, Any]:
     """Both as doubles if one is, else both as decimals if one is: Spark's widening."""
     for kind in (float, Decimal):
-        if isinstance(one, kind) or isinstance(other, kind):
-            return kind(one), kind(other)
-    return one, other
+        if isinstance(left, kind) or isinstance(right, kind):
+            return kind(left), kind(right)
+    return left, right
 
 
 def _parts(value: Any) -> list[Any]:
     return list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else list(value)
 
 
-def _compare_parts(one: list[Any], other: list[Any]) -> int:
-    for a, b in zip(one, other, strict=False):
+def _compare_parts(left: list[Any], right: list[Any]) -> int:
+    for a, b in zip(left, right, strict=False):
         # Inside a nested value NULL is a value like any other, and comes first.
         order = (a is not None) - (b is not None) if a is None or b is None else compare(a, b)
         if order:
             return order
-    return len(one) - len(other)
+    return len(left) - len(right)

@@ -13,26 +13,34 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import Bound, Watermarks, hear, with_partitions
+from watersmeet.joins.core.marks import Bound, WatermarkState, derive_watermarks, with_partitions
 from watersmeet.joins.core.matching import Bools, Ints, distances
-from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.operator import (
+    END_OF_INPUT,
+    Emission,
+    StateOverflowError,
+    StateStore,
+    StepReport,
+    StreamOperator,
+    Watermarks,
+)
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.spread import Counts, spread, stride
-from watersmeet.joins.state.layout import Layout, Rows, as_int64
-from watersmeet.joins.state.spine import Spine, State
+from watersmeet.joins.core.spread import Histogram, build_histogram, sample_stride
+from watersmeet.joins.state.layout import KeyedRows, RowLayout, as_int64
+from watersmeet.joins.state.spine import ShardState, Spine
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 """What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
 
-Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Positions of rows, in whichever width a family counts them."""
-FEW_MET = 256
+FEW_MATCHES = 256
 """So few rows that met are counted with others: to count costs about as much as to count some more."""
 EXAMPLES = 3
 """How many late rows of a port are told of, whether it shows them or not."""
 
 
-class Tally:
+class StepCounters:
     """What a step counts, per port, and the rows that it hands out apart from the result."""
 
     def __init__(self, ports: int) -> None:
@@ -40,38 +48,38 @@ class Tally:
         self.matched = 0
         self.late_rows: list[tuple[int, pa.Table]] = []
         self.unmatched: list[tuple[int, pa.Table]] = []
-        self._apart: list[npt.NDArray[np.uint64]] = []
-        self._delays: Counts | None = None
-        self.lateness: Counts | None = None
+        self._pending_lengths: list[npt.NDArray[np.uint64]] = []
+        self._delays: Histogram | None = None
+        self.lateness: Histogram | None = None
         self.too_late: list[pa.Table] = []
 
-    def met(self, times: Ints, rows: Places, others: Ints, other_rows: Places) -> None:
+    def record_delays(self, times: Ints, rows: Positions, others: Ints, other_rows: Positions) -> None:
         """Note how far apart rows are that met: of one side at these places, and of the other."""
-        step = stride(rows.size)
+        step = sample_stride(rows.size)
         if rows.size:
-            apart = distances(times[rows[::step]], others[other_rows[::step]])
-            if step == 1 and rows.size < FEW_MET:
-                self._apart.append(apart)
+            lengths = distances(times[rows[::step]], others[other_rows[::step]])
+            if step == 1 and rows.size < FEW_MATCHES:
+                self._pending_lengths.append(lengths)
             else:
-                self._met(spread(apart, rows.size / apart.size))
+                self._add_delays(build_histogram(lengths, rows.size / lengths.size))
 
     @property
-    def delays(self) -> Counts | None:
+    def delays(self) -> Histogram | None:
         """How many of the rows that met were how far apart; None: none met."""
-        if self._apart:
-            self._met(spread(np.concatenate(self._apart)))
-            self._apart = []
+        if self._pending_lengths:
+            self._add_delays(build_histogram(np.concatenate(self._pending_lengths)))
+            self._pending_lengths = []
         return self._delays
 
-    def _met(self, counts: Counts) -> None:
+    def _add_delays(self, counts: Histogram) -> None:
         self._delays = counts if self._delays is None else self._delays + counts
 
-    def missed(self, by: pa.Array) -> None:
+    def record_lateness(self, by: pa.Array) -> None:
         """Note by how much rows were late; NULL where their side had ended."""
-        known = by.drop_null()
-        if len(known):
-            lengths = known.to_numpy(zero_copy_only=False)[:: stride(len(known))]
-            counts = spread(lengths, len(known) / lengths.size)
+        amounts = by.drop_null()
+        if len(amounts):
+            lengths = amounts.to_numpy(zero_copy_only=False)[:: sample_stride(len(amounts))]
+            counts = build_histogram(lengths, len(amounts) / lengths.size)
             self.lateness = counts if self.lateness is None else self.lateness + counts
 
 
@@ -79,37 +87,39 @@ class Shard:
     """A step of one shard: its state, its marks before and after the batch, and what is counted.
 
     ``bounds`` say how long rows live; ``waits`` which column waits for which, if that differs, and ``slowest`` whether
-    columns also wait for each other (see `hear`).
+    columns also wait for each other (see `derive_watermarks`).
     """
 
     def __init__(
         self,
-        operator: Family,
-        store: Store,
-        marks: Marks,
+        operator: StreamOperator,
+        store: StateStore,
+        watermarks: Watermarks,
         bounds: Sequence[Bound] = (),
         waits: Sequence[Bound] | None = None,
         *,
         slowest: bool = False,
     ) -> None:
         self.operator = operator
-        self.state = State(store, operator.canonical)
-        known = self.state.directory
-        self.before = Watermarks.of(known.received, bounds)
+        self.state = ShardState(store, operator.canonical_names)
+        directory = self.state.directory
+        self.before = WatermarkState.of(directory.received, bounds)
         waits = bounds if waits is None else waits
-        unions, idle = with_partitions(operator.unions, operator.idle, {*marks, *known.received})
-        heard, self.active = hear(marks, unions, idle, waits, known.received, known.active, slowest=slowest)
-        self.after = self.before.folded(heard, bounds)
-        self.tally = Tally(len(operator.sides))
+        unions, idle = with_partitions(operator.unions, operator.idle, {*watermarks, *directory.received})
+        derived, self.active = derive_watermarks(
+            watermarks, unions, idle, waits, directory.received, directory.active, slowest=slowest
+        )
+        self.after = self.before.merge(derived, bounds)
+        self.counters = StepCounters(len(operator.sides))
 
-    def late(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
+    def detect_late_rows(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
         """Which of the arrivals of a port are late; all are counted, and late ones handed out if the port shows them.
 
         ``times`` are the watermarked columns of the table. Of rows that come once for each window, those of the last
         one stand for all.
         """
         window = self.operator.sides[port].window
-        self.tally.rows[port] += table.num_rows
+        self.counters.rows[port] += table.num_rows
         if window is None:
             late = is_late = self.before.is_late(times, table.num_rows)
         else:
@@ -117,88 +127,93 @@ class Shard:
             is_late = self.before.is_late({**times, window.time: ends - 1}, table.num_rows)
             late = is_late & window.is_last(times[window.time], ends)
         if late.any():
-            self.tally.late[port] += int(late.sum())
-            missed = self.before.missed({name: values[late] for name, values in times.items()}, int(late.sum()))
-            self.tally.missed(missed[1])
-            some = np.flatnonzero(late)[:EXAMPLES]
-            few = [column.slice(0, len(some)) for column in missed]
-            shown = table.take(pa.array(some))
-            self.tally.too_late.append(shown.append_column(LATE_COLUMN, few[0]).append_column(LATE_BY, few[1]))
-            self.hand_out(port, table, late, *missed)
+            self.counters.late[port] += int(late.sum())
+            missed = self.before.lateness({name: values[late] for name, values in times.items()}, int(late.sum()))
+            self.counters.record_lateness(missed[1])
+            examples = np.flatnonzero(late)[:EXAMPLES]
+            reasons = [column.slice(0, len(examples)) for column in missed]
+            shown = table.take(pa.array(examples))
+            self.counters.too_late.append(
+                shown.append_column(LATE_COLUMN, reasons[0]).append_column(LATE_BY, reasons[1])
+            )
+            self.emit_late_rows(port, table, late, *missed)
         return is_late
 
-    def admitted(self, port: int, table: pa.Table, layout: Layout, side: Port | None = None) -> tuple[Rows, Rows]:
+    def admit_rows(
+        self, port: int, table: pa.Table, layout: RowLayout, side: Port | None = None
+    ) -> tuple[KeyedRows, KeyedRows]:
         """The arrivals of a port that are in time: those that may match, and those that never can.
 
         ``side`` says which can, if it is not the port that does.
         """
         side, rows = side or self.operator.sides[port], layout.rows(table)
-        known = rows.times
-        times = {c: known[c] if c in known else as_int64(table.column(c).combine_chunks()) for c in side.times}
-        late = self.late(port, table, times)
-        alive = side.alive(table, side.time, *side.ends)
+        row_times = rows.times
+        times = {c: row_times[c] if c in row_times else as_int64(table.column(c).combine_chunks()) for c in side.times}
+        late = self.detect_late_rows(port, table, times)
+        alive = side.can_match(table, side.time, *side.ends)
         return rows.where(alive & ~late), rows.where(~(alive | late))
 
-    def hand_out(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
+    def emit_late_rows(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
         """Hand out late rows with the mark each missed and by how much, if the port shows them."""
         columns = self.operator.sides[port].late
         if columns:
             shown = table.select(list(columns)).filter(pa.array(late))
             shown = shown.append_column(LATE_COLUMN, column).append_column(LATE_BY, by)
-            self.tally.late_rows.append((port, shown))
+            self.counters.late_rows.append((port, shown))
 
-    def excess(self, kept: Sequence[int]) -> int:
+    def excess(self, state_rows: Sequence[int]) -> int:
         """How many rows must be dropped for the shard to keep no more than it may; fails if none may be."""
         limit = self.operator.max_rows
-        if limit is None or sum(kept) <= limit:
+        if limit is None or sum(state_rows) <= limit:
             return 0
         if self.operator.overflow == "fail":
-            raise StateOverflowError(tuple(kept), limit)
-        return sum(kept) - limit
+            raise StateOverflowError(tuple(state_rows), limit)
+        return sum(state_rows) - limit
 
-    def earliest(self, times: Sequence[Ints], kept: Sequence[int]) -> list[Bools]:
+    def choose_overflow(self, times: Sequence[Ints], state_rows: Sequence[int]) -> list[Bools]:
         """Which of several lots of rows with these times must be dropped for the shard to keep no more than it may."""
-        together = np.concatenate(times)
-        chosen = np.zeros(together.size, np.bool_)
-        chosen[np.argsort(together, kind="stable")[: self.excess(kept)]] = True
+        all_times = np.concatenate(times)
+        chosen = np.zeros(all_times.size, np.bool_)
+        chosen[np.argsort(all_times, kind="stable")[: self.excess(state_rows)]] = True
         return np.split(chosen, np.cumsum([part.size for part in times])[:-1])
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def spine_sizes(self) -> tuple[int, ...]:
         """How many rows each spine holds."""
         return tuple(len(spine) for spine in self.state.spines.values())
 
-    def held_back(self, columns: Iterable[str], waiting: Spine) -> dict[str, int]:
+    def hold_back_watermarks(self, columns: Iterable[str], waiting: Spine) -> dict[str, int]:
         """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
-        emitted, marks = self.state.directory.emitted, dict[str, int]()
+        emitted, watermarks = self.state.directory.emitted, dict[str, int]()
         for name in (name for name in columns if name in self.after.received):
-            mark, earliest = self.after.received[name], waiting.earliest(name)
+            watermark, earliest = self.after.received[name], waiting.earliest(name)
             if earliest is not None:
                 # As long as a row waits the result has not ended, not even in a column that is NULL there.
-                mark = min(mark, earliest, END_OF_INPUT - 1)
-            marks[name] = max(mark, emitted.get(name, mark))
-        return marks
+                watermark = min(watermark, earliest, END_OF_INPUT - 1)
+            watermarks[name] = max(watermark, emitted.get(name, watermark))
+        return watermarks
 
     def close(
         self,
-        watermarks: Marks,
+        watermarks: Watermarks,
         rows: Iterable[pa.Table] = (),
-        kept: Sequence[int] | None = None,
+        state_rows: Sequence[int] | None = None,
         numbers: Mapping[str, Any] | None = None,
         **report: Any,
     ) -> Emission:
         """Save the state and hand out what came of the step: the rest of its ``rows``, and the numbers.
 
-        ``kept`` are the rows that each port keeps; None: there is a spine for each, and it says so. ``numbers`` is what
-        the family wants to find again in the directory.
+        ``state_rows`` are the numbers of rows that the ports keep; None: there is a spine for each, and it says so.
+        ``numbers`` is what the family wants to find again in the directory.
         """
         changes = {} if numbers is None else {"numbers": numbers}
         self.state.save(received=self.after.received, emitted=watermarks, active=self.active, **changes)
-        tally = self.tally
-        counted = {name: tuple(getattr(tally, name)) for name in ("rows", "late", "padded", "dropped")}
-        told = Report(
-            **counted, matched=tally.matched, state=tuple(self.kept if kept is None else kept), watermarks=watermarks,
-            written=self.state.written, stored=self.state.stored, received=self.after.received,
-            delays=tally.delays, lateness=tally.lateness, too_late=tuple(tally.too_late), **report,
+        counters = self.counters
+        counted = {name: tuple(getattr(counters, name)) for name in ("rows", "late", "padded", "dropped")}
+        step_report = StepReport(
+            **counted, matched=counters.matched, watermarks=watermarks,
+            state=tuple(self.spine_sizes if state_rows is None else state_rows),
+            written=self.state.rows_written, stored=self.state.writes_by_spine, received=self.after.received,
+            delays=counters.delays, lateness=counters.lateness, too_late=tuple(counters.too_late), **report,
         )  # fmt: skip
-        return Emission(tuple(rows), tuple(tally.late_rows), told, tuple(tally.unmatched))
+        return Emission(tuple(rows), tuple(counters.late_rows), step_report, tuple(counters.unmatched))

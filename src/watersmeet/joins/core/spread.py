@@ -15,37 +15,39 @@ RANGES = 256
 SAMPLE = 4096
 """Of more lengths than that, some stand for all: it must cost next to nothing."""
 
-Counts = NDArray[np.float64]
+Histogram = NDArray[np.float64]
 
 _PARTS = 4
 # A double has its exponent in front of its fraction: these bits together count the ranges.
 _SHIFT, _ONE = np.int64(50), 1023 * _PARTS
 
 
-def spread(lengths: Ints | NDArray[np.uint64], weight: float = 1.0) -> Counts:
+def build_histogram(lengths: Ints | NDArray[np.uint64], weight: float = 1.0) -> Histogram:
     """How many lengths lie in each range; a negative one is as long as its opposite.
 
-    >>> [int(n) for n in np.flatnonzero(spread(np.array([0, 1, 1, -4])))], spread(np.array([1, 1]), 3.0)[1]
-    ([0, 1, 9], np.float64(6.0))
+    >>> [int(n) for n in np.flatnonzero(build_histogram(np.array([0, 1, 1, -4])))]
+    [0, 1, 9]
+    >>> build_histogram(np.array([1, 1]), 3.0)[1]
+    np.float64(6.0)
     """
     bits = np.abs(lengths.astype(np.float64)).view(np.int64) >> _SHIFT
     numbers = np.clip(bits - _ONE + 1, 0, RANGES - 1)
     return np.bincount(numbers, minlength=RANGES).astype(np.float64) * np.float64(weight)
 
 
-def stride(count: int) -> int:
+def sample_stride(count: int) -> int:
     """Every how many-th of so many is to be looked at.
 
-    >>> stride(10), stride(10_000)
+    >>> sample_stride(10), sample_stride(10_000)
     (1, 3)
     """
     return -(-count // SAMPLE) or 1
 
 
-def longest_in(number: int) -> int:
+def bucket_maximum(number: int) -> int:
     """The longest length that a range holds.
 
-    >>> [longest_in(number) for number in (0, 1, 9, 12)]
+    >>> [bucket_maximum(number) for number in (0, 1, 9, 12)]
     [0, 1, 4, 7]
     """
     if number == 0:

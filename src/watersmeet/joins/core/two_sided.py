@@ -8,11 +8,11 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from watersmeet.joins.core.condition import Condition, holds, same
+from watersmeet.joins.core.condition import Condition, holds, null_safe_equal
 from watersmeet.joins.core.matching import Pairs
-from watersmeet.joins.core.operator import LEFT, Family
+from watersmeet.joins.core.operator import LEFT, StreamOperator
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.state.layout import Rows
+from watersmeet.joins.state.layout import KeyedRows
 
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: pairs, and rows of the preserved side or sides that
@@ -31,7 +31,7 @@ LEFT_ONLY: frozenset[Kind] = frozenset({"semi", "anti"})
 
 
 @dataclass(frozen=True)
-class TwoSided(Family):
+class TwoSided(StreamOperator):
     """A join of two sides; ``left`` and ``right``: how their rows arrive."""
 
     kind: Kind
@@ -44,34 +44,38 @@ class TwoSided(Family):
         return (self.left, self.right)
 
     @property
-    def preserved(self) -> tuple[bool, bool]:
+    def is_preserved(self) -> tuple[bool, bool]:
         """Whether a port's rows come out when they die alone."""
         return PRESERVED[self.kind]
 
     @property
-    def tracked(self) -> tuple[bool, bool]:
+    def tracks_matches(self) -> tuple[bool, bool]:
         """Whether it matters for a port if its rows match at all, besides what they match."""
-        return (True, False) if self.kind == "semi" else self.preserved
+        return (True, False) if self.kind == "semi" else self.is_preserved
 
     def with_code(self, port: int) -> Self:
         """The same, whose rows also show the code of that port's keys: the join behind it finds them by that."""
         side = self.sides[port]
-        shown = replace(side, columns=(*side.columns, str(side.code)))
-        return replace(self, left=shown) if port == LEFT else replace(self, right=shown)
+        side_with_code = replace(side, columns=(*side.columns, str(side.code)))
+        return replace(self, left=side_with_code) if port == LEFT else replace(self, right=side_with_code)
 
 
-def verified(sides: tuple[Port, Port], condition: Condition | None, left: Rows, right: Rows, found: Pairs) -> Pairs:
+def verify_pairs(
+    sides: tuple[Port, Port], condition: Condition | None, left: KeyedRows, right: KeyedRows, candidates: Pairs
+) -> Pairs:
     """Those of the candidates whose keys really are equal and for which the condition holds."""
     if not sides[0].exact:
         for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True):
-            values = left.table.column(mine).take(pa.array(found.probe))
-            found = found.where(same(values, right.table.column(theirs).take(pa.array(found.build))))
+            values = left.table.column(mine).take(pa.array(candidates.probe))
+            candidates = candidates.where(
+                null_safe_equal(values, right.table.column(theirs).take(pa.array(candidates.build)))
+            )
     if condition is None:
-        return found
+        return candidates
     ours = frozenset(left.table.schema.names)
 
     def column(name: str) -> pa.Array:
-        rows, positions = (left, found.probe) if name in ours else (right, found.build)
+        rows, positions = (left, candidates.probe) if name in ours else (right, candidates.build)
         return rows.table.column(name).take(pa.array(positions))
 
-    return found.where(holds(condition, column, len(found.probe)))
+    return candidates.where(holds(condition, column, len(candidates.probe)))

@@ -30,7 +30,7 @@ _ALIASES = {
 _NAME = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(.*)", re.DOTALL)
 _DAY_TIME = re.compile(r"(DAY|HOUR|MINUTE|SECOND)(\s+TO\s+(HOUR|MINUTE|SECOND))?", re.IGNORECASE)
 
-Fold = Literal["count", "sum", "moments", "bits", "least", "greatest", "first", "last", "distinct", "list", "set"]
+FoldKind = Literal["count", "sum", "moments", "bits", "least", "greatest", "first", "last", "distinct", "list", "set"]
 """What is kept of a group: a number of rows, sums, sums of powers, bits, one of the rows, or what all of them have."""
 
 DISTINCT = " distinct"
@@ -51,7 +51,7 @@ class Function:
     """
 
     name: str
-    fold: Fold
+    fold: FoldKind
     takes: frozenset[str] | None
     gives: str
     retractable: bool = False
@@ -60,7 +60,7 @@ class Function:
     args: int = 1
 
     @property
-    def plain(self) -> str:
+    def base_name(self) -> str:
         """Its name without DISTINCT."""
         return self.name.removesuffix(DISTINCT)
 
@@ -71,13 +71,13 @@ class Function:
 
 
 _BOOLEAN = frozenset({"BOOLEAN"})
-_SUMMED = _NUMBERS | {"INTERVAL"}
+_SUMMABLE = _NUMBERS | {"INTERVAL"}
 
 _PLAIN = (
     Function("count", "count", None, "BIGINT", retractable=True, nullable=False),
     Function("count_if", "count", _BOOLEAN, "BIGINT", retractable=True, nullable=False),
-    Function("sum", "sum", _SUMMED, "total", retractable=True),
-    Function("avg", "sum", _SUMMED, "total", retractable=True, aliases=("mean",)),
+    Function("sum", "sum", _SUMMABLE, "total", retractable=True),
+    Function("avg", "sum", _SUMMABLE, "total", retractable=True, aliases=("mean",)),
     Function("stddev_samp", "moments", _NUMBERS, "DOUBLE", retractable=True, aliases=("std", "stddev")),
     Function("stddev_pop", "moments", _NUMBERS, "DOUBLE", retractable=True),
     Function("var_samp", "moments", _NUMBERS, "DOUBLE", retractable=True, aliases=("variance",)),
@@ -128,18 +128,18 @@ def function_of(name: str) -> Function:
     return _BY_NAME[name.lower()]
 
 
-def sees_all(name: str, *, changes: bool) -> bool:
+def needs_all_rows(name: str, *, changes: bool) -> bool:
     """Whether an aggregate must see all rows of a group to know its value; ``changes``: rows may be taken back.
 
-    >>> sees_all("max", changes=False), sees_all("max", changes=True), sees_all("sum", changes=True)
+    >>> needs_all_rows("max", changes=False), needs_all_rows("max", changes=True), needs_all_rows("sum", changes=True)
     (False, True, False)
     """
     function = function_of(name)
-    is_whole = function.fold in ("distinct", "list", "set") or function.is_distinct
-    return is_whole or (changes and not function.retractable)
+    is_holistic = function.fold in ("distinct", "list", "set") or function.is_distinct
+    return is_holistic or (changes and not function.retractable)
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """The first name of a function among its names."""
     return function_of(name).name
 
@@ -166,50 +166,50 @@ def result_type(name: str, types: tuple[str, ...]) -> str | None:
         return None
     if not types:
         return function.gives
-    kind, numbers = _taken_apart(types[-1])
+    kind, numbers = _parse_type(types[-1])
     if function.takes is not None and kind not in function.takes:
         return None
     if function.gives == "total":
-        return _total_type(function.plain, kind, numbers, types[0])
+        return _total_type(function.base_name, kind, numbers, types[0])
     if function.gives == "list":
         return f"ARRAY<{types[0]}>"
     return types[0] if function.gives == "first" else function.gives
 
 
-def widened(precision: int, scale: int) -> tuple[int, int]:
+def sum_precision(precision: int, scale: int) -> tuple[int, int]:
     """Precision and scale of a sum of decimals."""
     return min(38, precision + 10), scale
 
 
-def averaged(precision: int, scale: int) -> tuple[int, int]:
+def average_precision(precision: int, scale: int) -> tuple[int, int]:
     """Precision and scale of an average of decimals.
 
-    >>> averaged(36, 36)
+    >>> average_precision(36, 36)
     (38, 38)
     """
     return min(38, precision + 4), min(38, scale + 4)
 
 
-def _total_type(name: str, kind: str | None, numbers: tuple[int, int], given: str) -> str | None:
+def _total_type(name: str, kind: str | None, numbers: tuple[int, int], input_type: str) -> str | None:
     if kind == "DECIMAL":
-        precision, scale = (widened if name == "sum" else averaged)(*numbers)
+        precision, scale = (sum_precision if name == "sum" else average_precision)(*numbers)
         return f"DECIMAL({precision},{scale})"
     if kind == "INTERVAL":
-        return given if name == "sum" else "INTERVAL DAY TO SECOND"
+        return input_type if name == "sum" else "INTERVAL DAY TO SECOND"
     if kind in _INTEGERS:
         return "BIGINT" if name == "sum" else "DOUBLE"
     return "DOUBLE" if kind in _FLOATS else None
 
 
-def _taken_apart(text: str) -> tuple[str | None, tuple[int, int]]:
+def _parse_type(text: str) -> tuple[str | None, tuple[int, int]]:
     """The name of a type, and precision and scale; None for a type that has no order here, or none that is plain."""
-    found = _NAME.fullmatch(text)
-    if found is None:
+    match = _NAME.fullmatch(text)
+    if match is None:
         return None, (0, 0)
-    word, rest = found[1].upper(), found[4].strip()
+    word, rest = match[1].upper(), match[4].strip()
     name = _ALIASES.get(word, word)
     # Other collations than this one do not order texts by their bytes.
     is_plain = not rest or rest.upper().split() == ["COLLATE", "UTF8_BINARY"]
     if name == "INTERVAL":
         is_plain = _DAY_TIME.fullmatch(rest) is not None
-    return name if is_plain else None, (int(found[2] or 10), int(found[3] or 0))
+    return name if is_plain else None, (int(match[2] or 10), int(match[3] or 0))

@@ -16,10 +16,10 @@ from functools import cmp_to_key, reduce
 from typing import Any, cast
 
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import END_OF_INPUT, Marks
+from watersmeet.joins.core.operator import END_OF_INPUT, Watermarks
 from watersmeet.joins.core.rowwise import compare, event_time, freeze
 from watersmeet.joins.group.aggregates import DISTINCT, function_of
-from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.group.operator import Aggregate, GroupByOperator
 
 Row = Mapping[str, Any]
 
@@ -49,74 +49,76 @@ class _Group:
 class GroupReference:
     """A grouping in progress.
 
-    >>> grouping = GroupReference(GroupBy(("k",), (Aggregate("max", ("v",), "most"),)))
+    >>> grouping = GroupReference(GroupByOperator(("k",), (Aggregate("max", ("v",), "most"),)))
     >>> grouping.step({0: [{"k": 1, "v": 3}, {"k": 1, "v": 2}]}, {}).rows
     [(1, 3, 1)]
     >>> grouping.step({0: [{"k": 1, "v": 9}]}, {}).rows
     [(1, 3, -1), (1, 9, 1)]
     """
 
-    grouping: GroupBy
+    grouping: GroupByOperator
     _groups: dict[Any, _Group] = field(default_factory=dict[Any, _Group], init=False)
-    _open: list[Row] = field(default_factory=list[Row], init=False)
-    _mark: int | None = field(default=None, init=False)
-    _settles: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _open_rows: list[Row] = field(default_factory=list[Row], init=False)
+    _watermark: int | None = field(default=None, init=False)
+    _final_watermarks: dict[str, int] = field(default_factory=dict[str, int], init=False)
 
-    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> GroupStep:
+    def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> GroupStep:
         """One batch: the rows that arrived, and the marks that came with them."""
-        before = self._table()
+        before = self._visible_rows()
         if not self.grouping.keys:
             self._groups.setdefault(freeze(()), _Group((), None))
         late: list[tuple[int, Row]] = []
-        for row in self._in_order(arrivals.get(0, ())):
-            ended_by = self.grouping.window_end or self.grouping.settled
+        for row in self._sort_by_position(arrivals.get(0, ())):
+            ended_by = self.grouping.window_end or self.grouping.final_key
             end = None if ended_by is None else event_time(row[ended_by])
             if self._has_passed(end):
                 late.append((0, row))
                 continue
-            keys = tuple(_plain(row[name]) for name in self.grouping.keys)
+            keys = tuple(_normalize(row[name]) for name in self.grouping.keys)
             group = self._groups.setdefault(freeze(keys), _Group(keys, end))
             group.rows.append((row, row[WEIGHT] if self.grouping.changes else 1))
-            self._open.append(row)
+            self._open_rows.append(row)
         if self.grouping.session is not None:
-            self._groups = self._sessions(self.grouping.session)
+            self._groups = self._merge_sessions(self.grouping.session)
         if self.grouping.keys:
             self._groups = {key: group for key, group in self._groups.items() if group.size}
-        after = self._table()
-        changed = {key for key in {*before, *after} if _look(before.get(key)) != _look(after.get(key))}
+        after = self._visible_rows()
+        changed = {key for key in {*before, *after} if _fingerprint(before.get(key)) != _fingerprint(after.get(key))}
         rows = [(*before[key], -1) for key in before if key in changed]
         rows += [(*after[key], 1) for key in after if key in changed]
-        self._hear(marks)
-        return GroupStep(rows, late, (len(self._groups),), self._settled(marks))
+        self._advance_watermark(watermarks)
+        return GroupStep(rows, late, (len(self._groups),), self._advance_final_watermarks(watermarks))
 
-    def _settled(self, marks: Marks) -> dict[str, int]:
+    def _advance_final_watermarks(self, watermarks: Watermarks) -> dict[str, int]:
         """How far what the groups are by is settled: behind the end of windows, or as far as it came."""
-        for name, behind in self.grouping.settles:
-            own = marks.get(name) if self.grouping.time is None else self._mark
-            if own is not None:
-                mark = own if own == END_OF_INPUT else max(-(2**63), own - behind)
-                self._settles[name] = max(mark, self._settles.get(name, mark))
-        return dict(self._settles)
+        for name, behind in self.grouping.finality_outputs:
+            source_watermark = watermarks.get(name) if self.grouping.time is None else self._watermark
+            if source_watermark is not None:
+                watermark = (
+                    source_watermark if source_watermark == END_OF_INPUT else max(-(2**63), source_watermark - behind)
+                )
+                self._final_watermarks[name] = max(watermark, self._final_watermarks.get(name, watermark))
+        return dict(self._final_watermarks)
 
-    def _in_order(self, rows: Iterable[Row]) -> list[Row]:
+    def _sort_by_position(self, rows: Iterable[Row]) -> list[Row]:
         position = self.grouping.position
         return list(rows) if position is None else sorted(rows, key=lambda row: row[position])
 
-    def _hear(self, marks: Marks) -> None:
+    def _advance_watermark(self, watermarks: Watermarks) -> None:
         """Fold the mark in, and forget the groups whose windows have ended."""
-        name = self.grouping.ending
-        if name is not None and name in marks:
-            self._mark = marks[name] if self._mark is None else max(self._mark, marks[name])
+        name = self.grouping.end_watermark
+        if name is not None and name in watermarks:
+            self._watermark = watermarks[name] if self._watermark is None else max(self._watermark, watermarks[name])
         self._groups = {key: group for key, group in self._groups.items() if not self._has_passed(group.end)}
-        left = {id(row) for group in self._groups.values() for row, _ in group.rows}
-        self._open = [row for row in self._open if id(row) in left]
+        remaining = {id(row) for group in self._groups.values() for row, _ in group.rows}
+        self._open_rows = [row for row in self._open_rows if id(row) in remaining]
 
-    def _sessions(self, name: str) -> dict[Any, _Group]:
+    def _merge_sessions(self, name: str) -> dict[Any, _Group]:
         """The sessions of all rows whose sessions have not ended: windows that touch are one."""
-        made: list[tuple[list[Any], list[Row]]] = []
+        sessions: list[tuple[list[Any], list[Row]]] = []
         last = dict[Any, tuple[list[Any], list[Row]]]()
-        for row in sorted(self._open, key=lambda row: event_time(next(iter(row[name].values()))) or 0):
-            others = freeze([_plain(row[key]) for key in self.grouping.keys if key != name])
+        for row in sorted(self._open_rows, key=lambda row: event_time(next(iter(row[name].values()))) or 0):
+            others = freeze([_normalize(row[key]) for key in self.grouping.keys if key != name])
             start, end = row[name].values()
             if others in last and start <= last[others][0][1]:
                 bounds, rows = last[others]
@@ -124,43 +126,43 @@ class GroupReference:
                 rows.append(row)
             else:
                 last[others] = ([start, end], [row])
-                made.append(last[others])
-        places = {id(row): place for place, row in enumerate(self._open)}
+                sessions.append(last[others])
+        places = {id(row): place for place, row in enumerate(self._open_rows)}
         groups = dict[Any, _Group]()
-        for bounds, rows in made:
+        for bounds, rows in sessions:
             session = dict(zip(rows[0][name], bounds, strict=True))
-            keys = tuple(session if key == name else _plain(rows[0][key]) for key in self.grouping.keys)
+            keys = tuple(session if key == name else _normalize(rows[0][key]) for key in self.grouping.keys)
             in_order = sorted(rows, key=lambda row: places[id(row)])
             groups[freeze(keys)] = _Group(keys, event_time(bounds[1]), [(row, 1) for row in in_order])
         return groups
 
     def _has_passed(self, end: int | None) -> bool:
-        return self._mark is not None and end is not None and end <= self._mark
+        return self._watermark is not None and end is not None and end <= self._watermark
 
-    def _table(self) -> dict[Any, tuple[Any, ...]]:
+    def _visible_rows(self) -> dict[Any, tuple[Any, ...]]:
         """The rows that the table shows of the groups that are kept."""
-        shown = {key: group for key, group in self._groups.items() if group.size > 0 or not self.grouping.keys}
+        visible = {key: group for key, group in self._groups.items() if group.size > 0 or not self.grouping.keys}
         return {
-            key: (*group.keys, *(value(part, self._rows(part, group)) for part in self.grouping.aggregates))
-            for key, group in shown.items()
+            key: (*group.keys, *(value(part, self._rows_seen_by(part, group)) for part in self.grouping.aggregates))
+            for key, group in visible.items()
         }
 
-    def _rows(self, part: Aggregate, group: _Group) -> list[tuple[Row, int]]:
+    def _rows_seen_by(self, part: Aggregate, group: _Group) -> list[tuple[Row, int]]:
         """The rows of a group as an aggregate sees them.
 
         One that cannot take a row back by itself sees those that are left: equal rows together, where the last arrived.
         """
         if not self.grouping.changes or function_of(part.function).retractable:
             return group.rows
-        read = [*self.grouping.keys, *(name for each in self.grouping.seeing_all for name in each.columns)]
+        columns = [*self.grouping.keys, *(name for each in self.grouping.all_rows_aggregates for name in each.columns)]
         weights, last = dict[Any, int](), dict[Any, tuple[int, Row]]()
         for place, (row, weight) in enumerate(group.rows):
-            same = repr(freeze([row[name] for name in read]))
-            weights[same] = weights.get(same, 0) + weight
+            key = repr(freeze([row[name] for name in columns]))
+            weights[key] = weights.get(key, 0) + weight
             if weight > 0:
-                last[same] = (place, row)
-        left = sorted((last[same][0], same) for same, weight in weights.items() if weight > 0)
-        return [(last[same][1], weights[same]) for _, same in left]
+                last[key] = (place, row)
+        live = sorted((last[key][0], key) for key, weight in weights.items() if weight > 0)
+        return [(last[key][1], weights[key]) for _, key in live]
 
 
 def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
@@ -178,30 +180,30 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
         case "first" | "last":
             return rows[0 if function == "first" else -1][0][columns[0]] if rows else None
         case "first filtered" | "last filtered":
-            found = [row for row, _ in rows if row[columns[1]]]
-            return found[0 if function == "first filtered" else -1][columns[0]] if found else None
+            inputs = [row for row, _ in rows if row[columns[1]]]
+            return inputs[0 if function == "first filtered" else -1][columns[0]] if inputs else None
         case "count distinct":
-            found = [[row[name] for name in columns] for row, _ in rows]
-            return len({repr(freeze([_plain(one) for one in each])) for each in found if None not in each})
+            inputs = [[row[name] for name in columns] for row, _ in rows]
+            return len({repr(freeze([_normalize(one) for one in each])) for each in inputs if None not in each})
         case "collect_list":
-            found = [(row[columns[0]], weight) for row, weight in rows]
-            return [one for one, weight in found if one is not None for _ in range(weight)]
+            inputs = [(row[columns[0]], weight) for row, weight in rows]
+            return [one for one, weight in inputs if one is not None for _ in range(weight)]
         case "collect_set" | "collect_list distinct":
-            found = {repr(one): one for row, _ in rows if (one := _plain(row[columns[0]])) is not None}
-            return sorted(found.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
+            inputs = {repr(one): one for row, _ in rows if (one := _normalize(row[columns[0]])) is not None}
+            return sorted(inputs.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
         case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by" | "min distinct" | "max distinct":
-            found = [row for row, _ in rows if row[columns[-1]] is not None]
-            return _extreme(found, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
+            inputs = [row for row, _ in rows if row[columns[-1]] is not None]
+            return _extreme(inputs, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
         case "bit_and" | "bit_or" | "bit_xor":
-            found = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
+            inputs = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
             # A value twice is not what it is once for bit_xor alone.
-            each = [one for one, weight in found for _ in range(weight)]
+            each = [one for one, weight in inputs for _ in range(weight)]
             return reduce(_BITS[function], each) if each else None
         case _:
-            found = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
+            inputs = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
             if function.endswith(DISTINCT):
-                found = [(one, 1) for one in {repr(_plain(one)): _plain(one) for one, _ in found}.values()]
-            return _total(function.removesuffix(DISTINCT), found)
+                inputs = [(one, 1) for one in {repr(_normalize(one)): _normalize(one) for one, _ in inputs}.values()]
+            return _total(function.removesuffix(DISTINCT), inputs)
 
 
 _LEAST = ("min", "bool_and", "min_by", "min distinct")
@@ -231,7 +233,7 @@ def _total(function: str, values: list[tuple[Any, int]]) -> Any:
             return _sum_of_doubles(values, 1 if function == "sum" else count)
         if isinstance(values[0][0], Decimal):
             return _decimal(function, values, count)
-        total = sum((_whole(one) * weight for one, weight in values), 0)
+        total = sum((_to_integer(number) * weight for number, weight in values), 0)
         if isinstance(values[0][0], timedelta):
             micros = total if function == "sum" else _half_up(Fraction(total, count))
             return timedelta(microseconds=micros)
@@ -239,8 +241,8 @@ def _total(function: str, values: list[tuple[Any, int]]) -> Any:
     return _deviation(function, values, count)
 
 
-def _whole(one: int | timedelta) -> int:
-    return one // timedelta(microseconds=1) if isinstance(one, timedelta) else int(one)
+def _to_integer(number: int | timedelta) -> int:
+    return number // timedelta(microseconds=1) if isinstance(number, timedelta) else int(number)
 
 
 def _half_up(number: Fraction) -> int:
@@ -249,7 +251,7 @@ def _half_up(number: Fraction) -> int:
 
 def _decimal(function: str, values: list[tuple[Any, int]], count: int) -> Decimal:
     with localcontext(prec=120):
-        total = sum((one * weight for one, weight in values), Decimal(0))
+        total = sum((number * weight for number, weight in values), Decimal(0))
         scale = -int(values[0][0].as_tuple().exponent)
         if function == "sum":
             return total.quantize(Decimal(1).scaleb(-scale))
@@ -257,13 +259,13 @@ def _decimal(function: str, values: list[tuple[Any, int]], count: int) -> Decima
 
 
 def _sum_of_doubles(values: list[tuple[float, int]], by: int) -> float:
-    odd: dict[str, int] = {}
+    non_finite: dict[str, int] = {}
     for one, weight in values:
         if not math.isfinite(one):
-            odd[str(one)] = odd.get(str(one), 0) + weight
-    found = [float(kind) for kind, weight in odd.items() if weight > 0]
-    if found:
-        return sum(found)
+            non_finite[str(one)] = non_finite.get(str(one), 0) + weight
+    sums = [float(kind) for kind, weight in non_finite.items() if weight > 0]
+    if sums:
+        return sum(sums)
     return _nearest(sum((Fraction(one) * weight for one, weight in values if math.isfinite(one)), Fraction(0)) / by)
 
 
@@ -290,18 +292,18 @@ def _deviation(function: str, values: list[tuple[Any, int]], count: int) -> floa
         return float((Decimal(variance.numerator) / variance.denominator).sqrt())
 
 
-def _look(row: tuple[Any, ...] | None) -> str:
+def _fingerprint(row: tuple[Any, ...] | None) -> str:
     """What a row looks like: in nested values -0.0 is not 0.0."""
     return repr(freeze(row))
 
 
-def _plain(one: Any) -> Any:
+def _normalize(item: Any) -> Any:
     """The value with -0.0 as 0.0 and one NaN at every depth: what is equal then also looks the same."""
-    if isinstance(one, float):
-        return math.nan if math.isnan(one) else one + 0.0
-    if isinstance(one, dict):
-        return {name: _plain(part) for name, part in cast("dict[str, Any]", one).items()}
-    return [_plain(part) for part in cast("list[Any]", one)] if isinstance(one, list) else one
+    if isinstance(item, float):
+        return math.nan if math.isnan(item) else item + 0.0
+    if isinstance(item, dict):
+        return {name: _normalize(part) for name, part in cast("dict[str, Any]", item).items()}
+    return [_normalize(part) for part in cast("list[Any]", item)] if isinstance(item, list) else item
 
 
 DEFINITION = GroupReference

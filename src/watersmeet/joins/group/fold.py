@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import key_ids
-from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.condition import null_safe_equal
 from watersmeet.joins.core.matching import Bools, Ints, stable_order
 from watersmeet.joins.group import wide
 from watersmeet.joins.group.aggregates import function_of
-from watersmeet.joins.group.limbs import Limbs, carried, integers, limbs_of, squares
+from watersmeet.joins.group.limbs import Limbs, carry, integers, limbs_of, squares
 from watersmeet.joins.group.wide import Doubles
 
 Pick = Literal["least", "greatest", "first", "last"]
@@ -32,14 +32,14 @@ MOST_WEIGHT = 2**29
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedRows:
     """The rows of a batch in the order of arrival, each with the number of its group; every group has a row."""
 
     table: pa.RecordBatch
     ids: Ints
     groups: int
     weights: Ints
-    known: Bools
+    existed: Bools
     """Per group, whether it was there before."""
 
     @cached_property
@@ -54,28 +54,28 @@ class Grouped:
 
     def sums(self, values: npt.NDArray[np.int64]) -> Ints:
         """The sum of whole numbers per group."""
-        found = np.zeros(self.groups, np.int64)
-        np.add.at(found, self.ids, values)
-        return found
+        totals = np.zeros(self.groups, np.int64)
+        np.add.at(totals, self.ids, values)
+        return totals
 
-    def doubles(self, column: str) -> DoublesOf:
+    def doubles(self, column: str) -> GroupedDoubles:
         """The values of a column as doubles, group by group."""
         array = self.table.column(column)
-        weights = (self.weights * _present(array))[self.order]
-        return DoublesOf(self, self.ids[self.order], doubles_of(array)[self.order], weights)
+        weights = (self.weights * _is_present(array))[self.order]
+        return GroupedDoubles(self, self.ids[self.order], to_doubles(array)[self.order], weights)
 
 
 @dataclass(frozen=True)
-class DoublesOf:
+class GroupedDoubles:
     """Doubles in the order of their groups, as often as their weights say: not at all for NULL."""
 
-    rows: Grouped
+    rows: GroupedRows
     ids: Ints
     values: Doubles
     weights: Ints
 
     @cached_property
-    def _finite(self) -> bool:
+    def _is_all_finite(self) -> bool:
         return bool(np.isfinite(self.values).all())
 
     @property
@@ -83,16 +83,16 @@ class DoublesOf:
         """How many there are per group."""
         return np.add.reduceat(self.weights, self.rows.starts)
 
-    def odd(self, kind: Callable[[Doubles], Bools]) -> Ints:
+    def count_kind(self, kind: Callable[[Doubles], Bools]) -> Ints:
         """How many there are of a kind that is not finite, per group."""
-        if self._finite:
+        if self._is_all_finite:
             return np.zeros(self.rows.groups, np.int64)
         return np.add.reduceat(self.weights * kind(self.values), self.rows.starts)
 
-    def added(self, old: pa.Array, power: Literal[1, 2] = 1) -> pa.Array:
+    def add_to(self, old: pa.Array, power: Literal[1, 2] = 1) -> pa.Array:
         """Exact sums of the finite ones, or of their squares, after these."""
-        _check(self.weights)
-        return wide.added(old, self.ids, self.values, self.weights, power=power)
+        _check_weights(self.weights)
+        return wide.add_doubles(old, self.ids, self.values, self.weights, power=power)
 
 
 class Fold(Protocol):
@@ -103,7 +103,7 @@ class Fold(Protocol):
         """How many accumulators there are."""
         ...
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The accumulators of the groups after these rows, from those before."""
         ...
 
@@ -114,14 +114,14 @@ def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -
     >>> fold_of("avg", ("x",), pa.int32())
     ExactSum(column='x', limbs=2)
     """
-    found = function_of(function)
-    if found.is_distinct:
-        return Once(fold_of(found.plain, columns, kind), columns)
-    match found.fold:
+    aggregate = function_of(function)
+    if aggregate.is_distinct:
+        return DistinctFold(fold_of(aggregate.base_name, columns, kind), columns)
+    match aggregate.fold:
         case "count":
-            return Count(columns, is_condition=found.name == "count_if")
+            return Count(columns, is_condition=aggregate.name == "count_if")
         case "bits":
-            return Bits(columns[0], found.name)
+            return Bits(columns[0], aggregate.name)
         case "moments":
             assert kind is not None
             return ExactMoments(columns[0]) if is_short(kind) else Moments(columns[0])
@@ -131,11 +131,11 @@ def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -
                 return DoubleSum(columns[0])
             return ExactSum(columns[0], 4 if pa.types.is_decimal(kind) else 2)
         case "least" | "greatest" | "first" | "last":
-            return Choice(columns, found.fold)
+            return Choice(columns, aggregate.fold)
         case "distinct":
-            return Distinct(columns)
+            return CountDistinct(columns)
         case "list" | "set":
-            return Collected(columns[0], is_set=found.fold == "set")
+            return Collect(columns[0], is_set=aggregate.fold == "set")
 
 
 @dataclass(frozen=True)
@@ -146,13 +146,13 @@ class Count:
     is_condition: bool = False
     width: int = 1
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The counts after these rows."""
-        counted = np.ones(len(rows.ids), np.bool_)
+        is_counted = np.ones(len(rows.ids), np.bool_)
         for name in self.columns:
             column = rows.table.column(name)
-            counted &= _true(column) if self.is_condition else _present(column)
-        return [pa.array(rows.sums(rows.weights * counted) + numbers(old[0]))]
+            is_counted &= _is_true(column) if self.is_condition else _is_present(column)
+        return [pa.array(rows.sums(rows.weights * is_counted) + to_int64(old[0]))]
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ class ExactSum:
         """The count and the limbs."""
         return 1 + self.limbs
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """Counts and sums after these rows."""
         column = rows.table.column(self.column)
-        count = rows.sums(rows.weights * _present(column)) + numbers(old[0])
-        return [pa.array(count), *_added(rows, limbs_of(column), old[1:])]
+        count = rows.sums(rows.weights * _is_present(column)) + to_int64(old[0])
+        return [pa.array(count), *_add_limbs(rows, limbs_of(column), old[1:])]
 
 
 @dataclass(frozen=True)
@@ -184,12 +184,12 @@ class DoubleSum:
     column: str
     width: int = 5
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """Counts and sums after these rows."""
         values = rows.doubles(self.column)
-        odds = [values.odd(kind) for kind in (np.isnan, np.isposinf, np.isneginf)]
-        counts = [pa.array(new + numbers(before)) for new, before in zip(odds, old[2:], strict=True)]
-        return [pa.array(values.count + numbers(old[0])), values.added(old[1]), *counts]
+        new_counts = [values.count_kind(kind) for kind in (np.isnan, np.isposinf, np.isneginf)]
+        counts = [pa.array(new + to_int64(before)) for new, before in zip(new_counts, old[2:], strict=True)]
+        return [pa.array(values.count + to_int64(old[0])), values.add_to(old[1]), *counts]
 
 
 @dataclass(frozen=True)
@@ -202,15 +202,15 @@ class ExactMoments:
     column: str
     width: int = 7
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """Counts and sums after these rows."""
         column = rows.table.column(self.column)
         limbs = limbs_of(column)[:2]
         # Of a decimal the second limb is not the last, so that it has no sign.
         values = integers(limbs)
-        count = rows.sums(rows.weights * _present(column)) + numbers(old[0])
-        first = _added(rows, np.stack([limbs[0], values >> 32]), old[1:3])
-        return [pa.array(count), *first, *_added(rows, squares(values), old[3:])]
+        count = rows.sums(rows.weights * _is_present(column)) + to_int64(old[0])
+        first = _add_limbs(rows, np.stack([limbs[0], values >> 32]), old[1:3])
+        return [pa.array(count), *first, *_add_limbs(rows, squares(values), old[3:])]
 
 
 @dataclass(frozen=True)
@@ -220,12 +220,12 @@ class Moments:
     column: str
     width: int = 4
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """Counts and sums after these rows."""
         values = rows.doubles(self.column)
-        odd = values.odd(lambda some: ~np.isfinite(some)) + numbers(old[3])
-        squares = values.added(old[2], power=2)
-        return [pa.array(values.count + numbers(old[0])), values.added(old[1]), squares, pa.array(odd)]
+        odd = values.count_kind(lambda some: ~np.isfinite(some)) + to_int64(old[3])
+        squares = values.add_to(old[2], power=2)
+        return [pa.array(values.count + to_int64(old[0])), values.add_to(old[1]), squares, pa.array(odd)]
 
 
 @dataclass(frozen=True)
@@ -244,17 +244,17 @@ class Choice:
         """A value per column."""
         return len(self.columns)
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The values after these rows: what was chosen before competes as the earliest row of its group."""
         new = [rows.table.column(name) for name in self.columns]
-        both = [pa.concat_arrays([_like(column, part), column]) for part, column in zip(old, new, strict=True)]
+        both = [pa.concat_arrays([_cast_like(column, part), column]) for part, column in zip(old, new, strict=True)]
         ids = np.concatenate([np.arange(rows.groups), rows.ids])
         if self.pick in ("first", "last"):
-            some = np.concatenate([rows.known, np.ones(len(rows.ids), np.bool_)])
-            some = some & _true(both[1]) if len(both) > 1 else some
+            some = np.concatenate([rows.existed, np.ones(len(rows.ids), np.bool_)])
+            some = some & _is_true(both[1]) if len(both) > 1 else some
             rank = np.arange(ids.size)
         else:
-            some, rank = _present(both[-1]), _ranks(both[-1], backwards=self.pick == "least")
+            some, rank = _is_present(both[-1]), _ranks(both[-1], backwards=self.pick == "least")
         chosen = _extreme(ids, rank, some, rows.groups, least=self.pick in ("least", "first"))
         positions = pa.array(chosen, mask=chosen < 0)
         return [column.take(positions) for column in both]
@@ -268,40 +268,40 @@ class Bits:
     function: str
     width: int = 1
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The bits after these rows."""
-        together = {"bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor}[self.function]
-        nothing = -1 if self.function == "bit_and" else 0
+        ufunc = {"bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor}[self.function]
+        neutral = -1 if self.function == "bit_and" else 0
         column = rows.table.column(self.column)
-        values = column.cast(pa.int64()).fill_null(nothing).to_numpy(zero_copy_only=False)
+        values = column.cast(pa.int64()).fill_null(neutral).to_numpy(zero_copy_only=False)
         if self.function == "bit_xor":
             # Equal rows may stand as one: an even number of them puts every bit back.
-            values = np.where(rows.weights % 2 == 0, nothing, values)
-        added = together.reduceat(values[rows.order], rows.starts)
+            values = np.where(rows.weights % 2 == 0, neutral, values)
+        added = ufunc.reduceat(values[rows.order], rows.starts)
         before = old[0].cast(pa.int64())
-        some = (rows.sums(_present(column).astype(np.int64)) > 0) | _present(before)
-        result = together(added, before.fill_null(nothing).to_numpy(zero_copy_only=False))
-        return [pa.array(result, mask=~some).cast(column.type)]
+        is_present = (rows.sums(_is_present(column).astype(np.int64)) > 0) | _is_present(before)
+        result = ufunc(added, before.fill_null(neutral).to_numpy(zero_copy_only=False))
+        return [pa.array(result, mask=~is_present).cast(column.type)]
 
 
 @dataclass(frozen=True)
-class Distinct:
+class CountDistinct:
     """How many different values there are in which no column is NULL; it sees all rows of a group at once."""
 
     columns: tuple[str, ...]
     width: int = 1
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The numbers of these rows alone."""
         some = np.ones(len(rows.ids), np.bool_)
         for name in self.columns:
-            some &= _present(rows.table.column(name))
-        ids = _once(rows, self.columns, some)
+            some &= _is_present(rows.table.column(name))
+        ids = _first_distinct(rows, self.columns, some)
         return [pa.array(np.bincount(rows.ids[ids], minlength=rows.groups))]
 
 
 @dataclass(frozen=True)
-class Once:
+class DistinctFold:
     """What another fold makes of the different values of a group; it sees all rows of a group at once."""
 
     inner: Fold
@@ -312,29 +312,29 @@ class Once:
         """That of the other."""
         return self.inner.width
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The accumulators of these rows alone."""
         # NULL is a value here, so that every group has one; the other passes it over.
-        places = _once(rows, self.columns, np.ones(len(rows.ids), np.bool_))
+        places = _first_distinct(rows, self.columns, np.ones(len(rows.ids), np.bool_))
         table = rows.table.take(pa.array(places))
-        once = Grouped(table, rows.ids[places], rows.groups, np.ones(places.size, np.int64), rows.known)
-        return self.inner.fold(once, [pa.nulls(rows.groups)] * self.width)
+        distinct = GroupedRows(table, rows.ids[places], rows.groups, np.ones(places.size, np.int64), rows.existed)
+        return self.inner.fold(distinct, [pa.nulls(rows.groups)] * self.width)
 
 
 @dataclass(frozen=True)
-class Collected:
+class Collect:
     """The values that are not NULL: as they arrived, or as a set in their own order; it sees all rows at once."""
 
     column: str
     is_set: bool
     width: int = 1
 
-    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The values of these rows alone."""
         column = rows.table.column(self.column)
-        some = _present(column)
+        some = _is_present(column)
         if self.is_set:
-            places = _once(rows, (self.column,), some)
+            places = _first_distinct(rows, (self.column,), some)
             places = places[np.argsort(_ranks(column.take(pa.array(places)), backwards=False), kind="stable")]
             counts = np.ones(places.size, np.int64)
         else:
@@ -347,7 +347,7 @@ class Collected:
         values = column.take(pa.array(np.repeat(places, counts)))
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
         # A set has one of equal values, and 0.0 for -0.0, as in Spark; a list has what came.
-        return [pa.ListArray.from_arrays(offsets, plain_floats(values) if self.is_set else one_nan(values))]
+        return [pa.ListArray.from_arrays(offsets, normalize_floats(values) if self.is_set else normalize_nan(values))]
 
 
 def is_short(kind: pa.DataType) -> bool:
@@ -355,83 +355,85 @@ def is_short(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.precision <= 18)
 
 
-def _added(rows: Grouped, limbs: Limbs, old: Sequence[pa.Array]) -> list[pa.Array]:
+def _add_limbs(rows: GroupedRows, limbs: Limbs, old: Sequence[pa.Array]) -> list[pa.Array]:
     """Sums, as limbs, after these rows."""
-    _check(rows.weights)
-    before: Limbs = np.stack([numbers(part) for part in old])
+    _check_weights(rows.weights)
+    before: Limbs = np.stack([to_int64(part) for part in old])
     added = np.stack([rows.sums(limb * rows.weights) for limb in limbs])
     # Each sum is carried on its own: two limbs of 63 bits would not fit 64 together.
-    return [pa.array(limb) for limb in carried(before + carried(added))]
+    return [pa.array(limb) for limb in carry(before + carry(added))]
 
 
-def _check(weights: Ints) -> None:
+def _check_weights(weights: Ints) -> None:
     """Refuse weights so large that sums of limbs would not fit 64 bits."""
     if int(np.abs(weights).sum()) >= MOST_WEIGHT:
         raise ArithmeticError(f"the weights of one batch add up to {MOST_WEIGHT} or more")
 
 
-def numbers(array: pa.Array) -> Ints:
+def to_int64(array: pa.Array) -> Ints:
     """Whole numbers, 0 for NULL."""
     return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
 
 
-def doubles_of(array: pa.Array) -> Doubles:
+def to_doubles(array: pa.Array) -> Doubles:
     """Numbers as doubles, 0 for NULL."""
     # Arrow refuses integers and decimals that a double cannot hold, where Spark rounds.
     values = array if pa.types.is_floating(array.type) else array.cast(pa.float64(), safe=False)
     return values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
 
 
-def plain_floats(array: pa.Array) -> pa.Array:
+def normalize_floats(array: pa.Array) -> pa.Array:
     """The array with -0.0 as 0.0 and one kind of NaN: what is equal then also looks the same.
 
-    >>> plain_floats(pa.array([-0.0])).to_pylist()
+    >>> normalize_floats(pa.array([-0.0])).to_pylist()
     [0.0]
     """
     if not pa.types.is_floating(array.type):
         return array
-    return one_nan(pc.add(array, pa.scalar(0.0, array.type)))
+    return normalize_nan(pc.add(array, pa.scalar(0.0, array.type)))
 
 
-def plain_keys(array: pa.Array) -> pa.Array:
+def normalize_keys(array: pa.Array) -> pa.Array:
     """The same at every depth of structs and arrays, as Spark shows the keys of groups.
 
-    >>> plain_keys(pa.array([{"x": [-0.0]}, None])).to_pylist()
+    >>> normalize_keys(pa.array([{"x": [-0.0]}, None])).to_pylist()
     [{'x': [0.0]}, None]
     """
     kind = array.type
     if pa.types.is_struct(kind):
-        parts = [plain_keys(part) for part in array.flatten()]
+        parts = [normalize_keys(part) for part in array.flatten()]
         fields = [kind.field(place) for place in range(kind.num_fields)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null()) if parts else array
     if pa.types.is_list(kind):
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        return pa.ListArray.from_arrays(offsets, plain_keys(array.flatten()), kind, mask=array.is_null())
-    return plain_floats(array)
+        return pa.ListArray.from_arrays(offsets, normalize_keys(array.flatten()), kind, mask=array.is_null())
+    return normalize_floats(array)
 
 
-def one_nan(array: pa.Array) -> pa.Array:
+def normalize_nan(array: pa.Array) -> pa.Array:
     """The array with one kind of NaN, if it has any."""
     if not pa.types.is_floating(array.type):
         return array
     return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
 
 
-def looks_same(one: pa.Array, other: pa.Array) -> Bools:
+def is_identical(left: pa.Array, right: pa.Array) -> Bools:
     """Where values look the same, none of them nested: -0.0 does not look like 0.0, though it is equal.
 
-    >>> looks_same(pa.array([0.0, -0.0, None]), pa.array([-0.0, -0.0, None])).tolist()
+    >>> is_identical(pa.array([0.0, -0.0, None]), pa.array([-0.0, -0.0, None])).tolist()
     [False, True, True]
     """
-    equal = same(one, other)
-    if not pa.types.is_floating(one.type):
+    equal = null_safe_equal(left, right)
+    if not pa.types.is_floating(left.type):
         return equal
-    signs = [np.signbit(part.fill_null(0.0).to_numpy(zero_copy_only=False)) for part in map(one_nan, (one, other))]
+    signs = [
+        np.signbit(part.fill_null(0.0).to_numpy(zero_copy_only=False)) for part in map(normalize_nan, (left, right))
+    ]
     return equal & (signs[0] == signs[1])
 
 
-def _once(rows: Grouped, columns: Sequence[str], some: Bools) -> Ints:
+def _first_distinct(rows: GroupedRows, columns: Sequence[str], some: Bools) -> Ints:
     """Of some rows the first of each group with the same values."""
     places = np.flatnonzero(some)
     ids = key_ids(rows.table.select(list(columns)).take(pa.array(places)), columns) if places.size else places
@@ -439,15 +441,15 @@ def _once(rows: Grouped, columns: Sequence[str], some: Bools) -> Ints:
     return places[np.unique(pairs, return_index=True)[1]]
 
 
-def _present(array: pa.Array) -> Bools:
+def _is_present(array: pa.Array) -> Bools:
     return array.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _true(array: pa.Array) -> Bools:
+def _is_true(array: pa.Array) -> Bools:
     return array.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
 
 
-def _like(column: pa.Array, old: pa.Array) -> pa.Array:
+def _cast_like(column: pa.Array, old: pa.Array) -> pa.Array:
     """Values kept from before with the type that the column has now."""
     return pa.nulls(len(old), column.type) if pa.types.is_null(old.type) else old.cast(column.type)
 
@@ -461,8 +463,8 @@ def _ranks(array: pa.Array, *, backwards: bool) -> Ints:
         array = array.view(pa.int64())
     elif pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
-    turned = array.take(pa.array(np.arange(len(array))[::-1])) if backwards else array
-    order = pc.sort_indices(turned).to_numpy()
+    ordered = array.take(pa.array(np.arange(len(array))[::-1])) if backwards else array
+    order = pc.sort_indices(ordered).to_numpy()
     ranks = np.empty(len(array), np.int64)
     ranks[order] = np.arange(len(array))
     return ranks[::-1] if backwards else ranks

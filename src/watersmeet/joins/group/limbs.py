@@ -1,6 +1,6 @@
 """Exact whole numbers of any size, many at once: limbs of 32 bits, lowest first, as rows of an int64 array.
 
-Invariants. All limbs but the last are within 0 and 2**32 - 1 once `carried`; the last has the sign and may grow beyond
+Invariants. All limbs but the last are within 0 and 2**32 - 1 once `carry`; the last has the sign and may grow beyond
 32 bits, so that sums of many numbers never overflow. A decimal is its unscaled number.
 """
 
@@ -36,10 +36,10 @@ def limbs_of(array: pa.Array) -> Limbs:
     return np.stack([values & _MASK, values >> _BITS])
 
 
-def carried(limbs: Limbs) -> Limbs:
+def carry(limbs: Limbs) -> Limbs:
     """The same numbers with all limbs but the last in their range.
 
-    >>> carried(np.array([[2**33 + 1], [0]])).tolist()
+    >>> carry(np.array([[2**33 + 1], [0]])).tolist()
     [[1], [2]]
     """
     rows = [limbs[0]]
@@ -88,16 +88,16 @@ def doubles(limbs: Limbs) -> npt.NDArray[np.float64]:
     return total
 
 
-def divided(limbs: Limbs, scale: int, by: Ints) -> Limbs:
+def divide(limbs: Limbs, scale: int, by: Ints) -> Limbs:
     """Carried numbers times ``scale`` divided by positive numbers below 2**47, halves rounded away from zero.
 
-    >>> divided(np.array([[5, 1], [0, 0]]), 10, np.array([4, 3])).tolist()
+    >>> divide(np.array([[5, 1], [0, 0]]), 10, np.array([4, 3])).tolist()
     [[13, 3], [0, 0]]
     """
     if by.size and int(by.max()) >= 2**47:
         raise ArithmeticError("an average over 2^47 rows or more")
     negative = limbs[-1] < 0
-    magnitude = carried(np.where(negative, -limbs, limbs))
+    magnitude = carry(np.where(negative, -limbs, limbs))
     # Halves of limbs, so that a remainder and the next digit fit 63 bits together.
     top = magnitude[-1]
     lower = [part for limb in magnitude[:-1] for part in (limb & 0xFFFF, limb >> 16)]
@@ -111,16 +111,16 @@ def divided(limbs: Limbs, scale: int, by: Ints) -> Limbs:
     digits[0] += 2 * remainder >= by
     # A digit may be 2**16 after rounding; the carry below takes care of it.
     pairs = [digits[i] + (digits[i + 1] << 16) for i in range(0, digits.shape[0] - 1, 2)]
-    whole = carried(np.stack(pairs))
+    whole = carry(np.stack(pairs))
     result = np.concatenate([whole[: limbs.shape[0] - 1], whole[limbs.shape[0] - 1 :][:1]])
     result[-1] += whole[limbs.shape[0]] << _BITS if whole.shape[0] > limbs.shape[0] else 0
-    return carried(np.where(negative, -result, result))
+    return carry(np.where(negative, -result, result))
 
 
 def squares(values: Ints) -> Limbs:
     """The squares of numbers of 64 bits, as four limbs that are not carried: each is below 2**34.
 
-    >>> as_integers(carried(squares(np.array([-3, 2**62])))) == [9, 2**124]
+    >>> as_integers(carry(squares(np.array([-3, 2**62])))) == [9, 2**124]
     True
     """
     low, high = values & _MASK, values >> _BITS

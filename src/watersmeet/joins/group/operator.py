@@ -45,10 +45,10 @@ import pyarrow as pa
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import Emission, Family, Marks, Store
-from watersmeet.joins.core.order import First
+from watersmeet.joins.core.operator import Emission, StateStore, StreamOperator, Watermarks
+from watersmeet.joins.core.order import TopN
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.group.aggregates import canonical, function_of, is_aggregate, sees_all
+from watersmeet.joins.group.aggregates import canonical_name, function_of, is_aggregate, needs_all_rows
 from watersmeet.joins.group.batch import step
 from watersmeet.joins.group.types import arrow_result
 
@@ -71,11 +71,11 @@ class Aggregate:
     @property
     def kind(self) -> str:
         """The function's name among its synonyms."""
-        return canonical(self.function)
+        return canonical_name(self.function)
 
 
 @dataclass(frozen=True)
-class GroupBy(Family):
+class GroupByOperator(StreamOperator):
     """A grouping, ready to run: one port.
 
     The emission has the ``keys``, then the output of each aggregate, then ``#weight``: 1 for a row that the table has
@@ -88,17 +88,18 @@ class GroupBy(Family):
     - ``position``: the column that says in which order the rows of a batch were delivered, if ``first`` or ``last``
       asks for it; None: they are in that order
     - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: none
-    - ``time``: the name of the mark that ends a window
+    - ``time``: the name of the watermark that ends a window
     - ``session``: the key column, a start and an end, that windows of one key are put together in where they touch;
       arrivals then carry no weights, and what is stored are their rows
-    - ``settled``: a key column, a time, by which the rows of a table are settled, which is also the name of its mark
-    - ``settles``: the marks that are handed on, each with how far it is behind the one that ends windows; of a table's
-      rows, those of all such keys as they came
-    - ``first``: what is asked for of its table, by columns of the emission; None: all rows
+    - ``final_key``: a key column, a time, by which the rows of a table are settled, which is also the name of its
+      watermark
+    - ``finality_outputs``: the watermarks that are handed on, each with how far it is behind the one that ends windows;
+      of a table's rows, those of all such keys as they came
+    - ``requested_top_n``: what is asked for of its table, by columns of the emission; None: all rows
     - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
 
     >>> from watersmeet.testing import MemoryStore
-    >>> grouping = GroupBy(("k",), (Aggregate("count", (), "n"), Aggregate("sum", ("v",), "total")))
+    >>> grouping = GroupByOperator(("k",), (Aggregate("count", (), "n"), Aggregate("sum", ("v",), "total")))
     >>> store = MemoryStore()
     >>> for values in ([3, 4], [5]):
     ...     arrivals = {0: pa.table({"k": ["a"] * len(values), "v": values})}
@@ -119,50 +120,52 @@ class GroupBy(Family):
     window_end: str | None = None
     time: str | None = None
     session: str | None = None
-    settled: str | None = None
-    settles: tuple[tuple[str, int], ...] = ()
-    first: First | None = None
+    final_key: str | None = None
+    finality_outputs: tuple[tuple[str, int], ...] = ()
+    requested_top_n: TopN | None = None
 
     def __post_init__(self) -> None:
         if (self.window_end is None) != (self.time is None):
             raise ValueError("a window has an end and a mark that ends it")
         if self.session is not None and (self.changes or self.time is None or self.session not in self.keys):
             raise ValueError("sessions are those of a stream, in a key that is a window")
-        if self.settled is not None and (not self.changes or self.time is not None or self.settled not in self.keys):
+        if self.final_key is not None and (
+            not self.changes or self.time is not None or self.final_key not in self.keys
+        ):
             raise ValueError("what is settled is a key of a table without windows of its own")
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        return step(self, store, arrivals, marks)
+        return step(self, store, arrivals, watermarks)
 
     @cached_property
-    def seeing_all(self) -> tuple[Aggregate, ...]:
+    def all_rows_aggregates(self) -> tuple[Aggregate, ...]:
         """The aggregates that must see all rows of a group to know their value."""
-        return tuple(part for part in self.aggregates if sees_all(part.function, changes=self.is_weighted))
+        return tuple(part for part in self.aggregates if needs_all_rows(part.function, changes=self.is_weighted))
 
     @property
-    def takes_alike(self) -> bool:
+    def can_precombine(self) -> bool:
         """Whether one row may stand for others like it: nothing asks in which order they came, or keeps each.
 
-        Such rows tell in `COPIES` how many they are.
+        Such rows tell in `MULTIPLICITY` how many they are.
         """
         folds = {function_of(part.function).fold for part in self.aggregates}
-        is_plain = self.position is None and not self.is_weighted and not self.seeing_all
+        is_plain = self.position is None and not self.is_weighted and not self.all_rows_aggregates
         return is_plain and folds <= {"count", "sum", "moments", "least", "greatest"}
 
     @property
-    def settling(self) -> tuple[str, ...]:
+    def finality_marks(self) -> tuple[str, ...]:
         """Those of its keys, of a table."""
-        return tuple(name for name, _ in self.settles) if self.time is None else ()
+        return tuple(name for name, _ in self.finality_outputs) if self.time is None else ()
 
     @property
-    def ending(self) -> str | None:
+    def end_watermark(self) -> str | None:
         """The mark that ends groups; None: nothing does."""
-        return self.settled if self.time is None else self.time
+        return self.final_key if self.time is None else self.time
 
-    def asked(self, first: First) -> Self:
+    def with_top_n(self, top_n: TopN) -> Self:
         """The same, if its groups end."""
-        return self if self.ending is None else replace(self, first=first)
+        return self if self.end_watermark is None else replace(self, requested_top_n=top_n)
 
     @property
     def is_weighted(self) -> bool:
@@ -186,21 +189,21 @@ class GroupBy(Family):
 
     def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
         """The types of the aggregates, and of a weight."""
-        made = (
+        types = (
             arrow_result(part.function, tuple(schemas[0].field(name).type for name in part.columns))
             for part in self.aggregates
         )
-        return (*made, pa.int64())
+        return (*types, pa.int64())
 
     @property
     def identity(self) -> Identity:
         """What of the grouping decides what its state means; how its outputs are called and ordered does not."""
-        names = self.canonical
-        return self.identified(
+        names = self.canonical_names
+        return self.make_identity(
             [self.keys],
-            aggregates=sorted([part.kind, *names.listed(part.columns)] for part in self.aggregates),
+            aggregates=sorted([part.kind, *names.canonical_list(part.columns)] for part in self.aggregates),
             changes=self.changes,
-            window_end=names.optional(self.window_end),
+            window_end=names.canonical_or_none(self.window_end),
             # Left out where there is none, as in identities from before there were sessions.
-            **({} if self.session is None else {"session": names.optional(self.session)}),
+            **({} if self.session is None else {"session": names.canonical_or_none(self.session)}),
         )

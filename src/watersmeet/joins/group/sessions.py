@@ -14,51 +14,53 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import WEIGHT, joined_tables, key_ids, row_codes
+from watersmeet.joins.core.changes import WEIGHT, concat_tables, key_ids, row_codes
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.group.groups import CODE, END
 from watersmeet.joins.group.members import Members
-from watersmeet.joins.state.layout import as_int64, one_batch
+from watersmeet.joins.state.layout import as_int64, to_record_batch
 
 if TYPE_CHECKING:
-    from watersmeet.joins.group.operator import GroupBy
+    from watersmeet.joins.group.operator import GroupByOperator
 
 OWN, ARRIVAL = "#own", "#arrival"
 """The session that a row brought, and its place in the order of arrival, which tells equal rows apart."""
 
 
-def moved(grouping: GroupBy, rows: pa.RecordBatch, members: Members, ended: int, number: int) -> pa.RecordBatch:
+def move_rows(
+    grouping: GroupByOperator, rows: pa.RecordBatch, members: Members, ended: int, number: int
+) -> pa.RecordBatch:
     """Changes: arrivals in the sessions they fall into, and what that means for the rows of their keys that are there.
 
     ``ended``: sessions up to there have ended, and no row comes to them. ``number`` is that of the first arrival.
     """
     assert grouping.session is not None
-    codes = _codes(grouping, rows)
+    codes = _key_codes(grouping, rows)
     stored = members.rows(np.unique(codes))
     stored = stored.where(stored.times[END] > ended)
     arrivals = number + np.arange(codes.size)
-    made = {OWN: rows.column(grouping.session), ARRIVAL: pa.array(arrivals), CODE: pa.array(codes)}
+    computed = {OWN: rows.column(grouping.session), ARRIVAL: pa.array(arrivals), CODE: pa.array(codes)}
     names = [name for name in members.table.layout.columns if name != END]
-    new = pa.table({name: made[name] if name in made else rows.column(name) for name in names})
-    before = one_batch(joined_tables([pa.Table.from_batches([stored.table]).select(names), new]))
-    after = before.set_column(names.index(grouping.session), grouping.session, _sessions(grouping, before))
+    new = pa.table({name: computed[name] if name in computed else rows.column(name) for name in names})
+    before = to_record_batch(concat_tables([pa.Table.from_batches([stored.table]).select(names), new]))
+    after = before.set_column(names.index(grouping.session), grouping.session, _merge_sessions(grouping, before))
     is_new = np.arange(len(stored) + codes.size) >= len(stored)
-    same = [bounds(one.column(grouping.session)) for one in (before, after)]
-    is_moved = ~is_new & ((same[0][0] != same[1][0]) | (same[0][1] != same[1][1]))
+    sessions = [session_bounds(version.column(grouping.session)) for version in (before, after)]
+    is_moved = ~is_new & ((sessions[0][0] != sessions[1][0]) | (sessions[0][1] != sessions[1][1]))
     # Rows that move together keep their order: that of arrival.
     order = np.argsort(as_int64(before.column(ARRIVAL)), kind="stable")
-    leaving, coming = np.flatnonzero(is_moved), order[(is_new | is_moved)[order]]
-    changes = pa.concat_tables([pa.table(before.take(pa.array(leaving))), pa.table(after.take(pa.array(coming)))])
-    weights = np.where(np.arange(leaving.size + coming.size) < leaving.size, -1, 1)
-    return one_batch(changes.append_column(WEIGHT, pa.array(weights)))
+    retracted, inserted = np.flatnonzero(is_moved), order[(is_new | is_moved)[order]]
+    changes = pa.concat_tables([pa.table(before.take(pa.array(retracted))), pa.table(after.take(pa.array(inserted)))])
+    weights = np.where(np.arange(retracted.size + inserted.size) < retracted.size, -1, 1)
+    return to_record_batch(changes.append_column(WEIGHT, pa.array(weights)))
 
 
-def bounds(session: pa.StructArray) -> tuple[Ints, Ints]:
+def session_bounds(session: pa.StructArray) -> tuple[Ints, Ints]:
     """The starts and the ends of sessions."""
     return as_int64(pc.struct_field(session, [0])), as_int64(pc.struct_field(session, [1]))
 
 
-def _codes(grouping: GroupBy, rows: pa.RecordBatch) -> Ints:
+def _key_codes(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
     """What the rows of a key are found by, whatever their sessions."""
     if grouping.code is not None:
         return as_int64(rows.column(grouping.code))
@@ -66,26 +68,28 @@ def _codes(grouping: GroupBy, rows: pa.RecordBatch) -> Ints:
     return row_codes(rows, others) if others else np.zeros(len(rows), np.int64)
 
 
-def _sessions(grouping: GroupBy, rows: pa.RecordBatch) -> pa.StructArray:
+def _merge_sessions(grouping: GroupByOperator, rows: pa.RecordBatch) -> pa.StructArray:
     """The session of each row, out of those that the rows have brought."""
     own, others = rows.column(OWN), grouping.other_keys
     keys = key_ids(rows, others) if others else np.zeros(len(rows), np.int64)
-    starts, ends = bounds(own)
+    starts, ends = session_bounds(own)
     order = np.lexsort((starts, keys))
-    begins = _begins(keys[order], starts[order], ends[order])
+    begins = _is_session_start(keys[order], starts[order], ends[order])
     first, number = np.flatnonzero(begins), np.cumsum(begins) - 1
-    begun, ended = np.empty((2, len(order)), np.int64)
-    begun[order] = starts[order][first][number]
-    ended[order] = np.maximum.reduceat(ends[order], first)[number]
+    session_starts, session_ends = np.empty((2, len(order)), np.int64)
+    session_starts[order] = starts[order][first][number]
+    session_ends[order] = np.maximum.reduceat(ends[order], first)[number]
     fields = [own.type.field(0), own.type.field(1)]
-    parts = [pa.array(each).cast(field.type) for each, field in zip((begun, ended), fields, strict=True)]
+    parts = [
+        pa.array(each).cast(field.type) for each, field in zip((session_starts, session_ends), fields, strict=True)
+    ]
     return pa.StructArray.from_arrays(parts, fields=fields)
 
 
-def _begins(keys: Ints, starts: Ints, ends: Ints) -> Bools:
+def _is_session_start(keys: Ints, starts: Ints, ends: Ints) -> Bools:
     """Which rows begin a session; they are in the order of their keys, and then of their starts.
 
-    >>> _begins(np.array([0, 0, 0, 1]), np.array([1, 5, 9, 2]), np.array([6, 7, 12, 5])).tolist()
+    >>> _is_session_start(np.array([0, 0, 0, 1]), np.array([1, 5, 9, 2]), np.array([6, 7, 12, 5])).tolist()
     [True, False, True, True]
     """
     # The highest end so far of each key: ends as their ranks, so that those of a later key are always higher.

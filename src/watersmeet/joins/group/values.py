@@ -10,91 +10,91 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import Bools, Ints
-from watersmeet.joins.group.aggregates import function_of, widened
-from watersmeet.joins.group.fold import is_short, numbers, one_nan, plain_floats
-from watersmeet.joins.group.limbs import Limbs, as_integers, decimals, divided, doubles, integers, is_within
+from watersmeet.joins.group.aggregates import function_of, sum_precision
+from watersmeet.joins.group.fold import is_short, normalize_floats, normalize_nan, to_int64
+from watersmeet.joins.group.limbs import Limbs, as_integers, decimals, divide, doubles, integers, is_within
 from watersmeet.joins.group.types import arrow_result
-from watersmeet.joins.group.wide import UNIT, numbers_of, rounded
+from watersmeet.joins.group.wide import UNIT, decode_numbers, round_to_double
 
 
-def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.Array], name: str) -> pa.Array:
+def aggregate_values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.Array], name: str) -> pa.Array:
     """The values of an aggregate; ``type_`` is that of its first column, ``name`` what an error calls it.
 
     Accumulators of the groups are as their fold leaves them; where they are NULL, the value is.
 
-    >>> values("avg", pa.int32(), [pa.array([2]), pa.array([7]), pa.array([0])], "a").to_pylist()
+    >>> aggregate_values("avg", pa.int32(), [pa.array([2]), pa.array([7]), pa.array([0])], "a").to_pylist()
     [3.5]
     """
-    found = function_of(function)
-    kind = found.plain
-    if found.fold == "count":
-        return pa.array(numbers(accumulators[0]))
-    if found.fold == "bits":
+    aggregate = function_of(function)
+    kind = aggregate.base_name
+    if aggregate.fold == "count":
+        return pa.array(to_int64(accumulators[0]))
+    if aggregate.fold == "bits":
         return accumulators[0]
-    if found.fold == "moments":
+    if aggregate.fold == "moments":
         assert type_ is not None
         return _exact_moment(kind, type_, accumulators) if is_short(type_) else _moment(kind, accumulators)
-    if found.fold == "distinct":
-        return pa.array(numbers(accumulators[0]))
-    if found.fold in ("list", "set"):
+    if aggregate.fold == "distinct":
+        return pa.array(to_int64(accumulators[0]))
+    if aggregate.fold in ("list", "set"):
         assert type_ is not None
         kind_ = pa.list_(type_)
-        return pc.coalesce(_typed(accumulators[0], kind_), pa.scalar([], kind_))
-    if found.fold != "sum":
-        return one_nan(accumulators[0])
+        return pc.coalesce(_cast_to(accumulators[0], kind_), pa.scalar([], kind_))
+    if aggregate.fold != "sum":
+        return normalize_nan(accumulators[0])
     assert type_ is not None
     if pa.types.is_floating(type_):
-        return _double(kind, accumulators)
-    limbs: Limbs = np.stack([numbers(part) for part in accumulators[1:]])
-    return _exact(kind, type_, numbers(accumulators[0]), limbs, name)
+        return _double_total(kind, accumulators)
+    limbs: Limbs = np.stack([to_int64(part) for part in accumulators[1:]])
+    return _exact_total(kind, type_, to_int64(accumulators[0]), limbs, name)
 
 
-def _exact(kind: str, type_: pa.DataType, count: Ints, limbs: Limbs, name: str) -> pa.Array:
-    some = count > 0
-    limbs = np.where(some, limbs, 0)
+def _exact_total(kind: str, type_: pa.DataType, count: Ints, limbs: Limbs, name: str) -> pa.Array:
+    is_present = count > 0
+    limbs = np.where(is_present, limbs, 0)
     result = arrow_result(kind, (type_,))
     if pa.types.is_decimal(type_):
-        precision, scale = widened(type_.precision, type_.scale)
-        _check(limbs, 1 - 10**precision, 10**precision - 1, name, f"DECIMAL({precision},{scale})")
+        precision, scale = sum_precision(type_.precision, type_.scale)
+        _check_range(limbs, 1 - 10**precision, 10**precision - 1, name, f"DECIMAL({precision},{scale})")
         if kind == "avg":
-            limbs = divided(limbs, 10 ** (result.scale - type_.scale), np.where(some, count, 1))
+            limbs = divide(limbs, 10 ** (result.scale - type_.scale), np.where(is_present, count, 1))
             most = 10**result.precision - 1
-            _check(limbs, -most, most, name, f"DECIMAL({result.precision},{result.scale})")
-        return _where(some, decimals(limbs, result))
+            _check_range(limbs, -most, most, name, f"DECIMAL({result.precision},{result.scale})")
+        return _null_unless(is_present, decimals(limbs, result))
     if kind == "avg" and not pa.types.is_duration(type_):
-        return pa.array(doubles(limbs) / np.where(some, count, 1), mask=~some)
+        return pa.array(doubles(limbs) / np.where(is_present, count, 1), mask=~is_present)
     shown = "INTERVAL DAY TO SECOND" if pa.types.is_duration(type_) else "BIGINT"
-    _check(limbs, -(2**63), 2**63 - 1, name, shown)
+    _check_range(limbs, -(2**63), 2**63 - 1, name, shown)
     if kind == "avg":
-        limbs = divided(limbs, 1, np.where(some, count, 1))
-    return pa.array(integers(limbs), mask=~some).view(result)
+        limbs = divide(limbs, 1, np.where(is_present, count, 1))
+    return pa.array(integers(limbs), mask=~is_present).view(result)
 
 
-def _check(limbs: Limbs, low: int, high: int, name: str, type_: str) -> None:
+def _check_range(limbs: Limbs, low: int, high: int, name: str, type_: str) -> None:
     fits = is_within(limbs, low, high)
     if not fits.all():
         digits = [int(limb) for limb in limbs[:, int(np.flatnonzero(~fits)[0])]]
-        found = sum(limb << (32 * place) for place, limb in enumerate(digits))
-        raise ArithmeticError(f"{name} overflows: {found} (without its point) does not fit {type_}")
+        total = sum(limb << (32 * place) for place, limb in enumerate(digits))
+        raise ArithmeticError(f"{name} overflows: {total} (without its point) does not fit {type_}")
 
 
-def _double(kind: str, accumulators: Sequence[pa.Array]) -> pa.Array:
-    count, nan, above, below = (numbers(accumulators[i]) for i in (0, 2, 3, 4))
-    total = rounded(accumulators[1], np.where(count > 0, count, 1) if kind == "avg" else None)
+def _double_total(kind: str, accumulators: Sequence[pa.Array]) -> pa.Array:
+    count, nan, above, below = (to_int64(accumulators[i]) for i in (0, 2, 3, 4))
+    total = round_to_double(accumulators[1], np.where(count > 0, count, 1) if kind == "avg" else None)
     total = np.where(above > 0, np.inf, np.where(below > 0, -np.inf, total))
     total = np.where((nan > 0) | ((above > 0) & (below > 0)), np.nan, total)
-    return plain_floats(pa.array(total, mask=count <= 0))
+    return normalize_floats(pa.array(total, mask=count <= 0))
 
 
 def _moment(kind: str, accumulators: Sequence[pa.Array]) -> pa.Array:
-    sums = zip(numbers_of(accumulators[1]), numbers_of(accumulators[2]), strict=True)
-    counts = numbers(accumulators[0])
-    found = _spread(kind, counts, [_scaled(*pair) for pair in sums])
-    odd = pa.array((numbers(accumulators[3]) > 0) & (counts > 0))
-    return pc.if_else(pc.and_(odd, found.is_valid()), pa.scalar(math.nan), found)
+    sums = zip(decode_numbers(accumulators[1]), decode_numbers(accumulators[2]), strict=True)
+    counts = to_int64(accumulators[0])
+    spreads = _spread(kind, counts, [_scale_sums(*pair) for pair in sums])
+    has_non_finite = pa.array((to_int64(accumulators[3]) > 0) & (counts > 0))
+    return pc.if_else(pc.and_(has_non_finite, spreads.is_valid()), pa.scalar(math.nan), spreads)
 
 
-def _scaled(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int, int]:
+def _scale_sums(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int, int]:
     """A sum of doubles and one of their squares in one unit, and how many of that unit's squares make 1."""
     (place, total), (other, squares) = first, second
     # In the largest unit that both are whole in, so that numbers stay short.
@@ -106,10 +106,10 @@ def _scaled(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int, 
 
 
 def _exact_moment(kind: str, type_: pa.DataType, accumulators: Sequence[pa.Array]) -> pa.Array:
-    first = as_integers(np.stack([numbers(part) for part in accumulators[1:3]]))
-    second = as_integers(np.stack([numbers(part) for part in accumulators[3:]]))
+    first = as_integers(np.stack([to_int64(part) for part in accumulators[1:3]]))
+    second = as_integers(np.stack([to_int64(part) for part in accumulators[3:]]))
     unit = 10 ** (2 * type_.scale) if pa.types.is_decimal(type_) else 1
-    return _spread(kind, numbers(accumulators[0]), [(*sums, unit) for sums in zip(first, second, strict=True)])
+    return _spread(kind, to_int64(accumulators[0]), [(*sums, unit) for sums in zip(first, second, strict=True)])
 
 
 def _spread(kind: str, counts: Ints, sums: Iterable[tuple[int, int, int]]) -> pa.Array:
@@ -118,33 +118,33 @@ def _spread(kind: str, counts: Ints, sums: Iterable[tuple[int, int, int]]) -> pa
     What is subtracted may be as large as what it is subtracted from, hence Python's integers, group by group.
     """
     less = 1 if kind.endswith("samp") else 0
-    ratio = _root if kind.startswith("stddev") else _quotient
-    found = [
+    ratio = _divide_root if kind.startswith("stddev") else _divide
+    spreads = [
         ratio(max(n * squares - total * total, 0), n * (n - less) * unit) if n > less else None
         for n, (total, squares, unit) in zip(counts.tolist(), sums, strict=True)
     ]
-    return pa.array(found, pa.float64())
+    return pa.array(spreads, pa.float64())
 
 
-def _quotient(one: int, by: int) -> float:
+def _divide(dividend: int, divisor: int) -> float:
     try:
-        return one / by
+        return dividend / divisor
     except OverflowError:
         return math.inf
 
 
-def _root(one: int, by: int) -> float:
+def _divide_root(dividend: int, divisor: int) -> float:
     """The double nearest to the square root of a quotient."""
-    more = max(0, (by.bit_length() - one.bit_length() + 112) // 2)
-    whole = (one << 2 * more) // by
+    more = max(0, (divisor.bit_length() - dividend.bit_length() + 112) // 2)
+    whole = (dividend << 2 * more) // divisor
     root = math.isqrt(whole)
     # At least 55 bits: the last, if anything follows, decides between two halves.
-    return _quotient(root | (root * root * by != one << 2 * more), 1 << more)
+    return _divide(root | (root * root * divisor != dividend << 2 * more), 1 << more)
 
 
-def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_to(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.nulls(len(array), kind) if pa.types.is_null(array.type) else array.cast(kind)
 
 
-def _where(some: Bools, array: pa.Array) -> pa.Array:
-    return array if some.all() else pc.if_else(pa.array(some), array, pa.scalar(None, array.type))
+def _null_unless(is_present: Bools, array: pa.Array) -> pa.Array:
+    return array if is_present.all() else pc.if_else(pa.array(is_present), array, pa.scalar(None, array.type))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.joins.core.matching import Bools, Ints
-from watersmeet.joins.group.limbs import Limbs, carried, squares
+from watersmeet.joins.group.limbs import Limbs, carry, squares
 
 Doubles = npt.NDArray[np.float64]
 
@@ -36,7 +36,7 @@ _HEAD = 5
 """So many limbs decide how a number, or its part by a count below 2**47, is rounded, besides whether others follow."""
 
 
-def added(
+def add_doubles(
     old: pa.Array, ids: Ints, values: Doubles, weights: Ints, *, power: Literal[1, 2] = 1, up: int = 0
 ) -> pa.Array:
     """Stored numbers, NULL for 0, to which finite doubles, or their squares, are added as often as their weights say.
@@ -45,14 +45,14 @@ def added(
     limbs fit 64 bits. ``up``: all are so many bits higher.
     """
     # A zero has no place: it would stand below all others.
-    some = np.isfinite(values) & (values != 0.0) & (weights != 0)
-    if not some.all():
-        ids, values, weights = ids[some], values[some], weights[some]
+    is_nonzero = np.isfinite(values) & (values != 0.0) & (weights != 0)
+    if not is_nonzero.all():
+        ids, values, weights = ids[is_nonzero], values[is_nonzero], weights[is_nonzero]
     parts: list[pa.Array] = []
     for start in range(0, len(old), GROUPS_AT_ONCE):
         first, last = (int(np.searchsorted(ids, edge)) for edge in (start, start + GROUPS_AT_ONCE))
         terms = _Terms(ids[first:last] - start, values[first:last], weights[first:last], power, up)
-        parts.append(_added(_Words.of(old.slice(start, GROUPS_AT_ONCE)), terms))
+        parts.append(_add_terms(_Words.of(old.slice(start, GROUPS_AT_ONCE)), terms))
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
@@ -70,10 +70,10 @@ class _Terms:
     def reach(self) -> tuple[int, int]:
         """The place of the lowest limb of all, and that behind the highest."""
         sizes = np.abs(self.values)
-        _, places, _ = self._whole(np.array([sizes.min(), sizes.max()]))
+        _, places, _ = self._decompose(np.array([sizes.min(), sizes.max()]))
         return int(places[0]) >> 5, (int(places[1]) >> 5) + 2 * self.power + 1
 
-    def _whole(self, values: Doubles) -> tuple[Ints, Ints, Bools]:
+    def _decompose(self, values: Doubles) -> tuple[Ints, Ints, Bools]:
         """Absolute doubles as whole numbers, how many bits up the numbers themselves or their squares stand, signs."""
         bits = values.view(np.int64)
         exponent, fraction = (bits >> 52) & 0x7FF, bits & (2**52 - 1)
@@ -84,13 +84,13 @@ class _Terms:
         """Add them to limbs that begin at a place, of so many numbers."""
         for start in range(0, len(self.ids), ROWS_AT_ONCE):
             some = slice(start, start + ROWS_AT_ONCE)
-            mantissa, above, negative = self._whole(self.values[some])
+            mantissa, above, negative = self._decompose(self.values[some])
             weights = self.weights[some]
             if self.power == 1:
                 weights = np.where(negative, -weights, weights)
                 limbs = [mantissa & _MASK, mantissa >> _BITS]
             else:
-                limbs = list(carried(squares(mantissa)))
+                limbs = list(carry(squares(mantissa)))
             at, shift, rest = ((above >> 5) - low) * size + self.ids[some], above & (_BITS - 1), 0
             for limb in limbs:
                 moved = limb << shift
@@ -124,29 +124,29 @@ class _Words:
         return self.words[self.starts[self.sizes > 0]].view(np.int32).astype(np.int64)
 
 
-def _added(old: _Words, more: _Terms) -> pa.Array:
-    some, size = np.flatnonzero(old.sizes), len(old.sizes)
-    places, limbs = old.places, old.sizes[some] - 1
-    reach = [more.reach] if more.ids.size else []
-    reach += [(int(places.min()), int((places + limbs).max()))] if some.size else []
+def _add_terms(old: _Words, terms: _Terms) -> pa.Array:
+    filled, size = np.flatnonzero(old.sizes), len(old.sizes)
+    places, limbs = old.places, old.sizes[filled] - 1
+    reach = [terms.reach] if terms.ids.size else []
+    reach += [(int(places.min()), int((places + limbs).max()))] if filled.size else []
     if not reach:
         return pa.array([b""] * size, pa.binary())
     low = min(first for first, _ in reach)
     # Two more take up what is carried, and the sign.
     dense = np.zeros((max(last for _, last in reach) - low + 2, size), np.int64)
     flat = dense.reshape(-1)
-    if some.size:
-        which = np.repeat(np.arange(some.size), limbs)
-        at = np.arange(which.size) - np.repeat(np.cumsum(limbs) - limbs, limbs)
-        found = old.words[old.starts[some][which] + 1 + at].astype(np.int64)
+    if filled.size:
+        owner = np.repeat(np.arange(filled.size), limbs)
+        at = np.arange(owner.size) - np.repeat(np.cumsum(limbs) - limbs, limbs)
+        limb_values = old.words[old.starts[filled][owner] + 1 + at].astype(np.int64)
         last = np.cumsum(limbs) - 1
-        found[last] = found[last].astype(np.int32)
-        flat[(places[which] - low + at) * size + some[which]] = found
-    more.add_to(flat, low, size)
-    return _stored(low, carried(dense))
+        limb_values[last] = limb_values[last].astype(np.int32)
+        flat[(places[owner] - low + at) * size + filled[owner]] = limb_values
+    terms.add_to(flat, low, size)
+    return _encode_words(low, carry(dense))
 
 
-def _stored(low: int, dense: Limbs) -> pa.Array:
+def _encode_words(low: int, dense: Limbs) -> pa.Array:
     """Carried numbers whose limbs begin at the place ``low`` and whose last limb is nothing but the sign."""
     span, size = len(dense), len(dense[0])
     sign = dense[-1] & _MASK
@@ -161,53 +161,56 @@ def _stored(low: int, dense: Limbs) -> pa.Array:
     words[:, 0] = (first + low).astype(np.int32).view(np.uint32)
     words[:, 1:] = (dense & _MASK).astype(np.uint32).T
     column = np.arange(-1, span)
-    kept = ((column >= first[:, None]) & (column <= last[:, None])) | (column < 0)
-    kept[is_zero] = False
+    is_used = ((column >= first[:, None]) & (column <= last[:, None])) | (column < 0)
+    is_used[is_zero] = False
     ends = np.zeros(size + 1, np.int32)
     np.cumsum(np.where(is_zero, 0, 4 * (last - first + 2)), dtype=np.int32, out=ends[1:])
-    return pa.Array.from_buffers(pa.binary(), size, [None, pa.py_buffer(ends), pa.py_buffer(words[kept])])
+    return pa.Array.from_buffers(pa.binary(), size, [None, pa.py_buffer(ends), pa.py_buffer(words[is_used])])
 
 
-def rounded(array: pa.Array, by: Ints | None = None) -> Doubles:
+def round_to_double(array: pa.Array, by: Ints | None = None) -> Doubles:
     """Stored sums of doubles, or their parts by positive counts, as the doubles nearest to them, of two the even one.
 
-    >>> rounded(added(pa.nulls(1), np.zeros(3, np.int64), np.array([1e16, 0.1, -1e16]), np.ones(3, np.int64)))
+    >>> values = np.array([1e16, 0.1, -1e16])
+    >>> round_to_double(add_doubles(pa.nulls(1), np.zeros(3, np.int64), values, np.ones(3, np.int64)))
     array([0.1])
     """
     result = np.empty(len(array))
     for start in range(0, len(array), GROUPS_AT_ONCE):
         some = slice(start, start + GROUPS_AT_ONCE)
-        result[some] = _rounded(_Words.of(array[some]), None if by is None else by[some])
+        result[some] = _round_words(_Words.of(array[some]), None if by is None else by[some])
     return result
 
 
-def _rounded(found: _Words, by: Ints | None) -> Doubles:
-    head, negative, more = _head(found)
-    top = np.zeros(len(found.sizes), np.int64)
-    top[found.sizes > 0] = found.places
-    top += found.sizes - 2
+def _round_words(words: _Words, by: Ints | None) -> Doubles:
+    head, negative, more = _head(words)
+    top = np.zeros(len(words.sizes), np.int64)
+    top[words.sizes > 0] = words.places
+    top += words.sizes - 2
     if by is not None:
-        head, rest = _divided(head, by)
+        head, rest = _divide_head(head, by)
         more = more | rest
     result = _nearest(head, (top - _HEAD + 1) * _BITS + UNIT, more)
     return np.where(negative, -result, result)
 
 
-def _head(found: _Words) -> tuple[Limbs, Bools, Bools]:
+def _head(words: _Words) -> tuple[Limbs, Bools, Bools]:
     """The highest limbs of the absolute numbers, lowest first; which are negative; and which have digits below."""
-    limbs = np.zeros((_HEAD, len(found.sizes)), np.int64)
+    limbs = np.zeros((_HEAD, len(words.sizes)), np.int64)
     for number in range(_HEAD):
-        some = np.flatnonzero(found.sizes > number + 1)
-        limbs[_HEAD - 1 - number, some] = found.words[found.starts[some] + found.sizes[some] - 1 - number]
+        positions = np.flatnonzero(words.sizes > number + 1)
+        limbs[_HEAD - 1 - number, positions] = words.words[
+            words.starts[positions] + words.sizes[positions] - 1 - number
+        ]
     negative = limbs[-1] >> (_BITS - 1) == 1
-    more = found.sizes > _HEAD + 1
+    more = words.sizes > _HEAD + 1
     # The lowest limb is not 0: if it is below the head, nothing is carried into the head.
     inverted = limbs ^ _MASK
     inverted[0] += ~more
-    return carried(np.where(negative, inverted, limbs)), negative, more
+    return carry(np.where(negative, inverted, limbs)), negative, more
 
 
-def _divided(head: Limbs, by: Ints) -> tuple[Limbs, Bools]:
+def _divide_head(head: Limbs, by: Ints) -> tuple[Limbs, Bools]:
     """Positive numbers by counts, and whether something is left."""
     if by.size and int(by.max()) >= 2**47:
         raise ArithmeticError("an average over 2^47 rows or more")
@@ -233,30 +236,30 @@ def _nearest(head: Limbs, power: Ints, more: Bools) -> Doubles:
     length = np.frexp(first.astype(np.float64))[1].astype(np.int64)
     second = (padded[top - 1, all_].astype(np.uint64) << np.uint64(_BITS)) | padded[top - 2, all_].astype(np.uint64)
     # 63 bits, the highest of them set, then whether others follow: more than the 53 that stay.
-    kept = (first << (63 - length)) | (second >> (length + 1).astype(np.uint64)).astype(np.int64)
+    leading = (first << (63 - length)) | (second >> (length + 1).astype(np.uint64)).astype(np.int64)
     more = more | (second << (63 - length).astype(np.uint64) != 0)
     for place in range(_HEAD - 1):
         more |= (place < top - 4) & (head[place] != 0)
-    kept |= more
+    leading |= more
     highest = power + (top - 2) * _BITS + length - 1
     # Below the smallest normal number a double has fewer digits.
     fewer = np.clip(-1022 - highest, 0, 54)
     cut = np.minimum(10 + fewer, 63)
-    kept = np.where(fewer > 53, 0, kept)
-    whole, half = kept >> cut, np.left_shift(1, cut - 1)
-    rest = kept - (whole << cut)
+    leading = np.where(fewer > 53, 0, leading)
+    whole, half = leading >> cut, np.left_shift(1, cut - 1)
+    rest = leading - (whole << cut)
     whole += (rest > half) | ((rest == half) & (whole & 1 == 1))
     with np.errstate(over="ignore"):
         return np.ldexp(whole.astype(np.float64), (highest - 62 + cut).astype(np.int32))
 
 
-def numbers_of(array: pa.Array) -> list[tuple[int, int]]:
+def decode_numbers(array: pa.Array) -> list[tuple[int, int]]:
     """Stored numbers as Python has them: the place of the lowest limb, and the number from there on."""
-    found = _Words.of(array)
-    data, ends = found.words.tobytes(), 4 * (found.starts + found.sizes)
+    words = _Words.of(array)
+    data, ends = words.words.tobytes(), 4 * (words.starts + words.sizes)
     places = np.zeros(len(ends), np.int64)
-    places[found.sizes > 0] = found.places
-    begins = np.minimum(4 * found.starts + 4, ends)
+    places[words.sizes > 0] = words.places
+    begins = np.minimum(4 * words.starts + 4, ends)
     whole = int.from_bytes
     return [
         (place, whole(data[begin:end], "little", signed=True))

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.marks import Bound, Watermarks
+from watersmeet.joins.core.marks import Bound, WatermarkState
 from watersmeet.joins.core.matching import Bools, Ints, shares_a_code
-from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, StateStore, Watermarks
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.interval.kept import limits_of, lives_of
+from watersmeet.joins.interval.kept import end_limits_of, limits_of
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Rows
-from watersmeet.joins.state.spine import Spine, State
+from watersmeet.joins.state.layout import KeyedRows
+from watersmeet.joins.state.spine import ShardState, Spine
 
 if TYPE_CHECKING:
-    from watersmeet.joins.interval.operator import IntervalJoin
+    from watersmeet.joins.interval.operator import IntervalJoinOperator
 
 MATCHED = "matched"
 """The note that says which rows have matched."""
@@ -29,7 +29,7 @@ STRICT = "strict"
 """Among the numbers of the directory: rows have expired by strict bounds as such. In a state without it they have lived
 a unit longer, so those at the very limit are still to come out."""
 
-LIVES = "lives"
+ROW_ENDS = "lives"
 """The same of the ends that rows carry. In a state without it rows have lived until their bounds alone."""
 
 BEFORE = "before"
@@ -47,14 +47,14 @@ BUDGET = Budget(largest=250_000, sparse=1)
 """Runs grow to about a million rows by merging and no further, so that expired runs can be dropped whole."""
 
 
-class Kept:
+class StateSummary:
     """What stays after a step: rows per port, and the earliest time in each column."""
 
     def __init__(self) -> None:
         self.rows = [0, 0]
         self.earliest: dict[str, int] = {}
 
-    def add(self, port: int, rows: int, lowest: Marks) -> None:
+    def add(self, port: int, rows: int, lowest: Watermarks) -> None:
         """Note rows that stay."""
         self.rows[port] += rows
         for name, time in lowest.items():
@@ -62,129 +62,137 @@ class Kept:
 
 
 def stream(
-    join: IntervalJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks
+    join: IntervalJoinOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Iterator[pa.Table | Emission]:
     """Process one batch of one shard: joined rows as they come, last the emission with the rest."""
-    every = (*join.bounds, *join.lives)
-    shard = Shard(join, store, marks, every, join.waits)
-    numbers = {STRICT: any(bound.strict for bound in join.bounds), LIVES: bool(join.lives)}
-    known = shard.state.directory.numbers
-    if any(asked and not known.get(number) for number, asked in numbers.items()):
-        shard.before = Watermarks.of(shard.before.received, _before(join, known))
-    if BEFORE in known:
-        shard.before = Watermarks(shard.before.received, join.canonical.known(known[BEFORE]))
+    bounds = (*join.bounds, *join.end_bounds)
+    shard = Shard(join, store, watermarks, bounds, join.waits)
+    numbers = {STRICT: any(bound.strict for bound in join.bounds), ROW_ENDS: bool(join.end_bounds)}
+    stored = shard.state.directory.numbers
+    if any(applies and not stored.get(number) for number, applies in numbers.items()):
+        shard.before = WatermarkState.of(shard.before.received, _previous_bounds(join, stored))
+    if BEFORE in stored:
+        shard.before = WatermarkState(shard.before.received, join.canonical_names.from_canonical(stored[BEFORE]))
     spines = [
-        shard.state.spine(name, layout, BUDGET, lambda rows, _: rows.where(_alive(shard, rows)))
+        shard.state.spine(name, layout, BUDGET, lambda rows, _: rows.where(_is_alive(shard, rows)))
         for name, layout in zip(("left", "right"), join.layouts, strict=True)
     ]
-    new: dict[int, Rows] = {}
+    new: dict[int, KeyedRows] = {}
     padded: list[pa.Table] = []
     for port, table in arrivals.items():
-        new[port], dead = _admitted(join, shard, port, table)
-        padded += _padded(join, shard, port, dead)
-    yield from _meet(join, shard, spines, new)
-    kept = Kept()
+        new[port], dead = _admit_rows(join, shard, port, table)
+        padded += _pad_rows(join, shard, port, dead)
+    yield from _match_new_rows(join, shard, spines, new)
+    summary = StateSummary()
     for port in (LEFT, RIGHT):
-        for rows in _expired(join, shard, port, spines[port], kept):
-            padded += _padded(join, shard, port, rows)
+        for rows in _expire_blocks(join, shard, port, spines[port], summary):
+            padded += _pad_rows(join, shard, port, rows)
     for port, rows in new.items():
-        alive = _alive(shard, rows)
-        padded += _padded(join, shard, port, _alone(rows, ~alive))
+        alive = _is_alive(shard, rows)
+        padded += _pad_rows(join, shard, port, _select_unmatched(rows, ~alive))
         new[port] = rows = rows.where(alive)
         if len(rows):
-            kept.add(port, len(rows), rows.lowest)
-    for port, rows in _dropped(join, shard, spines, new, kept):
-        padded += _padded(join, shard, port, rows)
+            summary.add(port, len(rows), rows.lowest)
+    for port, rows in _drop_overflow(join, shard, spines, new, summary):
+        padded += _pad_rows(join, shard, port, rows)
     for port, rows in new.items():
         spines[port].add(rows)
     bounded = frozenset(bound.column for bound in join.bounds)
     windows = {side.window.time: side.window.size for side in join.sides if side.window is not None}
-    watermarks = shard.after.emitted(join.times, bounded, kept.earliest, shard.state.directory.emitted, windows)
-    yield shard.close(watermarks, padded, kept.rows, _noted(numbers, shard))
+    emitted = shard.after.output_watermarks(
+        join.times, bounded, summary.earliest, shard.state.directory.emitted, windows
+    )
+    yield shard.close(emitted, padded, summary.rows, _expiry_flags(numbers, shard))
 
 
-def take_over(join: IntervalJoin, store: Store, was: Identity) -> None:
+def take_over(join: IntervalJoinOperator, store: StateStore, was: Identity) -> None:
     """Let rows go that have expired by the bounds of before, though the new ones might keep them, and note by which."""
-    state = State(store, join.canonical)
-    known = state.directory.numbers
+    state = ShardState(store, join.canonical_names)
+    numbers = state.directory.numbers
     limits = state.directory.numbers.get(BEFORE)
     if limits is None:
-        ends = [*(limits_of(was, 0) + limits_of(was, 1) if known.get(STRICT) else map(tuple, was["bounds"]))]
-        ends += [life for port in (LEFT, RIGHT) for life in lives_of(was, port)] if known.get(LIVES) else []
-        received = join.canonical.stored(state.directory.received)
-        limits = Watermarks.of(received, [Bound(column, other, constant) for column, other, constant in ends]).limits
-    before = Watermarks({}, join.canonical.known(limits))
+        ends = [*(limits_of(was, 0) + limits_of(was, 1) if numbers.get(STRICT) else map(tuple, was["bounds"]))]
+        ends += [bound for port in (LEFT, RIGHT) for bound in end_limits_of(was, port)] if numbers.get(ROW_ENDS) else []
+        received = join.canonical_names.to_canonical(state.directory.received)
+        limits = WatermarkState.of(
+            received, [Bound(column, other, constant) for column, other, constant in ends]
+        ).limits
+    before = WatermarkState({}, join.canonical_names.from_canonical(limits))
     for name, layout in zip(("left", "right"), join.layouts, strict=True):
         spine = state.spine(name, layout, BUDGET)
         for block in spine.blocks:
-            if before.expires(block.lowest):
+            if before.has_expired(block.lowest):
                 rows = spine.read(block)
                 spine.remove(block, before.is_expired(rows.times, len(rows)))
-    state.save(numbers={**known, BEFORE: limits})
+    state.save(numbers={**numbers, BEFORE: limits})
 
 
-def _before(join: IntervalJoin, known: Mapping[str, int]) -> list[Bound]:
+def _previous_bounds(join: IntervalJoinOperator, numbers: Mapping[str, int]) -> list[Bound]:
     """By what rows have expired so far, given the numbers of the directory."""
-    bounds = join.bounds if known.get(STRICT) else (replace(bound, strict=False) for bound in join.bounds)
-    return [*bounds, *(join.lives if known.get(LIVES) else ())]
+    bounds = join.bounds if numbers.get(STRICT) else (replace(bound, strict=False) for bound in join.bounds)
+    return [*bounds, *(join.end_bounds if numbers.get(ROW_ENDS) else ())]
 
 
-def _noted(numbers: Mapping[str, bool], shard: Shard) -> dict[str, int]:
+def _expiry_flags(numbers: Mapping[str, bool], shard: Shard) -> dict[str, int]:
     """What the next step must know of how rows have expired; nothing has before the first mark."""
-    return {name: 1 for name, asked in numbers.items() if asked} if shard.after.received else {}
+    return {name: 1 for name, applies in numbers.items() if applies} if shard.after.received else {}
 
 
-def _admitted(join: IntervalJoin, shard: Shard, port: int, table: pa.Table) -> tuple[Rows, Rows]:
+def _admit_rows(join: IntervalJoinOperator, shard: Shard, port: int, table: pa.Table) -> tuple[KeyedRows, KeyedRows]:
     """The arrivals of a port that are in time: those that may match, sorted, and those that never can."""
-    new, dead = shard.admitted(port, table, join.layouts[port])
-    new = join.layouts[port].sorted(new)
-    if join.tracked[port]:
-        new = new.with_beside(**{MATCHED: np.zeros(len(new), np.bool_)})
+    new, dead = shard.admit_rows(port, table, join.layouts[port])
+    new = join.layouts[port].sort(new)
+    if join.tracks_matches[port]:
+        new = new.with_attributes(**{MATCHED: np.zeros(len(new), np.bool_)})
     return new, dead
 
 
-def _meet(join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: Mapping[int, Rows]) -> Iterator[pa.Table]:
+def _match_new_rows(
+    join: IntervalJoinOperator, shard: Shard, spines: Sequence[Spine], new: Mapping[int, KeyedRows]
+) -> Iterator[pa.Table]:
     """Let the new rows meet the state of the other side, and each other; gives the joined rows as they come."""
     reach = {port: join.reach(port, rows) for port, rows in new.items()}
     for port, rows in new.items():
         spine = spines[1 - port]
         for block in spine.blocks if len(rows) else ():
-            if not join.may_meet(port, rows, block):
+            if not join.can_meet(port, rows, block):
                 continue
             old = spine.read(block)
             if len(rows) <= FEW and not shares_a_code(old.codes, rows.codes):
                 continue
-            matched = old.beside.get(MATCHED)
+            matched = old.attributes.get(MATCHED)
             if matched is not None:
-                old = old.with_beside(**{MATCHED: matched.copy()})
-            yield from _joined(join, shard, *((rows, old) if port == LEFT else (old, rows)), port, reach[port])
-            if matched is not None and not np.array_equal(matched, old.beside[MATCHED]):
-                spine.annotate(block, MATCHED, old.beside[MATCHED])
+                old = old.with_attributes(**{MATCHED: matched.copy()})
+            yield from _join_rows(join, shard, *((rows, old) if port == LEFT else (old, rows)), port, reach[port])
+            if matched is not None and not np.array_equal(matched, old.attributes[MATCHED]):
+                spine.annotate(block, MATCHED, old.attributes[MATCHED])
     if len(new) == 2:
-        yield from _joined(join, shard, new[LEFT], new[RIGHT], LEFT, reach[LEFT])
+        yield from _join_rows(join, shard, new[LEFT], new[RIGHT], LEFT, reach[LEFT])
 
 
-def _joined(
-    join: IntervalJoin, shard: Shard, left: Rows, right: Rows, probe: int, reach: tuple[Ints, Ints]
+def _join_rows(
+    join: IntervalJoinOperator, shard: Shard, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]
 ) -> Iterator[pa.Table]:
     """What meets; and note who has matched."""
     times = left.times[join.left.time], right.times[join.right.time]
-    for found in join.pairs(left, right, probe, reach):
-        shard.tally.met(times[LEFT], found.probe, times[RIGHT], found.build)
-        first = _note(left, found.probe)
-        _note(right, found.build)
+    for pairs in join.pairs(left, right, probe, reach):
+        shard.counters.record_delays(times[LEFT], pairs.probe, times[RIGHT], pairs.build)
+        first = _mark_matched(left, pairs.probe)
+        _mark_matched(right, pairs.build)
         if join.kind == "semi":
-            shard.tally.matched += int(first.size)
-            yield _table(join, _columns(join, LEFT, left).take(pa.array(first)).columns, [])
+            shard.counters.matched += int(first.size)
+            yield _result_table(join, _result_columns(join, LEFT, left).take(pa.array(first)).columns, [])
         elif join.kind != "anti":
-            shard.tally.matched += int(found.probe.size)
-            mine = _columns(join, LEFT, left).take(pa.array(found.probe))
-            yield _table(join, mine.columns, _columns(join, RIGHT, right).take(pa.array(found.build)).columns)
+            shard.counters.matched += int(pairs.probe.size)
+            mine = _result_columns(join, LEFT, left).take(pa.array(pairs.probe))
+            yield _result_table(
+                join, mine.columns, _result_columns(join, RIGHT, right).take(pa.array(pairs.build)).columns
+            )
 
 
-def _note(rows: Rows, positions: Ints) -> Ints:
+def _mark_matched(rows: KeyedRows, positions: Ints) -> Ints:
     """Note that these rows have matched; returns those that had not before."""
-    matched = rows.beside.get(MATCHED)
+    matched = rows.attributes.get(MATCHED)
     if matched is None:
         return positions[:0]
     first = np.unique(positions[~matched[positions]])
@@ -192,77 +200,81 @@ def _note(rows: Rows, positions: Ints) -> Ints:
     return first
 
 
-def _expired(join: IntervalJoin, shard: Shard, port: int, spine: Spine, kept: Kept) -> Iterator[Rows]:
+def _expire_blocks(
+    join: IntervalJoinOperator, shard: Shard, port: int, spine: Spine, summary: StateSummary
+) -> Iterator[KeyedRows]:
     """Drop the blocks that have expired whole; gives the rows of a preserved side that expired alone."""
     for block in spine.blocks:
-        if not shard.after.expires(block.lowest) and all(end in block.lowest for end in join.sides[port].ends):
-            kept.add(port, block.rows, block.lowest)
+        if not shard.after.has_expired(block.lowest) and all(end in block.lowest for end in join.sides[port].ends):
+            summary.add(port, block.rows, block.lowest)
             continue
-        if join.preserved[port]:
+        if join.is_preserved[port]:
             rows = spine.read(block)
-            yield _alone(rows, ~_alive(shard, rows) & ~shard.before.is_expired(rows.times, len(rows)))
-        if shard.after.expires(block.highest):
+            yield _select_unmatched(rows, ~_is_alive(shard, rows) & ~shard.before.is_expired(rows.times, len(rows)))
+        if shard.after.has_expired(block.highest):
             spine.drop(block)
             continue
         rows = spine.read(block)
-        alive = _alive(shard, rows)
-        left = int(alive.sum())
-        if left:
-            kept.add(port, left, {name: int(times[alive].min()) for name, times in rows.times.items()})
-        if left * SPARSE < block.rows if join.lives else not left:
+        alive = _is_alive(shard, rows)
+        count = int(alive.sum())
+        if count:
+            summary.add(port, count, {name: int(times[alive].min()) for name, times in rows.times.items()})
+        if count * SPARSE < block.rows if join.end_bounds else not count:
             spine.remove(block, ~alive)
 
 
-def _dropped(
-    join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: dict[int, Rows], kept: Kept
-) -> list[tuple[int, Rows]]:
+def _drop_overflow(
+    join: IntervalJoinOperator, shard: Shard, spines: Sequence[Spine], new: dict[int, KeyedRows], summary: StateSummary
+) -> list[tuple[int, KeyedRows]]:
     """Drop the rows with the earliest times if more would be kept than may be; gives those that never matched."""
-    if not shard.excess(kept.rows):
+    if not shard.excess(summary.rows):
         return []
-    held = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
-    parts = [*held, *((port, None, rows) for port, rows in new.items())]
-    alive = [_alive(shard, rows) for _, _, rows in parts]
-    times = [rows.times[join.sides[port].time][lives] for (port, _, rows), lives in zip(parts, alive, strict=True)]
-    oldest = shard.earliest(times, kept.rows)
-    alone: list[tuple[int, Rows]] = []
-    for (port, block, rows), among_alive, lives in zip(parts, oldest, alive, strict=True):
+    stored = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
+    parts = [*stored, *((port, None, rows) for port, rows in new.items())]
+    alive = [_is_alive(shard, rows) for _, _, rows in parts]
+    times = [
+        rows.times[join.sides[port].time][is_alive] for (port, _, rows), is_alive in zip(parts, alive, strict=True)
+    ]
+    oldest = shard.choose_overflow(times, summary.rows)
+    alone: list[tuple[int, KeyedRows]] = []
+    for (port, block, rows), among_alive, is_alive in zip(parts, oldest, alive, strict=True):
         if among_alive.any():
-            drop = lives.copy()
-            drop[lives] = among_alive
-            shard.tally.dropped[port] += int(drop.sum())
-            kept.rows[port] -= int(drop.sum())
-            alone.append((port, _alone(rows, drop)))
+            drop = is_alive.copy()
+            drop[is_alive] = among_alive
+            shard.counters.dropped[port] += int(drop.sum())
+            summary.rows[port] -= int(drop.sum())
+            alone.append((port, _select_unmatched(rows, drop)))
             if block is None:
-                new[port] = rows.where(lives & ~drop)
+                new[port] = rows.where(is_alive & ~drop)
             else:
-                spines[port].remove(block, ~lives | drop)
+                spines[port].remove(block, ~is_alive | drop)
     return alone
 
 
-def _alive(shard: Shard, rows: Rows) -> Bools:
+def _is_alive(shard: Shard, rows: KeyedRows) -> Bools:
     """Which rows something may still meet."""
     return ~shard.after.is_expired(rows.times, len(rows))
 
 
-def _alone(rows: Rows, leaving: Bools) -> Rows:
+def _select_unmatched(rows: KeyedRows, evicted: Bools) -> KeyedRows:
     """Those of the leaving rows that never matched; none where that is not known."""
-    matched = rows.beside.get(MATCHED)
-    return rows.slice(0, 0) if matched is None else rows.where(leaving & ~matched)
+    matched = rows.attributes.get(MATCHED)
+    return rows.slice(0, 0) if matched is None else rows.where(evicted & ~matched)
 
 
-def _padded(join: IntervalJoin, shard: Shard, port: int, rows: Rows) -> list[pa.Table]:
+def _pad_rows(join: IntervalJoinOperator, shard: Shard, port: int, rows: KeyedRows) -> list[pa.Table]:
     """Rows of a preserved side with nulls for the other; no rows, no table."""
-    if not len(rows) or not join.preserved[port]:
+    if not len(rows) or not join.is_preserved[port]:
         return []
-    shard.tally.padded[port] += len(rows)
-    mine, nulls = _columns(join, port, rows).columns, [pa.nulls(len(rows))] * len(join.sides[1 - port].columns)
-    return [_table(join, *((mine, nulls) if port == LEFT else (nulls, mine)))]
+    shard.counters.padded[port] += len(rows)
+    mine, nulls = _result_columns(join, port, rows).columns, [pa.nulls(len(rows))] * len(join.sides[1 - port].columns)
+    return [_result_table(join, *((mine, nulls) if port == LEFT else (nulls, mine)))]
 
 
-def _table(join: IntervalJoin, left: list[pa.Array], right: list[pa.Array]) -> pa.Table:
+def _result_table(join: IntervalJoinOperator, left: list[pa.Array], right: list[pa.Array]) -> pa.Table:
     """Rows of the result from the columns of both sides."""
     return pa.Table.from_arrays([*left, *right], names=[*join.left.columns, *join.right.columns])
 
 
-def _columns(join: IntervalJoin, port: int, rows: Rows) -> pa.RecordBatch:
+def _result_columns(join: IntervalJoinOperator, port: int, rows: KeyedRows) -> pa.RecordBatch:
     return rows.table.select(list(join.sides[port].columns))

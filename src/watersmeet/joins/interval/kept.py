@@ -10,19 +10,21 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.matching import Ints, shifted
-from watersmeet.joins.state.kept import Keeping, Kept, Until
+from watersmeet.joins.core.matching import Ints, shift_times
+from watersmeet.joins.state.kept import ExpiryTimes, SpineSchema, StateSchema
 from watersmeet.joins.state.layout import as_int64
 
 SIDES = ("left", "right")
 """The spines, by port."""
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows of a side."""
     port = SIDES.index(name)
-    ends = [*limits_of(identity, port), *(life for life in lives_of(identity, port))]
-    return Kept(port, "until the watermark of the other side has passed what it can meet", until=partial(_until, ends))
+    ends = [*limits_of(identity, port), *(limit for limit in end_limits_of(identity, port))]
+    return SpineSchema(
+        port, "until the watermark of the other side has passed what it can meet", expiry=partial(_expiry_times, ends)
+    )
 
 
 def limits_of(identity: Identity, port: int) -> list[tuple[str, str, int]]:
@@ -30,7 +32,7 @@ def limits_of(identity: Identity, port: int) -> list[tuple[str, str, int]]:
 
     Between the compared times the range says it, which knows whether bounds are strict.
     """
-    times = [one.get("time") for one in identity["ports"]]
+    times = [port_identity.get("time") for port_identity in identity["ports"]]
     low, high = identity["range"]
     exact = {(times[0], times[1]): high, (times[1], times[0]): -low}
     own = frozenset(identity["ports"][port]["times"])
@@ -41,7 +43,7 @@ def limits_of(identity: Identity, port: int) -> list[tuple[str, str, int]]:
     ]
 
 
-def lives_of(identity: Identity, port: int) -> Iterator[tuple[str, str, int]]:
+def end_limits_of(identity: Identity, port: int) -> Iterator[tuple[str, str, int]]:
     """The same of the ends that rows carry: what the condition compares with a time of the other side."""
     others = frozenset(identity["ports"][1 - port].get("times", ()))
     stored = frozenset(identity["ports"][port]["stored"])
@@ -50,14 +52,14 @@ def lives_of(identity: Identity, port: int) -> Iterator[tuple[str, str, int]]:
     for part in parts:
         match part:
             case [("<" | "<=") as operator, low, {"column": end}] if end in stored:
-                time, constant = _shifted_time(low)
+                time, constant = _parse_shifted_time(low)
                 if time in others and constant is not None:
                     yield end, time, -constant - (operator == "<")
             case _:
                 pass
 
 
-def _shifted_time(part: Any) -> tuple[str, int | None]:
+def _parse_shifted_time(part: Any) -> tuple[str, int | None]:
     """A time and what is added to it."""
     match part:
         case {"column": str(time)}:
@@ -68,13 +70,13 @@ def _shifted_time(part: Any) -> tuple[str, int | None]:
             return "", None
 
 
-def _until(ends: list[tuple[str, str, int]], rows: pa.RecordBatch) -> Until:
-    found: dict[str, Ints] = {}
-    for column, mark, constant in ends:
+def _expiry_times(ends: list[tuple[str, str, int]], rows: pa.RecordBatch) -> ExpiryTimes:
+    limits: dict[str, Ints] = {}
+    for column, watermark, constant in ends:
         if column in rows.schema.names:
-            until = shifted(as_int64(rows.column(column)), constant)
-            found[mark] = np.minimum(until, found[mark]) if mark in found else until
-    return found
+            until = shift_times(as_int64(rows.column(column)), constant)
+            limits[watermark] = np.minimum(until, limits[watermark]) if watermark in limits else until
+    return limits
 
 
-KEPT = Keeping(("interval",), spine, limits_of)
+STATE_SCHEMA = StateSchema(("interval",), spine, limits_of)

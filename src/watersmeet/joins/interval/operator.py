@@ -33,24 +33,24 @@ from watersmeet.joins.core.changes import ROWS_PER_PIECE
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.matching import Ints, Pairs, reach, shifted, stretches
-from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
+from watersmeet.joins.core.matching import Ints, Pairs, reach, shift_times, stretches
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, StateStore, Watermarks
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
+from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verify_pairs
 from watersmeet.joins.interval.batch import MATCHED, stream, take_over
-from watersmeet.joins.state.format import Block
-from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.format import StateBlock
+from watersmeet.joins.state.layout import KeyedRows, RowLayout
 
 UNLIMITED = 2**63 - 1
 """The end of a range that no bound between the compared times limits; another pair of columns has the bound."""
 
 
 @dataclass(frozen=True)
-class IntervalJoin(TwoSided):
+class IntervalJoinOperator(TwoSided):
     """An interval join, ready to run.
 
     The range matcher works on the compared times of the ports: ``lower <= right time - left time <= upper``. ``bounds``
-    says how long rows live, and ``lives`` the same of the ends that rows carry: bounds whose column is one of the
+    says how long rows live, and ``end_bounds`` the same of the ends that rows carry: bounds whose column is one of the
     ``ends`` of its port. ``condition`` is whatever else must hold; every bound and every life follows from the whole.
     """
 
@@ -60,18 +60,20 @@ class IntervalJoin(TwoSided):
     upper: int
     bounds: tuple[Bound, ...]
     condition: Condition | None = None
-    lives: tuple[Bound, ...] = ()
+    end_bounds: tuple[Bound, ...] = ()
 
-    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+    def stream(
+        self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[pa.Table | Emission]:
         """Process one batch of one shard (see the module's definition)."""
-        return stream(self, store, arrivals, marks)
+        return stream(self, store, arrivals, watermarks)
 
-    def take_over(self, store: Store, was: Identity) -> None:
+    def take_over(self, store: StateStore, was: Identity) -> None:
         """Go on with the state of a join with other bounds: what has expired by those is gone for good."""
         take_over(self, store, was)
 
     @property
-    def may_split(self) -> bool:
+    def can_split_batch(self) -> bool:
         """Whether the arrivals of a batch may come in several steps, the marks with the last.
 
         Marks decide who is late in the batch after and who has expired at the end of this one, so it makes no
@@ -82,13 +84,15 @@ class IntervalJoin(TwoSided):
     @property
     def identity(self) -> Identity:
         """What of the join decides what its state means."""
-        names = self.canonical
-        return self.identified(
+        names = self.canonical_names
+        return self.make_identity(
             (layout.columns for layout in self.layouts),
             kind=self.kind,
             range=[self.lower, self.upper],
             # Whether bounds are strict is told by the range, or by the condition, and so is what ends a life.
-            bounds=sorted([*names.listed((bound.column, bound.other)), bound.constant] for bound in self.bounds),
+            bounds=sorted(
+                [*names.canonical_list((bound.column, bound.other)), bound.constant] for bound in self.bounds
+            ),
             condition=names.condition(self.condition),
         )
 
@@ -100,24 +104,29 @@ class IntervalJoin(TwoSided):
     @property
     def waits(self) -> tuple[Bound, ...]:
         """Which column waits for which: an end has no marks, so that the times of its side stand for it."""
-        own = ((side.times, life) for side in self.sides for life in self.lives if life.column in side.ends)
-        return (*self.bounds, *(replace(life, column=time) for times, life in own for time in times))
+        pairs = ((side.times, bound) for side in self.sides for bound in self.end_bounds if bound.column in side.ends)
+        return (*self.bounds, *(replace(bound, column=time) for times, bound in pairs for time in times))
 
     @property
-    def follows(self) -> tuple[str, ...]:
+    def watermark_dependencies(self) -> tuple[str, ...]:
         """The columns between whose marks and times bounds and lives stand."""
         named = (name for bound in self.waits for name in (bound.column, bound.other))
         return tuple(dict.fromkeys(named))
 
-    def agreed(self, known: frozenset[str]) -> frozenset[str]:
+    def uniform_watermarks(self, uniform: frozenset[str]) -> frozenset[str]:
         """The columns that bounds hold back: what no bound mentions follows the rows that a shard keeps."""
         bounds = {column: [bound.other for bound in self.bounds if bound.column == column] for column in self.times}
-        return frozenset(column for column, others in bounds.items() if others and known.issuperset((column, *others)))
+        return frozenset(
+            column for column, others in bounds.items() if others and uniform.issuperset((column, *others))
+        )
 
     @cached_property
-    def layouts(self) -> tuple[Layout, Layout]:
+    def layouts(self) -> tuple[RowLayout, RowLayout]:
         """What is stored of each side: what the result, the match and the condition still need, each column once."""
-        return (_layout(self.left, tracked=self.tracked[LEFT]), _layout(self.right, tracked=self.tracked[RIGHT]))
+        return (
+            _layout(self.left, tracked=self.tracks_matches[LEFT]),
+            _layout(self.right, tracked=self.tracks_matches[RIGHT]),
+        )
 
     def span(self, port: int) -> tuple[int | None, int | None]:
         """How far the times that rows of ``port`` meet are from their own; None: no bound says so."""
@@ -134,35 +143,35 @@ class IntervalJoin(TwoSided):
         upper = None if self.upper == UNLIMITED and times not in bounded else self.upper
         return lower, upper
 
-    def reach(self, port: int, rows: Rows) -> tuple[Ints, Ints]:
+    def reach(self, port: int, rows: KeyedRows) -> tuple[Ints, Ints]:
         """From when to when rows of ``port`` meet those of the other side."""
         first, last = reach(rows.times[self.sides[port].time], *self.span(port))
-        return first, self._until(port, rows, last)
+        return first, self._latest_reach(port, rows, last)
 
-    def pairs(self, left: Rows, right: Rows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
+    def pairs(self, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
         """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
 
         ``probe`` names the port that asks, whose rows have that ``reach``. In the result ``probe`` are positions in
         ``left``, ``build`` in ``right``.
         """
-        asking, asked = (left, right) if probe == LEFT else (right, left)
-        found = stretches(asked.codes, asked.times[self.sides[1 - probe].time], asking.codes, *reach)
-        for piece in found.pieces(ROWS_PER_PIECE):
-            pairs = verified(
+        probe_rows, build_rows = (left, right) if probe == LEFT else (right, left)
+        spans = stretches(build_rows.codes, build_rows.times[self.sides[1 - probe].time], probe_rows.codes, *reach)
+        for piece in spans.pieces(ROWS_PER_PIECE):
+            pairs = verify_pairs(
                 self.sides, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)
             )
             if pairs.probe.size:
                 yield pairs
 
-    def _until(self, port: int, rows: Rows, high: Ints) -> Ints:
+    def _latest_reach(self, port: int, rows: KeyedRows, high: Ints) -> Ints:
         """The latest time of the other side that rows of ``port`` reach, no later than their own ends."""
-        for life in self.lives:
-            if life.column in self.sides[port].ends and life.other == self.sides[1 - port].time:
+        for bound in self.end_bounds:
+            if bound.column in self.sides[port].ends and bound.other == self.sides[1 - port].time:
                 # Below the lowest time there is none; the condition denies what is at it.
-                high = np.minimum(high, shifted(rows.times[life.column], life.constant - life.strict))
+                high = np.minimum(high, shift_times(rows.times[bound.column], bound.constant - bound.strict))
         return high
 
-    def may_meet(self, port: int, rows: Rows, block: Block) -> bool:
+    def can_meet(self, port: int, rows: KeyedRows, block: StateBlock) -> bool:
         """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
         if int(rows.codes[0]) > block.highest_code or int(rows.codes[-1]) < block.lowest_code:
             return False
@@ -174,11 +183,11 @@ class IntervalJoin(TwoSided):
         if upper is not None and block.lowest[theirs] > int(times.max()) + upper:
             return False
         # A block that was written before its ends counted does not know them.
-        ends = ((block.highest.get(life.column), life) for life in self.lives if life.other in rows.times)
-        return all(end is None or end >= int(rows.times[life.other].min()) - life.constant for end, life in ends)
+        ends = ((block.highest.get(bound.column), bound) for bound in self.end_bounds if bound.other in rows.times)
+        return all(end is None or end >= int(rows.times[bound.other].min()) - bound.constant for end, bound in ends)
 
 
-def _layout(port: Port, *, tracked: bool) -> Layout:
+def _layout(port: Port, *, tracked: bool) -> RowLayout:
     times = tuple(dict.fromkeys((*port.times, *port.ends)))
-    columns = tuple(dict.fromkeys((*port.needed, *times)))
-    return Layout(columns, times, port.time, port.code, notes=((MATCHED, "flag"),) if tracked else ())
+    columns = tuple(dict.fromkeys((*port.input_columns, *times)))
+    return RowLayout(columns, times, port.time, port.code, notes=((MATCHED, "flag"),) if tracked else ())

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.joins.core.changes import OP, POSITION
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.operator import Watermarks
 from watersmeet.joins.core.rowwise import Row, freeze
-from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.latest.operator import LatestOperator
 
 
 class LatestReference:
     """The latest row per key, one row at a time."""
 
-    def __init__(self, latest: Latest) -> None:
+    def __init__(self, latest: LatestOperator) -> None:
         self.latest = latest
         self.rows: dict[Any, tuple[Any, ...]] = {}
 
-    def step(self, arrivals: Mapping[int, Sequence[Row]], marks: Marks | None = None) -> Counter[tuple[Any, ...]]:
+    def step(
+        self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks | None = None
+    ) -> Counter[tuple[Any, ...]]:
         """One batch: upserts and deletes in the order of delivery; gives what changes, each row with a number."""
         before = Counter(self.rows.values())
         for row in sorted(arrivals.get(0, ()), key=lambda row: row.get(POSITION, 0)):

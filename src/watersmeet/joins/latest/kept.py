@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import REPLACED, Keeping, Kept
+from watersmeet.joins.state.kept import UNTIL_REPLACED, SpineSchema, StateSchema
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows of the table."""
-    return Kept(0, REPLACED, "weights")
+    return SpineSchema(0, UNTIL_REPLACED, "weights")
 
 
-KEPT = Keeping(("latest",), spine)
+STATE_SCHEMA = StateSchema(("latest",), spine)

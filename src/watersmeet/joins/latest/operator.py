@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Bools
-from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.operator import Emission, StateStore, StreamOperator, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout
-from watersmeet.joins.state.table import BUDGET, Table, keep_within, table_layout, unweighted
+from watersmeet.joins.state.layout import RowLayout
+from watersmeet.joins.state.table import BUDGET, StateTable, enforce_limit, table_layout, to_changes
 
 
 @dataclass(frozen=True)
-class Latest(Family):
+class LatestOperator(StreamOperator):
     """The latest row per key, ready to run: one port.
 
     Arrivals are upserts and deletes as `OP` says, in the order of `POSITION` or, without that column, in the one they
@@ -41,7 +41,7 @@ class Latest(Family):
     - ``append``: arrivals have no `OP`; every row is an upsert
 
     >>> from watersmeet.testing import MemoryStore
-    >>> latest, store = Latest(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
+    >>> latest, store = LatestOperator(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
     >>> for value in "ab":
     ...     [table] = latest.step(store, {0: pa.table({"k": [1], "v": [value]})}, {}).rows
     ...     print(table.to_pylist())
@@ -55,28 +55,28 @@ class Latest(Family):
     append: bool = False
     budget: Budget = BUDGET
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        shard = Shard(self, store, marks)
-        table, rows = Table.of(shard.state, "latest", self.layout, self.budget), ()
+        shard = Shard(self, store, watermarks)
+        table, rows = StateTable.of(shard.state, "latest", self.layout, self.budget), ()
         arrived = arrivals.get(0)
         if arrived is not None:
             is_keyed = self._is_keyed(arrived)
-            shard.tally.rows[0], shard.tally.dropped[0] = arrived.num_rows, int((~is_keyed).sum())
-            changes = table.upserted(self._with_op(arrived.filter(pa.array(is_keyed))), self._identity)
+            shard.counters.rows[0], shard.counters.dropped[0] = arrived.num_rows, int((~is_keyed).sum())
+            changes = table.upsert_changes(self._with_op(arrived.filter(pa.array(is_keyed))), self._key_columns)
             table.spine.add(changes)
-            shard.tally.matched = len(changes)
-            rows = (unweighted(changes).select([*self.port.columns, WEIGHT]),) if len(changes) else ()
-        keep_within([table], self.max_rows)
+            shard.counters.matched = len(changes)
+            rows = (to_changes(changes).select([*self.port.columns, WEIGHT]),) if len(changes) else ()
+        enforce_limit([table], self.max_rows)
         received = shard.after.received
         return shard.close({name: received[name] for name in self.port.times if name in received}, rows)
 
     def _is_keyed(self, table: pa.Table) -> Bools:
         """Which rows have a key, none of whose parts is NULL."""
-        keyed = np.ones(table.num_rows, np.bool_)
+        has_key = np.ones(table.num_rows, np.bool_)
         for name in self.port.keys:
-            keyed &= table.column(name).is_valid().to_numpy()
-        return keyed
+            has_key &= table.column(name).is_valid().to_numpy()
+        return has_key
 
     def _with_op(self, table: pa.Table) -> pa.Table:
         """The rows with `OP`: what does not belong to the table is a delete."""
@@ -87,15 +87,15 @@ class Latest(Family):
         return table.select([name for name in table.column_names if name != OP]).append_column(OP, op)
 
     @property
-    def _identity(self) -> tuple[str, ...]:
+    def _key_columns(self) -> tuple[str, ...]:
         """The columns that tell rows apart."""
         return (self.port.code,) if self.port.exact and self.port.code is not None else self.port.keys
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """What is stored of a row: what is shown of it, and its key."""
         code = () if self.port.code is None else (self.port.code,)
-        return table_layout((*self.port.columns, *self._identity, *code), self.port.code)
+        return table_layout((*self.port.columns, *self._key_columns, *code), self.port.code)
 
     @property
     def sides(self) -> tuple[Port]:
@@ -110,4 +110,4 @@ class Latest(Family):
     @property
     def identity(self) -> Identity:
         """What of it decides what its state means."""
-        return self.identified([self.layout.columns], append=self.append)
+        return self.make_identity([self.layout.columns], append=self.append)

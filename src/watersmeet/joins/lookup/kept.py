@@ -6,24 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import REPLACED, Keeping, Kept
-from watersmeet.joins.state.look import Look
+from watersmeet.joins.state.kept import UNTIL_REPLACED, SpineSchema, StateSchema
+from watersmeet.joins.state.look import ShardInspector
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows of the table, or of the stream."""
     table = int(identity["table"])
     if name == "table":
-        return Kept(table, REPLACED, "weights")
+        return SpineSchema(table, UNTIL_REPLACED, "weights")
     if name == "held":
-        return Kept(1 - table, "until the table is loaded")
-    return Kept(1 - table, "until its table row comes, or until it has waited as long, or as many wait, as is set")
+        return SpineSchema(1 - table, "until the table is loaded")
+    return SpineSchema(
+        1 - table, "until its table row comes, or until it has waited as long, or as many wait, as is set"
+    )
 
 
-def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """The first clock of all."""
-    firsts = [one["first"] for one in parts if "first" in one]
-    return {"first": min(firsts)} if firsts else {}
+    clocks = [part["first"] for part in parts if "first" in part]
+    return {"first": min(clocks)} if clocks else {}
 
 
-KEPT = Keeping(("lookup",), spine, numbers=numbers)
+STATE_SCHEMA = StateSchema(("lookup",), spine, numbers=numbers)

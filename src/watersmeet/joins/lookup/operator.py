@@ -36,12 +36,12 @@ import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import RIGHT, Emission, Marks, Store
+from watersmeet.joins.core.operator import RIGHT, Emission, StateStore, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import TwoSided
-from watersmeet.joins.lookup.batch import ARRIVED, NUMBER, forget_waiting, stream
+from watersmeet.joins.lookup.batch import ARRIVED, NUMBER, clear_waiting, stream
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.layout import RowLayout
 from watersmeet.joins.state.table import BUDGET, table_layout
 
 LookupKind = Literal["inner", "left", "right"]
@@ -53,7 +53,7 @@ LateTable = Literal["reemit", "ignore"]
 
 
 @dataclass(frozen=True)
-class LookupJoin(TwoSided):
+class LookupJoinOperator(TwoSided):
     """A lookup join, ready to run.
 
     - ``left``, ``right``: how the rows of the sides arrive; only the stream's ``times`` matter, and nothing is late
@@ -68,7 +68,7 @@ class LookupJoin(TwoSided):
 
     >>> from watersmeet.testing import MemoryStore
     >>> orders, customers = (Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "oc")
-    >>> join, store = LookupJoin("left", orders, customers), MemoryStore()
+    >>> join, store = LookupJoinOperator("left", orders, customers), MemoryStore()
     >>> [table] = join.step(store, {0: pa.table({"o.k": [7], "o.v": ["Keyboard"]})}, {}).rows
     >>> table.to_pylist()
     [{'o.k': 7, 'o.v': 'Keyboard', 'c.k': None, 'c.v': None}]
@@ -102,46 +102,48 @@ class LookupJoin(TwoSided):
         """How the rows of the stream arrive."""
         return self.sides[self.stream_port]
 
-    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+    def stream(
+        self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[pa.Table | Emission]:
         """Process one batch of one shard (see the module's definition)."""
-        return stream(self, store, arrivals, marks)
+        return stream(self, store, arrivals, watermarks)
 
-    def take_over(self, store: Store, was: Identity) -> None:
+    def take_over(self, store: StateStore, was: Identity) -> None:
         """Go on with the state of a join that did otherwise with late table rows: where none count, no row waits."""
-        if not self.reemits:
-            forget_waiting(self, store)
+        if not self.can_reemit:
+            clear_waiting(self, store)
 
     @property
-    def loaded_first(self) -> tuple[int, ...]:
+    def ports_to_preload(self) -> tuple[int, ...]:
         """The table, if stream rows are held back until it is caught up."""
         return (self.table,) if self.load_first else ()
 
     @property
-    def follows(self) -> tuple[str, ...]:
+    def watermark_dependencies(self) -> tuple[str, ...]:
         """None: what times rows have does not matter."""
         return ()
 
     @property
-    def preserves(self) -> bool:
+    def is_outer(self) -> bool:
         """Whether stream rows that meet nothing come out padded."""
         return self.kind != "inner"
 
     @property
-    def reemits(self) -> bool:
+    def can_reemit(self) -> bool:
         """Whether rows wait."""
-        return self.preserves and self.late_table == "reemit"
+        return self.is_outer and self.late_table == "reemit"
 
     @property
     def needs_clock(self) -> bool:
         """Whether the wall clock matters: it ends the time that rows wait, and tells idle sources."""
-        return bool(self.idle) or (self.reemits and self.retention is not None)
+        return bool(self.idle) or (self.can_reemit and self.retention is not None)
 
     @property
     def identity(self) -> Identity:
         """What of the join decides what its state means; what is held back does not."""
-        names = self.canonical
-        return self.identified(
-            (side.needed for side in self.sides),
+        names = self.canonical_names
+        return self.make_identity(
+            (side.input_columns for side in self.sides),
             kind=self.kind,
             table=self.table,
             late_table=self.late_table,
@@ -154,21 +156,21 @@ class LookupJoin(TwoSided):
         return replace(super().for_shards(shards), waiting=waiting)
 
     @cached_property
-    def table_layout(self) -> Layout:
+    def table_layout(self) -> RowLayout:
         """What is stored of a table row: what the result, the match and the condition need, and its primary key."""
         side = self.sides[self.table]
-        return table_layout((*side.needed, *side.upsert_key), side.code)
+        return table_layout((*side.input_columns, *side.upsert_key), side.code)
 
     @cached_property
-    def waiting_layout(self) -> Layout:
+    def wait_layout(self) -> RowLayout:
         """What is stored of a stream row that waits, by code."""
         side = self.stream_side
-        return Layout((*side.needed, NUMBER, ARRIVED), (NUMBER, ARRIVED), NUMBER, side.code)
+        return RowLayout((*side.input_columns, NUMBER, ARRIVED), (NUMBER, ARRIVED), NUMBER, side.code)
 
     @cached_property
-    def held_layout(self) -> Layout:
+    def hold_layout(self) -> RowLayout:
         """What is stored of a stream row that is held back, in the order of arrival."""
         side = self.stream_side
         dead = () if side.dead is None else (side.dead,)
-        columns = tuple(dict.fromkeys((*side.needed, *side.keys, *side.times, *dead)))
-        return Layout((*columns, NUMBER), (NUMBER, *side.times), code=NUMBER)
+        columns = tuple(dict.fromkeys((*side.input_columns, *side.keys, *side.times, *dead)))
+        return RowLayout((*columns, NUMBER), (NUMBER, *side.times), code=NUMBER)

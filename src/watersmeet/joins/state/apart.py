@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from watersmeet.joins.core.matching import Ints
-from watersmeet.joins.state.layout import Rows
+from watersmeet.joins.state.layout import KeyedRows
 
-Hash = Callable[[Rows], Ints]
+Hash = Callable[[KeyedRows], Ints]
 """A number per row that is equal where rows are."""
 
 
-def fitting(parts: Sequence[Rows], high: int, size: int, hash_of: Hash | None) -> Iterator[list[Rows]]:
+def split_to_fit(parts: Sequence[KeyedRows], high: int, size: int, hash_of: Hash | None) -> Iterator[list[KeyedRows]]:
     """Parts with codes up to ``high``, which alone may have many rows: all at once, or those of ``high`` in classes.
 
     What comes at once is to be merged by itself; lower codes come first.
@@ -27,18 +27,18 @@ def fitting(parts: Sequence[Rows], high: int, size: int, hash_of: Hash | None) -
         return
     split = [(part, int(np.searchsorted(part.codes, high, "left"))) for part in parts]
     yield [part.slice(0, edge) for part, edge in split]
-    yield from some_at_a_time([part.slice(edge, len(part)) for part, edge in split], size, hash_of)
+    yield from split_by_hash([part.slice(edge, len(part)) for part, edge in split], size, hash_of)
 
 
-def some_at_a_time(parts: Sequence[Rows], size: int, hash_of: Hash) -> Iterator[list[Rows]]:
+def split_by_hash(parts: Sequence[KeyedRows], size: int, hash_of: Hash) -> Iterator[list[KeyedRows]]:
     """Parts of one code in classes of about ``size`` rows; equal rows are in one class."""
     parts = [part for part in parts if len(part)]
     classes = -(-sum(map(len, parts)) // size)
-    numbers = [_classed(hash_of(part), classes) for part in parts]
+    numbers = [_class_numbers(hash_of(part), classes) for part in parts]
     for number in range(classes):
         yield [part.where(of == number) for part, of in zip(parts, numbers, strict=True)]
 
 
-def _classed(hashes: Ints, classes: int) -> Ints:
+def _class_numbers(hashes: Ints, classes: int) -> Ints:
     """The class of each row, in few bytes: this alone is held for all rows of the code."""
     return (hashes.view(np.uint64) % np.uint64(classes)).astype(np.min_scalar_type(classes))

@@ -32,45 +32,48 @@ class Budget:
     sparse: int | None = None
     chunk: int = sys.maxsize
 
-    def groups(self, rows: Sequence[int]) -> list[list[int]]:
+    def merge_groups(self, rows: Sequence[int]) -> list[list[int]]:
         """Which runs become one, given how many rows each has, oldest first.
 
-        >>> Budget(smallest_tier=1).groups([9, 1, 1, 1, 1])
+        >>> Budget(smallest_tier=1).merge_groups([9, 1, 1, 1, 1])
         [[1, 2, 3, 4]]
-        >>> Budget(smallest_tier=1, balanced=True).groups([3, 1, 1, 1])
+        >>> Budget(smallest_tier=1, balanced=True).merge_groups([3, 1, 1, 1])
         [[0, 1, 2, 3]]
-        >>> Budget(smallest_tier=1, merge_at=2, in_order=True).groups([1, 9, 1, 1])
+        >>> Budget(smallest_tier=1, merge_at=2, in_order=True).merge_groups([1, 9, 1, 1])
         [[2, 3]]
         """
         if self.balanced and len(rows) > 1 and sum(rows) - max(rows) >= max(max(rows), self.smallest_tier):
             return [list(range(len(rows)))]
-        found = [[number] for number in range(len(rows))]
+        groups = [[number] for number in range(len(rows))]
         while True:
-            full = self._newest(rows, found) if self.in_order else self._full(rows, found)
+            full = self._find_newest(rows, groups) if self.in_order else self._find_full_tier(rows, groups)
             if not full:
-                return [group for group in found if len(group) > 1]
-            first = found.index(full[0])
-            found = [group for group in found if group not in full]
-            found.insert(min(first, len(found)), [number for group in full for number in group])
+                return [group for group in groups if len(group) > 1]
+            first = groups.index(full[0])
+            groups = [group for group in groups if group not in full]
+            groups.insert(min(first, len(groups)), [number for group in full for number in group])
 
-    def _full(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
+    def _find_full_tier(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
         """Runs of about one size that are enough to become one."""
         tiers: dict[int, list[list[int]]] = {}
         for group in groups:
             size = sum(rows[number] for number in group)
             if size <= self.largest:
                 tiers.setdefault(self._tier(size), []).append(group)
-        return next((some for tier, some in tiers.items() if len(some) >= self._enough(tier)), list[list[int]]())
+        return next(
+            (members for tier, members in tiers.items() if len(members) >= self._merge_threshold(tier)),
+            list[list[int]](),
+        )
 
-    def _newest(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
+    def _find_newest(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
         """The newest runs, as far as none is of a larger size than the last, if they are enough to become one."""
         tiers = [self._tier(sum(rows[number] for number in group)) for group in groups]
         first = len(tiers)
         while first and tiers[first - 1] <= tiers[-1]:
             first -= 1
-        return groups[first:] if tiers and len(tiers) - first >= self._enough(tiers[-1]) else []
+        return groups[first:] if tiers and len(tiers) - first >= self._merge_threshold(tiers[-1]) else []
 
-    def _enough(self, tier: int) -> int:
+    def _merge_threshold(self, tier: int) -> int:
         return self.smallest_at if tier == 0 and self.smallest_at is not None else max(2, self.merge_at)
 
     def _tier(self, rows: int) -> int:

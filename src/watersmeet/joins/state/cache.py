@@ -18,7 +18,7 @@ BUDGET = 2 * 2**30
 """Bytes of decoded runs, of one process or of one folder."""
 SHARE = 16
 """When a process has added one part in so many of the budget to a folder, it looks how much is there."""
-STAYING = 8
+ADMIT_EVERY = 8
 """Where there is no room, one run in so many that are read again looks for some, or takes that of others. A state that
 is larger than the budget is read from one end to the other in every batch: if each run took the place of the oldest,
 none would be there when its turn comes."""
@@ -34,10 +34,10 @@ class RunCache:
         self.folder = folder
         self.runs: OrderedDict[tuple[str, str], pa.RecordBatch] = OrderedDict()
         self.owned: defaultdict[str, set[str]] = defaultdict(set)
-        self.shapes: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self.views: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.size = 0
         self.added = budget
-        self.room = self.again = 0
+        self.room = self.rereads = 0
 
     def has(self, owner: str, name: str) -> bool:
         """Whether this process holds a run; others may have it in the folder."""
@@ -45,55 +45,55 @@ class RunCache:
 
     def find(self, owner: str, name: str) -> pa.RecordBatch | None:
         """A run, if it is at hand."""
-        found = self.runs.get((owner, name))
-        if found is not None:
+        run = self.runs.get((owner, name))
+        if run is not None:
             self.runs.move_to_end((owner, name))
         elif self.folder is not None:
-            found = _mapped(_path(self.folder, owner, name))
-            if found is not None:
-                self._hold(owner, name, found)
-        return found
+            run = _map_file(_path(self.folder, owner, name))
+            if run is not None:
+                self._hold(owner, name, run)
+        return run
 
-    def shaped(self, owner: str, name: str, shape: Any) -> Any:
+    def find_view(self, owner: str, name: str, shape: Any) -> Any:
         """What was made of a run for that shape; None: nothing is at hand."""
-        held = self.shapes.get((owner, name))
-        return held[1] if held is not None and held[0] == shape else None
+        entry = self.views.get((owner, name))
+        return entry[1] if entry is not None and entry[0] == shape else None
 
-    def put_shaped(self, owner: str, name: str, shape: Any, made: Any) -> None:
+    def put_view(self, owner: str, name: str, shape: Any, view: Any) -> None:
         """Keep what was made of a run at hand, as long as the run is; it takes no memory of its own."""
         if (owner, name) in self.runs:
-            self.shapes[owner, name] = (shape, made)
+            self.views[owner, name] = (shape, view)
 
-    def put_again(self, owner: str, name: str, run: pa.RecordBatch) -> pa.RecordBatch:
+    def put_read(self, owner: str, name: str, run: pa.RecordBatch) -> pa.RecordBatch:
         """Keep a run at hand that was read from the state, if there is room; gives it as it is kept."""
         if run.nbytes > self.room:
-            self.again += 1
-            if self.again % STAYING != 1:
+            self.rereads += 1
+            if self.rereads % ADMIT_EVERY != 1:
                 return run
-            self.room = self.budget - self._taken
+            self.room = self.budget - self._bytes_used
         self.room -= run.nbytes
         self.put(owner, name, run)
         return self.runs.get((owner, name), run)
 
     @property
-    def _taken(self) -> int:
+    def _bytes_used(self) -> int:
         """The bytes of runs in the folder, or in this process."""
         return self.size if self.folder is None else sum(size for _, size, _ in self._files())
 
-    def writes(self, run: pa.RecordBatch) -> bool:
+    def is_file_backed(self, run: pa.RecordBatch) -> bool:
         """Whether a run goes into a file, and is read from there."""
         return self.folder is not None and run.nbytes >= SMALLEST
 
     def put(self, owner: str, name: str, run: pa.RecordBatch) -> None:
         """Keep a run at hand; where there is no room, the oldest go."""
-        if self.folder is None or not self.writes(run):
+        if self.folder is None or not self.is_file_backed(run):
             # A small part of a large table would keep all of it in memory.
             part = run.get_total_buffer_size() > 2 * SMALLEST and self.folder is not None
             self._hold(owner, name, run.take(pa.array(range(run.num_rows))) if part else run)
             return
         path = _path(self.folder, owner, name)
         _write(path, run)
-        mapped = _mapped(path)
+        mapped = _map_file(path)
         if mapped is not None:
             self._hold(owner, name, mapped)
         self.added += run.nbytes
@@ -103,25 +103,25 @@ class RunCache:
 
     def drop(self, owner: str, name: str) -> None:
         """Forget a run, in the folder too."""
-        self._let_go(owner, name)
+        self._evict(owner, name)
         if self.folder is not None:
             with suppress(OSError):
                 _path(self.folder, owner, name).unlink()
 
     def _hold(self, owner: str, name: str, run: pa.RecordBatch) -> None:
         """Hold a run in this process, and let go of those used longest ago, as runs of queries that have ended."""
-        self._let_go(owner, name)
+        self._evict(owner, name)
         self.runs[owner, name] = run
         self.owned[owner].add(name)
         self.size += run.nbytes
         while self.size > self.budget and self.runs:
-            self._let_go(*next(iter(self.runs)))
+            self._evict(*next(iter(self.runs)))
 
-    def _let_go(self, owner: str, name: str) -> None:
-        found = self.runs.pop((owner, name), None)
-        self.shapes.pop((owner, name), None)
-        if found is not None:
-            self.size -= found.nbytes
+    def _evict(self, owner: str, name: str) -> None:
+        run = self.runs.pop((owner, name), None)
+        self.views.pop((owner, name), None)
+        if run is not None:
+            self.size -= run.nbytes
             self.owned[owner].discard(name)
             if not self.owned[owner]:
                 del self.owned[owner]
@@ -129,9 +129,9 @@ class RunCache:
     def retain(self, owner: str, names: frozenset[str]) -> None:
         """Forget the runs of a shard that it no longer has: another worker may have expired or merged them."""
         for name in self.owned.get(owner, set()) - names:
-            self._let_go(owner, name)
+            self._evict(owner, name)
         if self.folder is not None:
-            for file in _listed(self.folder / owner):
+            for file in _list_names(self.folder / owner):
                 # What a worker that was ended while it wrote has left goes as well.
                 if file.partition(".")[0] not in names:
                     with suppress(OSError):
@@ -144,7 +144,7 @@ class RunCache:
         for _, size, path in sorted(sized):
             if excess <= 0 or path == newest:
                 return
-            self._let_go(path.parent.name, path.stem)
+            self._evict(path.parent.name, path.stem)
             with suppress(OSError):
                 path.unlink()
             excess -= size
@@ -153,25 +153,25 @@ class RunCache:
         """The runs in the folder: when each was written, its bytes, and where it is."""
         assert self.folder is not None
         sized: list[tuple[float, int, Path]] = []
-        owners = [self.folder / owner for owner in _listed(self.folder)]
-        for path in (owner / file for owner in owners for file in _listed(owner)):
+        owners = [self.folder / owner for owner in _list_names(self.folder)]
+        for path in (owner / file for owner in owners for file in _list_names(owner)):
             try:
-                found = path.stat()
+                status = path.stat()
             except OSError:
                 continue
-            sized.append((found.st_mtime, found.st_size, path))
+            sized.append((status.st_mtime, status.st_size, path))
         return sized
 
 
-at_hand = RunCache()
+run_cache = RunCache()
 """The decoded runs of this process."""
 
 
 def share_runs(folder: Path) -> None:
     """Keep decoded runs in a folder that all workers of this machine share."""
-    global at_hand
-    if at_hand.folder != folder:
-        at_hand = RunCache(folder=folder)
+    global run_cache
+    if run_cache.folder != folder:
+        run_cache = RunCache(folder=folder)
 
 
 def _path(folder: Path, owner: str, name: str) -> Path:
@@ -191,14 +191,14 @@ def _write(path: Path, run: pa.RecordBatch) -> None:
             unfinished.unlink()
 
 
-def _mapped(path: Path) -> pa.RecordBatch | None:
+def _map_file(path: Path) -> pa.RecordBatch | None:
     try:
         return pa.ipc.open_stream(pa.memory_map(str(path))).read_next_batch()
     except (OSError, pa.ArrowInvalid, StopIteration):
         return None
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     """The names of what is in a folder; none if there is no such folder."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - every shard asks in every batch, and paths take as long again

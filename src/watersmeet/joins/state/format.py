@@ -29,14 +29,14 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.identity import CanonicalNames
 from watersmeet.joins.core.matching import HIGHEST, LOWEST
-from watersmeet.joins.core.operator import Marks, StepError
-from watersmeet.joins.state.layout import Layout, NoteKind, Rows, Values
+from watersmeet.joins.core.operator import StepError, Watermarks
+from watersmeet.joins.state.layout import KeyedRows, NoteKind, RowLayout, Values
 
 FORMAT = 2
 """The number of the form of states."""
-READ = (1, FORMAT)
+READABLE_FORMATS = (1, FORMAT)
 """The forms that can be read."""
 DIRECTORY = "directory"
 RUN = "run/"
@@ -49,14 +49,15 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 class UnknownFormatError(StepError):
     """Raised for a state that this version cannot read: one of a later version, or from before formats had numbers."""
 
-    def __init__(self, found: object) -> None:
+    def __init__(self, number: object) -> None:
         super().__init__(
-            "STATE_FORMAT", {"found": "none" if found is None else str(found), "known": " and ".join(map(str, READ))}
+            "STATE_FORMAT",
+            {"found": "none" if number is None else str(number), "known": " and ".join(map(str, READABLE_FORMATS))},
         )
 
 
 @dataclass(frozen=True)
-class Block:
+class StateBlock:
     """What the directory knows of a block: enough to leave it alone when it cannot matter.
 
     ``left``: how many of its rows are still there, whose times the ranges are of; ``most``: how many rows one code has
@@ -66,24 +67,24 @@ class Block:
     name: str
     rows: int
     left: int
-    lowest: Marks
-    highest: Marks
+    lowest: Watermarks
+    highest: Watermarks
     lowest_code: int = int(LOWEST)
     highest_code: int = int(HIGHEST)
     most: int = 0
 
     @staticmethod
-    def of(rows: Rows, name: str = "", *, counted: bool = False) -> Block:
+    def of(rows: KeyedRows, name: str = "", *, counted: bool = False) -> StateBlock:
         """The ranges of these rows, which are sorted, under that name; ``counted``: with how many share a code."""
         codes, most = rows.codes, 0
         if counted:
             edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
             most = int(np.diff(edges, prepend=0, append=len(rows)).max())
         size = len(rows)
-        return Block(name, size, size, rows.lowest, rows.highest, int(codes[0]), int(codes[-1]), most)
+        return StateBlock(name, size, size, rows.lowest, rows.highest, int(codes[0]), int(codes[-1]), most)
 
 
-Run = tuple[Block, ...]
+Run = tuple[StateBlock, ...]
 """The blocks of a run, in the order of their rows."""
 
 
@@ -91,66 +92,66 @@ Run = tuple[Block, ...]
 class Directory:
     """What a shard knows between two batches; ``numbers``: what its family keeps besides rows and marks.
 
-    ``over``: by spine, up to where a time of its rows is over; rows that are, are left until runs are merged.
+    ``finality``: by spine, up to where a time of its rows is over; rows that are, are left until runs are merged.
     """
 
     runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict[str, tuple[Run, ...]])
-    received: Marks = field(default_factory=dict[str, int])
-    emitted: Marks = field(default_factory=dict[str, int])
-    active: Marks = field(default_factory=dict[str, int])
+    received: Watermarks = field(default_factory=dict[str, int])
+    emitted: Watermarks = field(default_factory=dict[str, int])
+    active: Watermarks = field(default_factory=dict[str, int])
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     owner: str = ""
-    over: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    finality: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
 
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to remember."""
         return not (any(self.runs.values()) or self.received or self.emitted or self.active or self.numbers)
 
-    def encoded(self, names: Names) -> bytes:
+    def encode(self, names: CanonicalNames) -> bytes:
         """The directory as it is stored."""
 
-        def block(of: Block) -> list[Any]:
-            ranges = [names.stored(of.lowest), names.stored(of.highest)]
+        def block(of: StateBlock) -> list[Any]:
+            ranges = [names.to_canonical(of.lowest), names.to_canonical(of.highest)]
             return [of.name, of.rows, of.left, *ranges, of.lowest_code, of.highest_code, of.most]
 
         runs = {spine: [[block(part) for part in run] for run in runs] for spine, runs in self.runs.items() if runs}
         # Marks come in the order of a shuffle, which is another in every attempt of a batch.
-        marks = {name: dict(sorted(names.stored(getattr(self, name)).items())) for name in _MARKS}
-        told = {"format": FORMAT, "owner": self.owner, **marks, "numbers": self.numbers, "runs": runs}
-        if self.over:
-            told["over"] = {spine: [names.canonical(time), mark] for spine, (time, mark) in self.over.items()}
-        return json.dumps(told).encode()
+        marks = {name: dict(sorted(names.to_canonical(getattr(self, name)).items())) for name in _MARKS}
+        document = {"format": FORMAT, "owner": self.owner, **marks, "numbers": self.numbers, "runs": runs}
+        if self.finality:
+            document["over"] = {spine: [names.canonical(time), mark] for spine, (time, mark) in self.finality.items()}
+        return json.dumps(document).encode()
 
     @staticmethod
-    def decoded(value: bytes | None, names: Names) -> Directory:
+    def decode(value: bytes | None, names: CanonicalNames) -> Directory:
         """The directory that was stored, or a new one."""
         if value is None:
             return Directory()
-        read = cast("dict[str, Any]", json.loads(value))
-        if read.get("format") not in READ:
-            raise UnknownFormatError(read.get("format"))
+        document = cast("dict[str, Any]", json.loads(value))
+        if document.get("format") not in READABLE_FORMATS:
+            raise UnknownFormatError(document.get("format"))
 
-        def block(of: list[Any]) -> Block:
+        def block(of: list[Any]) -> StateBlock:
             name, rows, left, lowest, highest, *rest = of
-            return Block(name, rows, left, names.known(lowest), names.known(highest), *rest)
+            return StateBlock(name, rows, left, names.from_canonical(lowest), names.from_canonical(highest), *rest)
 
-        runs = {spine: tuple(tuple(map(block, run)) for run in runs) for spine, runs in read["runs"].items()}
-        received, emitted, active = (names.known(read[name]) for name in _MARKS)
+        runs = {spine: tuple(tuple(map(block, run)) for run in runs) for spine, runs in document["runs"].items()}
+        received, emitted, active = (names.from_canonical(document[name]) for name in _MARKS)
         # The times of rows that are over are told anew in every batch, and nobody asks for them in a step.
-        over = {spine: (str(time), int(mark)) for spine, (time, mark) in read.get("over", {}).items()}
-        return Directory(runs, received, emitted, active, read["numbers"], read["owner"], over)
+        over = {spine: (str(time), int(mark)) for spine, (time, mark) in document.get("over", {}).items()}
+        return Directory(runs, received, emitted, active, document["numbers"], document["owner"], over)
 
 
 def digest(*parts: str | bytes) -> str:
     """32 hexadecimal digits that tell these parts from any others."""
     # Of those that Python has the quickest, where processors have instructions for it.
-    made = sha256()
+    hasher = sha256()
     for part in parts:
         value = part.encode() if isinstance(part, str) else part
-        made.update(b"%d:" % len(value))
-        made.update(value)
-    return made.hexdigest()[:32]
+        hasher.update(b"%d:" % len(value))
+        hasher.update(value)
+    return hasher.hexdigest()[:32]
 
 
 def block_name(owner: str, spine: str, value: bytes, taken: Container[str]) -> str:
@@ -167,21 +168,21 @@ def block_name(owner: str, spine: str, value: bytes, taken: Container[str]) -> s
     return next(name for number in count() if (name := digest(owner, spine, str(number), content)) not in taken)
 
 
-def canonical_rows(rows: Rows, layout: Layout, names: Names) -> pa.RecordBatch:
+def block_from_rows(rows: KeyedRows, layout: RowLayout, names: CanonicalNames) -> pa.RecordBatch:
     """Rows as a block holds them: columns and numbers under canonical names, each once."""
-    columns = [*rows.table.columns, *(pa.array(rows.beside[name]) for name in layout.numbers)]
-    held = dict(zip(names.listed(layout.written), columns, strict=True))
-    return pa.RecordBatch.from_arrays(list(held.values()), names=list(held))
+    columns = [*rows.table.columns, *(pa.array(rows.attributes[name]) for name in layout.numbers)]
+    columns_by_name = dict(zip(names.canonical_list(layout.run_columns), columns, strict=True))
+    return pa.RecordBatch.from_arrays(list(columns_by_name.values()), names=list(columns_by_name))
 
 
-def known_rows(batch: pa.RecordBatch, layout: Layout, names: Names) -> Rows:
+def rows_from_block(batch: pa.RecordBatch, layout: RowLayout, names: CanonicalNames) -> KeyedRows:
     """The rows that a block holds, as a step calls them."""
-    missing = {name for name in names.listed(layout.absent) if name not in batch.schema.names}
+    missing = {name for name in names.canonical_list(layout.absent) if name not in batch.schema.names}
     columns = [
         pa.repeat(pa.scalar(False), batch.num_rows) if name in missing else batch.column(name)
-        for name in names.listed(layout.written)
+        for name in names.canonical_list(layout.run_columns)
     ]
-    return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(layout.written)))
+    return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(layout.run_columns)))
 
 
 def encode_rows(batch: pa.RecordBatch) -> bytes:

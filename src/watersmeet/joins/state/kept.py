@@ -16,38 +16,38 @@ from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Ints
 
 if TYPE_CHECKING:
-    from watersmeet.joins.state.look import Look
+    from watersmeet.joins.state.look import ShardInspector
 
-Until = Mapping[str, Ints]
+ExpiryTimes = Mapping[str, Ints]
 """By mark: a value for each row, beyond which the mark ends the row's life. The first to get there does."""
 
-Rule = Literal["each", "weights", "newest"]
+LivenessRule = Literal["each", "weights", "newest"]
 """Which of the stored rows are there. ``each``: all that have not expired. ``weights``: equal rows are put together,
 and those are there that come oftener than they go. ``newest``: of several rows of one key the one that came last, if it
 stands for anything."""
 
 
-def _nothing(rows: pa.RecordBatch) -> Until:
+def _no_expiry(rows: pa.RecordBatch) -> ExpiryTimes:
     return {}
 
 
 @dataclass(frozen=True)
-class Kept:
+class SpineSchema:
     """The rows of a spine: the port they came in through, what ends their lives in words, and until when they live.
 
-    ``keys``: what tells rows apart where the newest counts. ``until`` is nothing where no mark ends them.
+    ``keys``: what tells rows apart where the newest counts. ``expiry`` is nothing where no mark ends them.
     """
 
     port: int
-    ends: str
-    rule: Rule = "each"
-    until: Callable[[pa.RecordBatch], Until] = _nothing
+    expiry_text: str
+    rule: LivenessRule = "each"
+    expiry: Callable[[pa.RecordBatch], ExpiryTimes] = _no_expiry
     keys: tuple[str, ...] = ()
 
     @property
-    def has_end(self) -> bool:
+    def has_expiry(self) -> bool:
         """Whether a mark ends its rows."""
-        return self.until is not _nothing
+        return self.expiry is not _no_expiry
 
 
 Reach = Callable[[Identity, int], list[tuple[str, str, int]]]
@@ -55,7 +55,7 @@ Reach = Callable[[Identity, int], list[tuple[str, str, int]]]
 The first such mark to get there ends a life; nothing: no mark does."""
 
 
-def _for_ever(identity: Identity, port: int) -> list[tuple[str, str, int]]:
+def _no_reach(identity: Identity, port: int) -> list[tuple[str, str, int]]:
     return []
 
 
@@ -63,11 +63,11 @@ class UnevenError(Exception):
     """Raised for shards that cannot be put together, or taken apart, as they are."""
 
 
-Numbers = Callable[[Identity, Sequence[Mapping[str, Any]], "Look"], Mapping[str, Any]]
+Numbers = Callable[[Identity, Sequence[Mapping[str, Any]], "ShardInspector"], Mapping[str, Any]]
 """What a shard keeps besides rows and marks, of what those kept from which its rows have come, and of these rows."""
 
 
-def same_numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+def same_numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """What all of them have."""
     if any(part != parts[0] for part in parts) or "before" in parts[0]:
         raise UnevenError("not all of its shards have been visited since it was changed")
@@ -75,7 +75,7 @@ def same_numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: L
 
 
 @dataclass(frozen=True)
-class Keeping:
+class StateSchema:
     """What a family, by its ``names`` in identities, keeps: the answer for a spine of a state of that identity.
 
     ``reach`` says of which rows a state may depend at all: a row is forgotten without a trace once one of these marks
@@ -86,13 +86,13 @@ class Keeping:
     """
 
     names: tuple[str, ...]
-    spine: Callable[[Identity, str], Kept]
-    reach: Reach = _for_ever
+    spine: Callable[[Identity, str], SpineSchema]
+    reach: Reach = _no_reach
     numbers: Numbers = same_numbers
     arrival: str | None = None
 
 
-SETTLED = "until it is settled, or replaced or deleted before"
+UNTIL_FINAL = "until it is settled, or replaced or deleted before"
 """What ends the life of a row behind windows."""
-REPLACED = "until it is replaced or deleted"
+UNTIL_REPLACED = "until it is replaced or deleted"
 """What ends the life of a row of a table."""

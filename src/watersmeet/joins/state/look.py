@@ -1,7 +1,7 @@
 """A look into the state of a shard from outside: its spines, the rows that are there, and whether all of it is sound.
 
-Nothing is changed, and no operator is needed: blocks tell their columns, the family tells the rest (`Kept`). Names are
-canonical throughout.
+Nothing is changed, and no operator is needed: blocks tell their columns, the family tells the rest (`SpineSchema`).
+Names are canonical throughout.
 """
 
 from __future__ import annotations
@@ -15,13 +15,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import WEIGHT, grouped, joined_tables, key_ids
-from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.changes import WEIGHT, concat_tables, group_rows, key_ids
+from watersmeet.joins.core.identity import CanonicalNames
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.state.format import DIRECTORY, READ, RUN, Block, Directory, decode_note, decode_rows
-from watersmeet.joins.state.kept import Kept, Until
-from watersmeet.joins.state.layout import as_int64, one_batch
+from watersmeet.joins.state.format import (
+    DIRECTORY,
+    READABLE_FORMATS,
+    RUN,
+    Directory,
+    StateBlock,
+    decode_note,
+    decode_rows,
+)
+from watersmeet.joins.state.kept import ExpiryTimes, SpineSchema
+from watersmeet.joins.state.layout import as_int64, to_record_batch
 from watersmeet.joins.state.spine import GONE
 
 MATCHED = "matched"
@@ -29,34 +37,34 @@ MATCHED = "matched"
 
 _NOTE = "note/"
 _COUNT = "count()#0"
-_MADE = frozenset({WEIGHT, "#number"})
+_GENERATED = frozenset({WEIGHT, "#number"})
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of a spine that are there; ``matched`` is NULL where nobody asks, ``until`` is by mark."""
+class SpineRows:
+    """Rows of a spine that are there; ``matched`` is NULL where nobody asks, ``expiry`` is by mark."""
 
     table: pa.RecordBatch
     matched: pa.Array
-    until: Until
+    expiry: ExpiryTimes
 
     def __len__(self) -> int:
         return self.table.num_rows
 
-    def nearest(self, marks: Mapping[str, int]) -> tuple[pa.Array, pa.Array]:
+    def nearest(self, watermarks: Mapping[str, int]) -> tuple[pa.Array, pa.Array]:
         """Of each row the mark that is nearest to the end of its life, and the value that it must pass."""
-        names = list(self.until)
+        names = list(self.expiry)
         if not names:
             return pa.nulls(len(self), pa.string()), pa.nulls(len(self), pa.int64())
-        ends = np.array([self.until[name] for name in names])
+        ends = np.array([self.expiry[name] for name in names])
         # A mark that has not come yet is infinitely far away; of several such the earliest end counts.
-        way = ends.astype(np.float64) - np.array([[float(marks.get(name, -(2**62)))] for name in names])
-        first = way.argmin(axis=0)
+        distance = ends.astype(np.float64) - np.array([[float(watermarks.get(name, -(2**62)))] for name in names])
+        first = distance.argmin(axis=0)
         return pa.array(names).take(pa.array(first)), pa.array(ends[first, np.arange(len(self))])
 
 
 @dataclass(frozen=True)
-class Look:
+class ShardInspector:
     """The values of a shard by name, as they are stored."""
 
     values: Mapping[str, bytes]
@@ -64,40 +72,40 @@ class Look:
     @cached_property
     def directory(self) -> Directory:
         """What the shard knows; a new one if it has none."""
-        return Directory.decoded(self.values.get(DIRECTORY), Names())
+        return Directory.decode(self.values.get(DIRECTORY), CanonicalNames())
 
     def bytes_of(self, spine: str) -> int:
         """How much the rows of a spine take, with what is kept beside them."""
         names = {block.name for run in self.directory.runs.get(spine, ()) for block in run}
         return sum(len(value) for name, value in self.values.items() if name.rpartition("/")[2] in names)
 
-    def rows(self, spine: str, kept: Kept) -> Rows | None:
+    def rows(self, spine: str, schema: SpineSchema) -> SpineRows | None:
         """The rows of a spine that are there; None: nothing is stored."""
         parts = [self._read(block) for run in self.directory.runs.get(spine, ()) for block in run]
         if not parts:
             return None
         # A column that the query no longer shows is left in older blocks.
         shared = [name for name in parts[-1][0].schema.names if all(name in part.schema.names for part, _ in parts)]
-        table = one_batch(joined_tables([pa.Table.from_batches([part.select(shared)]) for part, _ in parts]))
+        table = to_record_batch(concat_tables([pa.Table.from_batches([part.select(shared)]) for part, _ in parts]))
         matched = pa.concat_arrays([flags for _, flags in parts])
-        match kept.rule:
+        match schema.rule:
             case "weights":
-                table, there = _put_together(table), None
+                table, is_newest = _sum_weights(table), None
             case "newest":
-                there = _newest(table, kept)
+                is_newest = _newest(table, schema)
             case "each":
-                there = None
-        matched = pa.nulls(table.num_rows, pa.bool_()) if kept.rule == "weights" else matched
-        stay = np.ones(table.num_rows, np.bool_) if there is None else there
-        stay &= ~_expired(kept.until(table), self.directory.received, table.num_rows)
-        time, mark = self.directory.over.get(spine, ("", 0))
+                is_newest = None
+        matched = pa.nulls(table.num_rows, pa.bool_()) if schema.rule == "weights" else matched
+        stay = np.ones(table.num_rows, np.bool_) if is_newest is None else is_newest
+        stay &= ~_is_expired(schema.expiry(table), self.directory.received, table.num_rows)
+        time, mark = self.directory.finality.get(spine, ("", 0))
         if time in table.schema.names:
             stay &= as_int64(table.column(time)) > mark
         keep = pa.array(stay)
         table, matched = table.filter(keep), matched.filter(keep)
-        return Rows(table, matched, kept.until(table))
+        return SpineRows(table, matched, schema.expiry(table))
 
-    def problems(self, spines: Mapping[str, Kept]) -> Iterator[str]:
+    def problems(self, spines: Mapping[str, SpineSchema]) -> Iterator[str]:
         """What is not as it should be: blocks, notes, counts, ranges, and rows past the end of their lives."""
         listed = {block.name for runs in self.directory.runs.values() for run in runs for block in run}
         for name in sorted(self.values):
@@ -105,9 +113,9 @@ class Look:
                 yield f"{name} is stored, and no directory lists it"
         for spine, runs in self.directory.runs.items():
             for block in (block for run in runs for block in run):
-                yield from (f"{spine}: {problem}" for problem in self._wrong(block, spines.get(spine)))
+                yield from (f"{spine}: {problem}" for problem in self._block_problems(block, spines.get(spine)))
 
-    def _wrong(self, block: Block, kept: Kept | None) -> Iterator[str]:
+    def _block_problems(self, block: StateBlock, schema: SpineSchema | None) -> Iterator[str]:
         try:
             batch, _ = self._read(block)
         except Exception as error:  # whatever pyarrow says of bytes that are none of its own
@@ -120,12 +128,12 @@ class Look:
             times = as_int64(batch.column(column))
             if (int(times.min()), int(times.max())) != (lowest, block.highest[column]):
                 yield f"block {block.name} has other times of {column} than its directory says"
-        if kept is not None and kept.rule == "each" and block.left:
-            expired = _expired(kept.until(batch), self.directory.received, batch.num_rows)
+        if schema is not None and schema.rule == "each" and block.left:
+            expired = _is_expired(schema.expiry(batch), self.directory.received, batch.num_rows)
             if expired.all():
                 yield f"block {block.name} is past its limit: all of its {block.left} rows have expired"
 
-    def _read(self, block: Block) -> tuple[pa.RecordBatch, pa.Array]:
+    def _read(self, block: StateBlock) -> tuple[pa.RecordBatch, pa.Array]:
         """The rows of a block that are left, and which of them have matched."""
         value = self.values.get(f"{RUN}{block.name}")
         if value is None:
@@ -133,10 +141,10 @@ class Look:
         batch = decode_rows(value)
         if batch.num_rows != block.rows:
             raise ValueError(f"it has {batch.num_rows} rows, and its directory counts {block.rows}")
-        noted = self.values.get(f"{_NOTE}{MATCHED}/{block.name}")
+        flags = self.values.get(f"{_NOTE}{MATCHED}/{block.name}")
         matched = pa.nulls(block.rows, pa.bool_())
-        if noted is not None:
-            matched = pa.array(decode_note(noted, "flag", block.rows))
+        if flags is not None:
+            matched = pa.array(decode_note(flags, "flag", block.rows))
         if block.left < block.rows:
             gone = self.values.get(f"{_NOTE}{GONE}/{block.name}")
             if gone is None:
@@ -149,35 +157,37 @@ class Look:
 def format_of(values: Mapping[str, bytes]) -> int | None:
     """The number of the form in which a shard is stored; None: there is no directory, or it cannot be read."""
     try:
-        found = json.loads(values[DIRECTORY])["format"]
+        number = json.loads(values[DIRECTORY])["format"]
     except (KeyError, ValueError):
         return None
-    return found if found in READ else None
+    return number if number in READABLE_FORMATS else None
 
 
-def _expired(until: Until, marks: Mapping[str, int], rows: int) -> Bools:
+def _is_expired(expiry: ExpiryTimes, watermarks: Mapping[str, int], rows: int) -> Bools:
     expired = np.zeros(rows, np.bool_)
-    for mark, ends in until.items():
-        if mark in marks:
-            expired |= np.ones(rows, np.bool_) if marks[mark] == END_OF_INPUT else ends < marks[mark]
+    for watermark, ends in expiry.items():
+        if watermark in watermarks:
+            expired |= (
+                np.ones(rows, np.bool_) if watermarks[watermark] == END_OF_INPUT else ends < watermarks[watermark]
+            )
     return expired
 
 
-def _put_together(table: pa.RecordBatch) -> pa.RecordBatch:
+def _sum_weights(table: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of a table: equal ones once, with how often they are there."""
-    columns = [name for name in table.schema.names if name not in _MADE]
-    first, totals = grouped(pa.Table.from_batches([table.select(columns)]), as_int64(table.column(WEIGHT)))
+    columns = [name for name in table.schema.names if name not in _GENERATED]
+    first, totals = group_rows(pa.Table.from_batches([table.select(columns)]), as_int64(table.column(WEIGHT)))
     there = totals > 0
     rows = table.select(columns).take(pa.array(first[there]))
     return pa.RecordBatch.from_arrays([*rows.columns, pa.array(totals[there])], names=[*columns, WEIGHT])
 
 
-def _newest(table: pa.RecordBatch, kept: Kept) -> Bools:
+def _newest(table: pa.RecordBatch, schema: SpineSchema) -> Bools:
     """Which rows are the last of their keys, and stand for something."""
-    ids: Ints = key_ids(table, kept.keys)
+    ids: Ints = key_ids(table, schema.keys)
     _, last = np.unique(ids[::-1], return_index=True)
     newest = np.zeros(table.num_rows, np.bool_)
     newest[table.num_rows - 1 - last] = True
-    if kept.keys and _COUNT in table.schema.names:
+    if schema.keys and _COUNT in table.schema.names:
         newest &= pc.greater(table.column(_COUNT), 0).to_numpy(zero_copy_only=False)
     return newest

@@ -1,9 +1,9 @@
 """A state in another number of shards: every row goes to the shard in which the rows are that it can meet.
 
-Each shard is taken apart by itself (`parted`), block by block, so that runs stay sorted; what came from several shards
-is put together as one state with the runs of all of them (`united`), which merge as runs do. A family says what becomes
-of the numbers that it keeps (`Keeping.numbers`), and whether its rows are in the order of arrival (`Keeping.arrival`),
-which shards number each for itself.
+Each shard is taken apart by itself (`split_shard`), block by block, so that runs stay sorted; what came from several
+shards is put together as one state with the runs of all of them (`merge_shards`), which merge as runs do. A family says
+what becomes of the numbers that it keeps (`StateSchema.numbers`), and whether its rows are in the order of arrival
+(`StateSchema.arrival`), which shards number each for itself.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.identity import Identity, Names
+from watersmeet.joins.core.identity import CanonicalNames, Identity
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.state.format import (
     DIRECTORY,
     RUN,
-    Block,
     Directory,
     Run,
+    StateBlock,
     block_name,
     decode_note,
     decode_rows,
@@ -29,92 +29,96 @@ from watersmeet.joins.state.format import (
     encode_note,
     encode_rows,
 )
-from watersmeet.joins.state.kept import Keeping, UnevenError
+from watersmeet.joins.state.kept import StateSchema, UnevenError
 from watersmeet.joins.state.layout import NoteKind, Values, as_int64
-from watersmeet.joins.state.look import MATCHED, Look
+from watersmeet.joins.state.look import MATCHED, ShardInspector
 from watersmeet.joins.state.null_keys import NULL_KEYS
 from watersmeet.joins.state.spine import GONE
 
-Stored = dict[str, bytes]
+ShardValues = dict[str, bytes]
 """The values of a shard by name."""
-Places = Callable[[str, pa.RecordBatch], Ints | None]
+ShardAssignment = Callable[[str, pa.RecordBatch], Ints | None]
 """Of the rows of a spine, the place of the shard of each; None: they are in all of them."""
 NOTES: Mapping[str, NoteKind] = {MATCHED: "flag", GONE: "flag", "sums": "number"}
 """All notes that there are."""
 FINGERPRINT = "fingerprint"
 
 
-def parted(values: Mapping[str, bytes], places: Places, shards: int, *, is_first: bool) -> list[Stored]:
+def split_shard(
+    values: Mapping[str, bytes], places: ShardAssignment, shards: int, *, is_first: bool
+) -> list[ShardValues]:
     """What of a shard goes to each of so many; rows that are in all shards are taken from the first of them."""
-    said = {name: values[name] for name in (FINGERPRINT, NULL_KEYS) if name in values}
+    constants = {name: values[name] for name in (FINGERPRINT, NULL_KEYS) if name in values}
     if DIRECTORY not in values:
         # Of joins that run together, one that nothing has come to yet.
-        return [dict(said) for _ in range(shards)]
-    known = Look(values).directory
+        return [dict(constants) for _ in range(shards)]
+    directory = ShardInspector(values).directory
     unknown = {name.split("/")[1] for name in values if name.startswith("note/")} - NOTES.keys()
     if unknown:
         raise UnevenError(f"nobody knows how its notes `{min(unknown)}` are stored")
-    parts: list[Stored] = [{} for _ in range(shards)]
+    parts: list[ShardValues] = [{} for _ in range(shards)]
     runs: list[dict[str, tuple[Run, ...]]] = [{} for _ in range(shards)]
-    for spine, old in known.runs.items():
+    for spine, old in directory.runs.items():
         new: list[list[Run]] = [[] for _ in range(shards)]
         for run in old:
-            pieces: list[list[Block]] = [[] for _ in range(shards)]
+            pieces: list[list[StateBlock]] = [[] for _ in range(shards)]
             for block in run:
-                batch, notes = _read(values, block)
+                batch, notes = _read_block(values, block)
                 place = places(spine, batch)
                 if place is None and notes:
                     raise UnevenError(f"what each shard knows of rows that are in all of them ({spine}) differs")
                 for shard in range(shards) if place is not None or is_first else ():
-                    taken = None if place is None else place == shard
-                    made = _put(parts[shard], (known.owner, spine), block, batch, notes, taken)
-                    if made is not None:
-                        pieces[shard].append(made)
+                    is_taken = None if place is None else place == shard
+                    new_block = _put_block(parts[shard], (directory.owner, spine), block, batch, notes, is_taken)
+                    if new_block is not None:
+                        pieces[shard].append(new_block)
             for shard, blocks in enumerate(pieces):
                 if blocks:
                     new[shard].append(tuple(blocks))
         for shard in range(shards):
             runs[shard][spine] = tuple(new[shard])
     for shard, part in enumerate(parts):
-        owner = digest(known.owner, f"{shard} of {shards}")
-        part[DIRECTORY] = replace(known, runs=runs[shard], owner=owner).encoded(Names())
-        part |= said
+        owner = digest(directory.owner, f"{shard} of {shards}")
+        part[DIRECTORY] = replace(directory, runs=runs[shard], owner=owner).encode(CanonicalNames())
+        part |= constants
     return parts
 
 
-def united(parts: Sequence[Mapping[str, bytes]], keeping: Keeping, identity: Identity) -> Stored:
+def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, identity: Identity) -> ShardValues:
     """What went to one shard from several, as its state."""
-    directories = [Look(part).directory for part in parts]
+    directories = [ShardInspector(part).directory for part in parts]
     first = directories[0]
-    if any(one.received != first.received or one.active != first.active for one in directories):
+    if any(directory.received != first.received or directory.active != first.active for directory in directories):
         raise UnevenError("not all of its shards are equally far")
     if len({part[FINGERPRINT] for part in parts}) > 1:
         raise UnevenError("not all of its shards are of the query as it is now")
     if not any(DIRECTORY in part for part in parts):
         return dict(parts[0])
-    values: Stored = {}
+    values: ShardValues = {}
     for part in parts:
         if any(name.startswith(RUN) and name in values for name in part):
             raise RuntimeError("two shards have blocks of one name")
         values |= {name: value for name, value in part.items() if name != DIRECTORY}
-    spines = dict.fromkeys(spine for one in directories for spine in one.runs)
-    runs = {spine: tuple(run for one in directories for run in one.runs.get(spine, ())) for spine in spines}
-    shared = set(first.emitted).intersection(*(one.emitted for one in directories))
+    spines = dict.fromkeys(spine for directory in directories for spine in directory.runs)
+    runs = {spine: tuple(run for directory in directories for run in directory.runs.get(spine, ())) for spine in spines}
+    shared = set(first.emitted).intersection(*(directory.emitted for directory in directories))
     # A mark that only some have passed on is none that all that follows has heard of.
-    emitted = {name: min(one.emitted[name] for one in directories) for name in shared}
-    owner = digest(*(one.owner for one in directories))
+    emitted = {name: min(directory.emitted[name] for directory in directories) for name in shared}
+    owner = digest(*(directory.owner for directory in directories))
     if keeping.arrival is not None:
-        runs = _in_order(values, directories, keeping.arrival, owner)
-    over = next((one.over for one in directories if one.over), first.over)
-    found = Directory(runs, first.received, emitted, first.active, {}, owner, over)
-    values[DIRECTORY] = found.encoded(Names())
-    known = [one.numbers for part, one in zip(parts, directories, strict=True) if DIRECTORY in part]
-    numbers = keeping.numbers(identity, known, Look(values))
-    values[DIRECTORY] = replace(found, numbers=numbers).encoded(Names())
+        runs = _renumber_arrivals(values, directories, keeping.arrival, owner)
+    over = next((directory.finality for directory in directories if directory.finality), first.finality)
+    merged = Directory(runs, first.received, emitted, first.active, {}, owner, over)
+    values[DIRECTORY] = merged.encode(CanonicalNames())
+    numbers_before = [
+        directory.numbers for part, directory in zip(parts, directories, strict=True) if DIRECTORY in part
+    ]
+    numbers = keeping.numbers(identity, numbers_before, ShardInspector(values))
+    values[DIRECTORY] = replace(merged, numbers=numbers).encode(CanonicalNames())
     return values
 
 
-def _read(values: Mapping[str, bytes], block: Block) -> tuple[pa.RecordBatch, dict[str, Values]]:
+def _read_block(values: Mapping[str, bytes], block: StateBlock) -> tuple[pa.RecordBatch, dict[str, Values]]:
     """The rows of a block that are left, and what is kept beside them."""
     batch = decode_rows(values[f"{RUN}{block.name}"])
     stored = {name: values.get(f"note/{name}/{block.name}") for name in NOTES}
@@ -125,14 +129,14 @@ def _read(values: Mapping[str, bytes], block: Block) -> tuple[pa.RecordBatch, di
     return batch.filter(pa.array(~gone)), {name: noted[~gone] for name, noted in notes.items()}
 
 
-def _put(
-    part: Stored,
+def _put_block(
+    part: ShardValues,
     of: tuple[str, str],
-    block: Block,
+    block: StateBlock,
     batch: pa.RecordBatch,
     notes: Mapping[str, Values],
     taken: Bools | None,
-) -> Block | None:
+) -> StateBlock | None:
     """Store those of the rows of a block that are taken, as a block of its own; None: there are none.
 
     ``of``: the name of the shard, and of the spine.
@@ -152,41 +156,43 @@ def _put(
     return replace(block, name=name, rows=size, left=size, lowest=lowest, highest=highest)
 
 
-def _in_order(values: Stored, directories: Sequence[Directory], arrival: str, owner: str) -> dict[str, tuple[Run, ...]]:
+def _renumber_arrivals(
+    values: ShardValues, directories: Sequence[Directory], arrival: str, owner: str
+) -> dict[str, tuple[Run, ...]]:
     """The runs of all spines, each as one block in the order of arrival, in numbers that hold for all of them.
 
     Rows of one shard keep their order; rows of different shards have none among each other, and get one.
     """
-    found = [(shard, spine, block) for shard, spine, block in _blocks(directories)]
-    batches = [_read(values, block) for _, _, block in found]
+    blocks = [(shard, spine, block) for shard, spine, block in _blocks(directories)]
+    batches = [_read_block(values, block) for _, _, block in blocks]
     numbers = [as_int64(batch.column(arrival)) for batch, _ in batches]
-    sizes = [len(one) for one in numbers]
-    of = np.repeat([shard for shard, _, _ in found], sizes)
+    sizes = [len(numbers_of_block) for numbers_of_block in numbers]
+    of = np.repeat([shard for shard, _, _ in blocks], sizes)
     order = np.lexsort((of, np.concatenate(numbers))) if numbers else np.zeros(0, np.int64)
-    anew = np.empty(len(order), np.int64)
-    anew[order] = np.arange(len(order))
-    pieces = np.split(anew, np.cumsum(sizes)[:-1])
+    new_numbers = np.empty(len(order), np.int64)
+    new_numbers[order] = np.arange(len(order))
+    pieces = np.split(new_numbers, np.cumsum(sizes)[:-1])
     runs: dict[str, tuple[Run, ...]] = {}
-    for spine in dict.fromkeys(name for _, name, _ in found):
-        mine = [n for n, (_, name, _) in enumerate(found) if name == spine]
-        number = np.concatenate([pieces[n] for n in mine])
-        table = pa.Table.from_batches([_numbered(batches[n][0], arrival, pieces[n]) for n in mine])
+    for spine in dict.fromkeys(name for _, name, _ in blocks):
+        own = [n for n, (_, name, _) in enumerate(blocks) if name == spine]
+        number = np.concatenate([pieces[n] for n in own])
+        table = pa.Table.from_batches([_with_numbers(batches[n][0], arrival, pieces[n]) for n in own])
         taken = np.argsort(number)
         (whole,) = table.combine_chunks().take(pa.array(taken)).combine_chunks().to_batches()
-        notes = {name: np.concatenate([batches[n][1][name] for n in mine])[taken] for name in batches[mine[0]][1]}
-        made = _put(values, (owner, spine), found[mine[0]][2], whole, notes, None)
-        runs[spine] = () if made is None else ((made,),)
-    for _, _, block in found:
+        notes = {name: np.concatenate([batches[n][1][name] for n in own])[taken] for name in batches[own[0]][1]}
+        block_ = _put_block(values, (owner, spine), blocks[own[0]][2], whole, notes, None)
+        runs[spine] = () if block_ is None else ((block_,),)
+    for _, _, block in blocks:
         for name in (f"{RUN}{block.name}", *(f"note/{note}/{block.name}" for note in NOTES)):
             values.pop(name, None)
     return runs
 
 
-def _blocks(directories: Sequence[Directory]) -> Iterator[tuple[int, str, Block]]:
-    for shard, one in enumerate(directories):
-        for spine, runs in one.runs.items():
+def _blocks(directories: Sequence[Directory]) -> Iterator[tuple[int, str, StateBlock]]:
+    for shard, directory in enumerate(directories):
+        for spine, runs in directory.runs.items():
             yield from ((shard, spine, block) for run in runs for block in run)
 
 
-def _numbered(batch: pa.RecordBatch, column: str, numbers: Ints) -> pa.RecordBatch:
+def _with_numbers(batch: pa.RecordBatch, column: str, numbers: Ints) -> pa.RecordBatch:
     return batch.set_column(batch.schema.names.index(column), column, pa.array(numbers))

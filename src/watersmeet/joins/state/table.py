@@ -13,29 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import OP, POSITION, WEIGHT, grouped, key_ids, row_codes
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT, group_rows, key_ids, row_codes
 from watersmeet.joins.core.matching import Ints, Stretches
 from watersmeet.joins.core.operator import StateOverflowError
-from watersmeet.joins.state.apart import some_at_a_time
+from watersmeet.joins.state.apart import split_by_hash
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.format import Block
-from watersmeet.joins.state.layout import Layout, NoteKind, Over, Rows, together
-from watersmeet.joins.state.spine import Spine, State
+from watersmeet.joins.state.format import StateBlock
+from watersmeet.joins.state.layout import FinalityBound, KeyedRows, NoteKind, RowLayout, concat_rows
+from watersmeet.joins.state.spine import ShardState, Spine
 
 BUDGET = Budget(block=262_144, balanced=True, chunk=262_144)
 """Codes are hashes, so a batch of changes touches every block of a large table: what a block costs besides its matches
 must be small against the batch, and blocks therefore few."""
 
 
-def table_layout(columns: Sequence[str], code: str | None, *notes: tuple[str, NoteKind]) -> Layout:
+def table_layout(columns: Sequence[str], code: str | None, *notes: tuple[str, NoteKind]) -> RowLayout:
     """What is stored of a table's rows: rows that agree in all ``columns`` are one row with a larger weight."""
-    return Layout(tuple(dict.fromkeys(columns)), code=code, numbers=(WEIGHT,), notes=notes)
+    return RowLayout(tuple(dict.fromkeys(columns)), code=code, numbers=(WEIGHT,), notes=notes)
 
 
-def weighted(layout: Layout, table: pa.Table | pa.RecordBatch) -> Rows:
+def with_weights(layout: RowLayout, table: pa.Table | pa.RecordBatch) -> KeyedRows:
     """The table's columns as rows in the order they have; without a column `WEIGHT` each has weight one.
 
-    >>> weighted(table_layout(["k"], "k"), pa.table({"k": [7, 8], "v": ["a", "b"]})).weights.tolist()
+    >>> with_weights(table_layout(["k"], "k"), pa.table({"k": [7, 8], "v": ["a", "b"]})).weights.tolist()
     [1, 1]
     """
     if WEIGHT not in table.schema.names:
@@ -43,105 +43,109 @@ def weighted(layout: Layout, table: pa.Table | pa.RecordBatch) -> Rows:
     return layout.rows(table)
 
 
-def unweighted(rows: Rows) -> pa.Table:
+def to_changes(rows: KeyedRows) -> pa.Table:
     """The rows as a table of changes, with `WEIGHT`."""
     return pa.Table.from_batches([rows.table]).append_column(WEIGHT, pa.array(rows.weights))
 
 
-def consolidated(rows: Rows, is_oldest: bool = True) -> Rows:
+def consolidate_rows(rows: KeyedRows, is_oldest: bool = True) -> KeyedRows:
     """Rows in the order of their codes with equal ones put together, those of weight zero gone.
 
     >>> layout = table_layout(["k", "v"], "k")
     >>> changes = pa.table({"k": [1, 2, 2], "v": ["a", "b", "b"], WEIGHT: [1, 1, -1]})
-    >>> consolidated(weighted(layout, changes)).table.to_pylist()
+    >>> consolidate_rows(with_weights(layout, changes)).table.to_pylist()
     [{'k': 1, 'v': 'a'}]
     """
     codes = rows.codes
     shared = np.zeros(codes.size, np.bool_)
-    same = codes[1:] == codes[:-1]
-    shared[1:] |= same
-    shared[:-1] |= same
+    is_same = codes[1:] == codes[:-1]
+    shared[1:] |= is_same
+    shared[:-1] |= is_same
     if not shared.any():
         return rows.where(rows.weights != 0)
     # Only rows of one code can be equal, and with most keys a code has one row.
     many = np.flatnonzero(shared)
-    some = rows.take(many)
-    first, totals = grouped(pa.Table.from_batches([some.table]), some.weights)
+    shared_rows = rows.take(many)
+    first, totals = group_rows(pa.Table.from_batches([shared_rows.table]), shared_rows.weights)
     weights = np.where(shared, 0, rows.weights)
     weights[many[first]] = totals
-    return rows.with_beside(**{WEIGHT: weights}).where(weights != 0)
+    return rows.with_attributes(**{WEIGHT: weights}).where(weights != 0)
 
 
 @dataclass(frozen=True)
-class Table:
+class StateTable:
     """Questions to a table, and changes of it."""
 
     spine: Spine
 
     @staticmethod
-    def of(state: State, name: str, layout: Layout, budget: Budget = BUDGET, over: Over | None = None) -> Table:
-        """The table of that name in a shard; ``over``: which of its rows are never asked for again."""
+    def of(
+        state: ShardState, name: str, layout: RowLayout, budget: Budget = BUDGET, finality: FinalityBound | None = None
+    ) -> StateTable:
+        """The table of that name in a shard; ``finality``: which of its rows are never asked for again."""
 
-        def alive(rows: Rows, is_oldest: bool) -> Rows:
-            return consolidated(rows if over is None else rows.where(over.left(rows)), is_oldest)
+        def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
+            return consolidate_rows(rows if finality is None else rows.where(finality.is_open(rows)), is_oldest)
 
-        return Table(state.spine(name, layout, budget, alive, _hashes))
+        return StateTable(state.spine(name, layout, budget, alive, _hashes))
 
     def __len__(self) -> int:
         return len(self.spine)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """What is stored of its rows."""
         return self.spine.layout
 
-    def rows(self, table: pa.Table) -> Rows:
+    def rows(self, table: pa.Table) -> KeyedRows:
         """Changes in the order of their codes, those of equal rows put together."""
-        return consolidated(self.layout.sorted(weighted(self.layout, table)))
+        return consolidate_rows(self.layout.sort(with_weights(self.layout, table)))
 
-    def matching(self, codes: Ints) -> Rows:
+    def find_rows(self, codes: Ints) -> KeyedRows:
         """The rows of these codes (sorted, each once), consolidated and in the order of their codes."""
-        return consolidated(self.stored(codes))
+        return consolidate_rows(self.read_rows(codes))
 
-    def parts(self, codes: Ints) -> Iterator[Rows]:
+    def find_parts(self, codes: Ints) -> Iterator[KeyedRows]:
         """The same in parts: of one code that has more rows than are held at once, some of them at a time."""
         if codes.size != 1 or int(self.counts(codes)[0]) <= self.spine.budget.chunk:
-            yield self.matching(codes)
+            yield self.find_rows(codes)
             return
         code = int(codes[0])
-        runs = [[part for block in run for part in self.spine.between(block, code, code)] for run in self.spine.runs]
+        runs = [
+            [part for block in run for part in self.spine.rows_between(block, code, code)] for run in self.spine.runs
+        ]
         runs = [run for run in runs if run]
         if len(runs) == 1:
             # A run has each row once.
             yield from runs[0]
             return
-        for some in some_at_a_time([part for run in runs for part in run], self.spine.budget.chunk, _hashes):
-            yield consolidated(self.layout.merged(some))
+        for group in split_by_hash([part for run in runs for part in run], self.spine.budget.chunk, _hashes):
+            yield consolidate_rows(self.layout.merge(group))
 
-    def stored(self, codes: Ints) -> Rows:
+    def read_rows(self, codes: Ints) -> KeyedRows:
         """What is stored for these codes (sorted, each once), in their order: equal rows more than once, perhaps."""
-        parts: list[Rows] = []
-        for block, start, stop in self._located(codes):
-            parts += _of_codes(self.spine.read(block), codes[start:stop])
-        return self.layout.merged(parts) if parts else self.layout.nothing
+        parts: list[KeyedRows] = []
+        for block, start, stop in self._locate_codes(codes):
+            parts += _rows_of_codes(self.spine.read(block), codes[start:stop])
+        return self.layout.merge(parts) if parts else self.layout.empty_rows
 
     def counts(self, codes: Ints) -> Ints:
         """At least how many rows there are for each of these codes (sorted, each once): what is stored, or a bound.
 
         A bound that is low enough is taken from the directory, so that nothing is read for it.
         """
-        located, found = list(self._located(codes)), np.zeros(codes.size, np.int64)
+        located, counts = list(self._locate_codes(codes)), np.zeros(codes.size, np.int64)
         for block, start, stop in located:
-            found[start:stop] += block.most
-        if int(found.sum()) <= self.spine.budget.chunk:
-            return found
-        found[:] = 0
+            counts[start:stop] += block.most
+        if int(counts.sum()) <= self.spine.budget.chunk:
+            return counts
+        counts[:] = 0
         for block, start, stop in located:
-            stored, some = self.spine.read(block).codes, codes[start:stop]
-            found[start:stop] += np.searchsorted(stored, some, "right") - np.searchsorted(stored, some, "left")
-        return found
+            stored, part = self.spine.read(block).codes, codes[start:stop]
+            counts[start:stop] += np.searchsorted(stored, part, "right") - np.searchsorted(stored, part, "left")
+        return counts
 
-    def _located(self, codes: Ints) -> Iterator[tuple[Block, int, int]]:
+    def _locate_codes(self, codes: Ints) -> Iterator[tuple[StateBlock, int, int]]:
         """The blocks that may hold rows of these sorted codes, with the stretch of the codes that each may hold."""
         for run in self.spine.runs if codes.size else ():
             starts = np.searchsorted(codes, np.array([block.lowest_code for block in run]), "left")
@@ -149,14 +153,14 @@ class Table:
             for number in np.flatnonzero(starts < stops):
                 yield run[number], int(starts[number]), int(stops[number])
 
-    def upserted(self, table: pa.Table, key: Sequence[str]) -> Rows:
+    def upsert_changes(self, table: pa.Table, key: Sequence[str]) -> KeyedRows:
         """What upserts and deletes by key change: -old, +new, consolidated; nothing where both are equal.
 
         ``table`` has the columns, `OP`, and `POSITION` (without: rows are in order of delivery). Of several changes of
         one key the last counts. A row's code must follow from its key. The table is left as it is.
         """
         if not table.num_rows:
-            return self.layout.nothing
+            return self.layout.empty_rows
         names, ids = table.schema.names, key_ids(table, key)
         is_placed = POSITION in names
         order = np.argsort(table.column(POSITION).to_numpy(), kind="stable") if is_placed else np.arange(len(table))
@@ -164,39 +168,39 @@ class Table:
         # Of several assignments to one place, numpy lets the last stand.
         last[ids[order]] = order
         latest = table.take(pa.array(np.sort(last[last >= 0])))
-        new = weighted(self.layout, latest.select(list(self.layout.columns)))
+        new = with_weights(self.layout, latest.select(list(self.layout.columns)))
         old = self._replaceable(new, key)
-        both = together([new, old])
+        both = concat_rows([new, old])
         keys = key_ids(both.table, key)
         replaced = np.flatnonzero(np.isin(keys[len(new) :], keys[: len(new)])) + len(new)
         inserted = np.flatnonzero(latest.column(OP).to_numpy() > 0)
         weights = np.where(np.arange(len(both)) < len(new), both.weights, -both.weights)
-        changes = both.with_beside(**{WEIGHT: weights}).take(np.concatenate([replaced, inserted]))
-        return consolidated(self.layout.sorted(changes))
+        changes = both.with_attributes(**{WEIGHT: weights}).take(np.concatenate([replaced, inserted]))
+        return consolidate_rows(self.layout.sort(changes))
 
-    def _replaceable(self, new: Rows, key: Sequence[str]) -> Rows:
+    def _replaceable(self, new: KeyedRows, key: Sequence[str]) -> KeyedRows:
         """The rows that these may replace, and others of their codes, unless a code has more than are held at once."""
         codes, size = np.unique(new.codes), self.spine.budget.chunk
         counts = self.counts(codes)
         if int(counts.max()) <= size:
-            return self.matching(codes)
+            return self.find_rows(codes)
         hashes = np.unique(row_codes(new.table, key))
-        found = [
+        parts = [
             part.where(np.isin(row_codes(part.table, key), hashes))
-            for some in chunked(codes, counts, size)
-            for part in self.parts(some)
+            for chunk in chunk_codes(codes, counts, size)
+            for part in self.find_parts(chunk)
         ]
-        return together(found)
+        return concat_rows(parts)
 
 
-def _hashes(rows: Rows) -> Ints:
+def _hashes(rows: KeyedRows) -> Ints:
     return row_codes(rows.table, rows.table.schema.names)
 
 
-def chunked(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
+def chunk_codes(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
     """Codes in stretches for which there are few more than ``size`` rows each; one that alone has more is by itself.
 
-    >>> [part.tolist() for part in chunked(np.array([3, 5, 8, 9]), np.array([2, 2, 9, 0]), 4)]
+    >>> [part.tolist() for part in chunk_codes(np.array([3, 5, 8, 9]), np.array([2, 2, 9, 0]), 4)]
     [[3, 5], [8], [9]]
     """
     if codes.size:
@@ -204,18 +208,18 @@ def chunked(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
         yield from np.split(codes, np.flatnonzero((np.diff(before) > 0) | large[1:] | large[:-1]) + 1)
 
 
-def keep_within(tables: Sequence[Table], max_rows: int | None) -> None:
+def enforce_limit(tables: Sequence[StateTable], max_rows: int | None) -> None:
     """Fail if tables hold more rows than they may; rows that cancel out do not count, but are first seen here."""
     if max_rows is None or sum(map(len, tables)) <= max_rows:
         return
-    kept = tuple(sum(map(len, table.spine.merged())) for table in tables)
-    if sum(kept) > max_rows:
-        raise StateOverflowError(kept, max_rows)
+    sizes = tuple(sum(map(len, table.spine.merge_runs())) for table in tables)
+    if sum(sizes) > max_rows:
+        raise StateOverflowError(sizes, max_rows)
     for table in tables:
         table.spine.compact()
 
 
-def _of_codes(rows: Rows, codes: Ints) -> list[Rows]:
+def _rows_of_codes(rows: KeyedRows, codes: Ints) -> list[KeyedRows]:
     """The rows of these codes as one part, or none; the rows and the codes are in order."""
     start = np.searchsorted(rows.codes, codes, "left")
     # Most codes miss most runs, and a row's code tells a miss at once: the second search is for the others.

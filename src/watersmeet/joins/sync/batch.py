@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import behind
+from watersmeet.joins.core.marks import distance_behind
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
-from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Marks, StepError, Store
+from watersmeet.joins.core.operator import END_OF_INPUT, Emission, StateStore, StepError, Watermarks
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.layout import KeyedRows, RowLayout
 from watersmeet.joins.state.timeline import Timeline
 
 if TYPE_CHECKING:
-    from watersmeet.joins.sync.operator import SyncJoin
+    from watersmeet.joins.sync.operator import SyncJoinOperator
 
 
 class DisorderError(StepError):
@@ -37,7 +37,7 @@ class DisorderError(StepError):
 
 
 @dataclass(frozen=True)
-class Lane:
+class PortLane:
     """A port during a step: its rows that wait, the times of those that have left, and its marks."""
 
     port: int
@@ -48,12 +48,12 @@ class Lane:
     after: int | None
 
     @staticmethod
-    def of(join: SyncJoin, shard: Shard, port: int) -> Lane:
+    def of(join: SyncJoinOperator, shard: Shard, port: int) -> PortLane:
         """The lane of a port in a shard."""
         time = join.ports[port].time
         waiting = Timeline.of(shard.state, f"waiting/{port}", join.layouts[port])
-        seen = Timeline.of(shard.state, f"seen/{port}", Layout((time,), (time,), time))
-        return Lane(port, time, waiting, seen, shard.before.received.get(time), shard.after.received.get(time))
+        seen = Timeline.of(shard.state, f"seen/{port}", RowLayout((time,), (time,), time))
+        return PortLane(port, time, waiting, seen, shard.before.received.get(time), shard.after.received.get(time))
 
     def has_passed(self, times: Ints) -> Bools:
         """Which of these times the port's mark has passed."""
@@ -61,7 +61,7 @@ class Lane:
             return np.full(times.size, self.after is not None)
         return times < self.after
 
-    def removed(self, times: Ints) -> Rows:
+    def remove(self, times: Ints) -> KeyedRows:
         """Let the rows of these times, which are ascending, leave.
 
         Their times are remembered, unless a second row of such a time would be late anyhow.
@@ -71,28 +71,30 @@ class Lane:
         self.seen.add(self.seen.layout.rows(open_.table))
         return rows
 
-    def forget(self) -> None:
+    def expire_seen(self) -> None:
         """Forget the times that a second row would be late for."""
         if self.after is not None:
-            for block, rows in self.seen.within(int(LOWEST), self.after):
+            for block, rows in self.seen.blocks_within(int(LOWEST), self.after):
                 self.seen.spine.remove(block, self.has_passed(rows.times[self.time]))
 
 
-def step(join: SyncJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+def step(
+    join: SyncJoinOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+) -> Emission:
     """Process one batch of one shard."""
-    shard = Shard(join, store, marks, waits=join.waits, slowest=True)
-    lanes = [Lane.of(join, shard, port) for port in range(len(join.ports))]
-    new = [_admitted(join, shard, lanes[port], arrivals[port]) for port in sorted(arrivals)]
-    out = _met(join, shard, lanes, _touched(lanes, new))
+    shard = Shard(join, store, watermarks, waits=join.waits, slowest=True)
+    lanes = [PortLane.of(join, shard, port) for port in range(len(join.ports))]
+    new = [_admit_rows(join, shard, lanes[port], arrivals[port]) for port in sorted(arrivals)]
+    out = _emit_complete(join, shard, lanes, _times_to_check(lanes, new))
     for lane in lanes:
-        lane.forget()
-    _keep_within(shard, lanes)
+        lane.expire_seen()
+    _enforce_limit(shard, lanes)
     received = [lane.after for lane in lanes if lane.after is not None]
-    watermarks = dict.fromkeys(join.times, min(received)) if len(received) == len(lanes) else {}
-    return shard.close(watermarks, out, [len(lane.waiting) for lane in lanes])
+    emitted = dict.fromkeys(join.times, min(received)) if len(received) == len(lanes) else {}
+    return shard.close(emitted, out, [len(lane.waiting) for lane in lanes])
 
 
-def _admitted(join: SyncJoin, shard: Shard, lane: Lane, table: pa.Table) -> Ints:
+def _admit_rows(join: SyncJoinOperator, shard: Shard, lane: PortLane, table: pa.Table) -> Ints:
     """Set disorder apart and let the other rows wait; returns their times, which are ascending."""
     rows = lane.waiting.layout.rows(table)
     times = rows.times[lane.time]
@@ -106,23 +108,23 @@ def _admitted(join: SyncJoin, shard: Shard, lane: Lane, table: pa.Table) -> Ints
     again[1:] |= ascending[1:] == ascending[:-1]
     disorder = late | timeless
     disorder[order[again]] = True
-    shard.tally.rows[lane.port] += len(rows)
-    shard.tally.late[lane.port] += int(disorder.sum())
+    shard.counters.rows[lane.port] += len(rows)
+    shard.counters.late[lane.port] += int(disorder.sum())
     if join.disorder == "error" and (disorder & ~timeless).any():
         is_temporal = pa.types.is_temporal(table.schema.field(lane.time).type)
         time = int(times[np.argmax(disorder & ~timeless)])
         raise DisorderError(lane.port, lane.time, time, is_temporal=is_temporal)
     if disorder.any():
         # A second row of a time has missed its mark by nothing.
-        by = np.where(late & ~timeless, behind(lane.before or 0, times), 0)
+        by = np.where(late & ~timeless, distance_behind(lane.before or 0, times), 0)
         unknown = timeless | (late & (lane.before == END_OF_INPUT))
         column = pa.array([lane.time] * int(disorder.sum()), pa.string())
-        shard.hand_out(lane.port, table, disorder, column, pa.array(by[disorder], mask=unknown[disorder]))
+        shard.emit_late_rows(lane.port, table, disorder, column, pa.array(by[disorder], mask=unknown[disorder]))
     lane.waiting.add(rows.take(order[~again]))
     return ascending[~again]
 
 
-def _touched(lanes: Sequence[Lane], new: Sequence[Ints]) -> Ints:
+def _times_to_check(lanes: Sequence[PortLane], new: Sequence[Ints]) -> Ints:
     """The times at which something may happen: those of new rows, and those that a mark of this batch passes."""
     parts = [np.zeros(0, np.int64), *new]
     for lane in lanes:
@@ -136,33 +138,33 @@ def _touched(lanes: Sequence[Lane], new: Sequence[Ints]) -> Ints:
     return times[np.diff(times, prepend=times[:1] - 1) != 0]
 
 
-def _met(join: SyncJoin, shard: Shard, lanes: Sequence[Lane], touched: Ints) -> list[pa.Table]:
+def _emit_complete(join: SyncJoinOperator, shard: Shard, lanes: Sequence[PortLane], touched: Ints) -> list[pa.Table]:
     """Let the rows leave that can meet nothing any more; gives those of the times that all ports have, joined."""
     there = np.stack([lane.waiting.has(touched) for lane in lanes])
     passed = np.stack([lane.has_passed(touched) for lane in lanes])
     complete: Bools = np.logical_and.reduce(there)
-    leaving = touched[complete | (~there & passed).any(axis=0)]
-    left = [lane.removed(leaving) for lane in lanes]
+    evicted = touched[complete | (~there & passed).any(axis=0)]
+    removed = [lane.remove(evicted) for lane in lanes]
     if not complete.any():
         return []
-    shard.tally.matched += int(complete.sum())
+    shard.counters.matched += int(complete.sum())
     columns: list[pa.Array] = []
-    for lane, port, rows in zip(lanes, join.ports, left, strict=True):
-        together = complete[np.searchsorted(touched, rows.times[lane.time])]
-        columns += rows.where(together).table.select(list(port.columns)).columns
+    for lane, port, rows in zip(lanes, join.ports, removed, strict=True):
+        in_result = complete[np.searchsorted(touched, rows.times[lane.time])]
+        columns += rows.where(in_result).table.select(list(port.columns)).columns
     return [pa.Table.from_arrays(columns, names=[name for port in join.ports for name in port.columns])]
 
 
-def _keep_within(shard: Shard, lanes: Sequence[Lane]) -> None:
+def _enforce_limit(shard: Shard, lanes: Sequence[PortLane]) -> None:
     """Keep no more rows than the shard may: fail, or drop those with the earliest times."""
-    kept = [len(lane.waiting) for lane in lanes]
-    if not shard.excess(kept):
+    sizes = [len(lane.waiting) for lane in lanes]
+    if not shard.excess(sizes):
         return
     times = [lane.waiting.times() for lane in lanes]
-    for lane, own, drop in zip(lanes, times, shard.earliest(times, kept), strict=True):
-        leaving = np.sort(own[drop])
-        shard.tally.dropped[lane.port] += leaving.size
-        lane.removed(leaving)
+    for lane, own, drop in zip(lanes, times, shard.choose_overflow(times, sizes), strict=True):
+        evicted = np.sort(own[drop])
+        shard.counters.dropped[lane.port] += evicted.size
+        lane.remove(evicted)
         # Whatever else has such a time waits for a row that is gone, and for none that may come.
         for other in lanes:
-            other.removed(leaving[lane.has_passed(leaving)])
+            other.remove(evicted[lane.has_passed(evicted)])

@@ -7,26 +7,28 @@ from functools import partial
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import Keeping, Kept, Until
+from watersmeet.joins.state.kept import ExpiryTimes, SpineSchema, StateSchema
 from watersmeet.joins.state.layout import as_int64
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows of a port that wait, or the times that were seen there."""
-    what, _, number = name.partition("/")
+    kind, _, number = name.partition("/")
     port = int(number)
-    if what == "seen":
-        return Kept(port, "until the watermark of its side has passed it")
-    times = [one["time"] for one in identity["ports"]]
+    if kind == "seen":
+        return SpineSchema(port, "until the watermark of its side has passed it")
+    times = [port_identity["time"] for port_identity in identity["ports"]]
     if len(times) > 2:
-        return Kept(port, "until the watermark of a side without its time has passed it")
-    return Kept(
-        port, "until the watermark of the other side has passed it", until=partial(_until, times[port], times[1 - port])
+        return SpineSchema(port, "until the watermark of a side without its time has passed it")
+    return SpineSchema(
+        port,
+        "until the watermark of the other side has passed it",
+        expiry=partial(_expiry_times, times[port], times[1 - port]),
     )
 
 
-def _until(own: str, other: str, rows: pa.RecordBatch) -> Until:
+def _expiry_times(own: str, other: str, rows: pa.RecordBatch) -> ExpiryTimes:
     return {other: as_int64(rows.column(own))}
 
 
-KEPT = Keeping(("sync",), spine)
+STATE_SCHEMA = StateSchema(("sync",), spine)

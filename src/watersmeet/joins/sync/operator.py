@@ -32,12 +32,12 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.operator import Emission, StateStore, StreamOperator, Watermarks
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.layout import RowLayout
 from watersmeet.joins.sync.batch import DisorderError, step
 
-__all__ = ["Disorder", "DisorderError", "SyncJoin"]
+__all__ = ["Disorder", "DisorderError", "SyncJoinOperator"]
 
 Disorder = Literal["drop", "error"]
 """What becomes of a row that is not after the rows before it. ``drop``: it is dropped and counted as late. ``error``:
@@ -45,11 +45,11 @@ the batch fails."""
 
 
 @dataclass(frozen=True)
-class SyncJoin(Family):
+class SyncJoinOperator(StreamOperator):
     """A sync join of two or more ports, ready to run.
 
     >>> from watersmeet.testing import MemoryStore
-    >>> join = SyncJoin((Port(("a", "v"), ("a",)), Port(("b",), ("b",))))
+    >>> join = SyncJoinOperator((Port(("a", "v"), ("a",)), Port(("b",), ("b",))))
     >>> store = MemoryStore()
     >>> join.step(store, {0: pa.table({"a": [1, 2], "v": ["x", "y"]})}, {"a": 2}).rows
     ()
@@ -67,9 +67,9 @@ class SyncJoin(Family):
         if len(self.ports) < 2:
             raise ValueError(f"a sync join has two ports or more, not {len(self.ports)}")
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        return step(self, store, arrivals, marks)
+        return step(self, store, arrivals, watermarks)
 
     @property
     def sides(self) -> tuple[Port, ...]:
@@ -79,7 +79,7 @@ class SyncJoin(Family):
     @property
     def identity(self) -> Identity:
         """What of the join decides what its state means; what becomes of disorder does not."""
-        return self.identified(layout.columns for layout in self.layouts)
+        return self.make_identity(layout.columns for layout in self.layouts)
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -89,11 +89,11 @@ class SyncJoin(Family):
     @cached_property
     def waits(self) -> tuple[Bound, ...]:
         """Which column waits for which: each for all others. An idle one follows the slowest that is not idle."""
-        return tuple(Bound(one, other, 0) for one, other in permutations(self.times, 2))
+        return tuple(Bound(column, other, 0) for column, other in permutations(self.times, 2))
 
     @cached_property
-    def layouts(self) -> tuple[Layout, ...]:
+    def layouts(self) -> tuple[RowLayout, ...]:
         """What is stored of each port's rows."""
         return tuple(
-            Layout(tuple(dict.fromkeys((*port.columns, port.time))), (port.time,), port.time) for port in self.ports
+            RowLayout(tuple(dict.fromkeys((*port.columns, port.time))), (port.time,), port.time) for port in self.ports
         )

@@ -9,27 +9,27 @@ import numpy as np
 
 from watersmeet.joins.core.changes import WEIGHT, key_ids
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import REPLACED, Keeping, Kept
+from watersmeet.joins.state.kept import UNTIL_REPLACED, SpineSchema, StateSchema
 from watersmeet.joins.state.layout import as_int64
-from watersmeet.joins.state.look import Look
+from watersmeet.joins.state.look import ShardInspector
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows that are shown, or all rows."""
-    return Kept(0, "until others are before it" if name == "shown" else REPLACED, "weights")
+    return SpineSchema(0, "until others are before it" if name == "shown" else UNTIL_REPLACED, "weights")
 
 
-def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """The next arrival of all, and how many rows are shown: of each group as many as may be."""
     rows = look.rows("rows", spine(identity, "rows"))
     shown = 0
     if rows is not None and len(rows):
         weights = as_int64(rows.table.column(WEIGHT))
         _, groups = np.unique(key_ids(rows.table, tuple(identity["by"])), return_inverse=True)
-        there = np.bincount(groups, weights).astype(np.int64)
+        counts = np.bincount(groups, weights).astype(np.int64)
         # With ties there is no number of rows that are shown at most.
-        shown = int((there if identity.get("ties") else np.minimum(there, int(identity["limit"]))).sum())
-    return {"number": max(int(one.get("number", 0)) for one in parts), "shown": shown}
+        shown = int((counts if identity.get("ties") else np.minimum(counts, int(identity["limit"]))).sum())
+    return {"number": max(int(part.get("number", 0)) for part in parts), "shown": shown}
 
 
-KEPT = Keeping(("top",), spine, numbers=numbers)
+STATE_SCHEMA = StateSchema(("top",), spine, numbers=numbers)

@@ -25,25 +25,33 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, row_codes
-from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.changes import WEIGHT, concat_tables, consolidate_changes, row_codes
+from watersmeet.joins.core.condition import null_safe_equal
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import LOWEST, Bools, Ints
-from watersmeet.joins.core.operator import Emission, Family, Marks, Store
-from watersmeet.joins.core.order import First, Order, ranks_of
+from watersmeet.joins.core.operator import Emission, StateStore, StreamOperator, Watermarks
+from watersmeet.joins.core.order import SortColumn, TopN, ranks_of
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.group.members import BUDGET, NUMBER, put_together
-from watersmeet.joins.state.layout import NO_MARK, Layout, Over, Rows, as_int64, one_batch, together
+from watersmeet.joins.group.members import BUDGET, NUMBER, merge_equal_rows
+from watersmeet.joins.state.layout import (
+    NO_WATERMARK,
+    FinalityBound,
+    KeyedRows,
+    RowLayout,
+    as_int64,
+    concat_rows,
+    to_record_batch,
+)
 from watersmeet.joins.state.spine import Spine
-from watersmeet.joins.state.table import Table, keep_within, unweighted
-from watersmeet.joins.top.of_groups import changed, negated
+from watersmeet.joins.state.table import StateTable, enforce_limit, to_changes
+from watersmeet.joins.top.of_groups import negate, update_groups
 
 CODE, ARRIVAL = "#code", "#arrival"
 
 
 @dataclass(frozen=True)
-class Top(Family):
+class TopNOperator(StreamOperator):
     """The first rows in an order, ready to run: one port.
 
     The emission has the ``columns``, then ``#weight``: 1 for a row that the table has now, -1 for one it no longer has.
@@ -54,11 +62,11 @@ class Top(Family):
     - ``by``: the columns that make a group; none: all rows are one
     - ``code``: an int64 column that is equal wherever those are; None: it is computed
     - ``ties``: rows that are equal in the order have one place
-    - ``settled``: the one of ``by``, a time, by which rows of a table are settled, which is also the name of its mark
-    - ``settles``: under which names that mark is handed on
+    - ``final_key``: the one of ``by``, a time, by which rows of a table are settled, which is also the name of its mark
+    - ``finality_outputs``: under which names that mark is handed on
 
     >>> from watersmeet.testing import MemoryStore
-    >>> top, store = Top(("v",), (Order("v", descending=True),), 1), MemoryStore()
+    >>> top, store = TopNOperator(("v",), (SortColumn("v", descending=True),), 1), MemoryStore()
     >>> for values in ([3, 5], [4], [9]):
     ...     print([table.to_pylist() for table in top.step(store, {0: pa.table({"v": values})}, {}).rows])
     [[{'v': 5, '#weight': 1}]]
@@ -69,117 +77,131 @@ class Top(Family):
     name: ClassVar[str] = "top"
 
     columns: tuple[str, ...]
-    order: tuple[Order, ...]
+    order: tuple[SortColumn, ...]
     limit: int
     changes: bool = False
     position: str | None = None
     by: tuple[str, ...] = ()
     code: str | None = None
     ties: bool = False
-    settled: str | None = None
-    settles: tuple[str, ...] = ()
+    final_key: str | None = None
+    finality_outputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.settled is not None and (not self.changes or self.settled not in self.by):
+        if self.final_key is not None and (not self.changes or self.final_key not in self.by):
             raise ValueError("what is settled are groups of a table")
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        shard = Shard(self, store, marks)
+        shard = Shard(self, store, watermarks)
         number = int(shard.state.directory.numbers.get("number", 0))
         if self.by:
-            return self._step_by(shard, arrivals.get(0), number)
+            return self._step_groups(shard, arrivals.get(0), number)
         shown = shard.state.spine("shown", self.layout)
-        kept = self._kept(shard)
+        stored = self._open_table(shard)
         arrived = arrivals.get(0)
         changes: tuple[pa.Table, ...] = ()
         if arrived is not None and arrived.num_rows:
-            new = self._arrived(arrived, number)
-            shard.tally.rows[0], number = arrived.num_rows, number + arrived.num_rows
-            changes = self._changed(shown, self._candidates(kept, shown.rows(), new))
-        keep_within([kept], self.max_rows)
-        shard.tally.matched = sum(table.num_rows for table in changes)
-        size = len(kept) if self.changes else len(shown)
+            new = self._make_rows(arrived, number)
+            shard.counters.rows[0], number = arrived.num_rows, number + arrived.num_rows
+            changes = self._update_shown(shown, self._candidates(stored, shown.rows(), new))
+        enforce_limit([stored], self.max_rows)
+        shard.counters.matched = sum(table.num_rows for table in changes)
+        size = len(stored) if self.changes else len(shown)
         return shard.close({}, changes, (size,), {"number": number})
 
-    def _step_by(self, shard: Shard, arrived: pa.Table | None, number: int) -> Emission:
+    def _step_groups(self, shard: Shard, arrived: pa.Table | None, number: int) -> Emission:
         """A batch of the first rows of each group."""
-        over = None if self.settled is None else Over(self.settled, shard.after.received.get(self.settled, NO_MARK))
-        kept = self._kept(shard, over)
+        finality = (
+            None
+            if self.final_key is None
+            else FinalityBound(self.final_key, shard.after.received.get(self.final_key, NO_WATERMARK))
+        )
+        stored = self._open_table(shard, finality)
         shown = int(shard.state.directory.numbers.get("shown", 0))
         changes: tuple[pa.Table, ...] = ()
         if arrived is not None and arrived.num_rows:
-            changes, grown = changed(self, kept, self._arrived(arrived, number), self._sorted, over)
-            shard.tally.rows[0], number, shown = arrived.num_rows, number + arrived.num_rows, shown + grown
-        kept.spine.forget(over)
-        keep_within([kept], self.max_rows)
-        shard.tally.matched = sum(table.num_rows for table in changes)
-        size = len(kept) if self.changes else shown
-        marks = {} if over is None or over.mark == NO_MARK else dict.fromkeys(self.settles, over.mark)
-        return shard.close(marks, changes, (size,), {"number": number, "shown": shown})
+            changes, growth = update_groups(self, stored, self._make_rows(arrived, number), self._argsort, finality)
+            shard.counters.rows[0], number, shown = arrived.num_rows, number + arrived.num_rows, shown + growth
+        stored.spine.expire(finality)
+        enforce_limit([stored], self.max_rows)
+        shard.counters.matched = sum(table.num_rows for table in changes)
+        size = len(stored) if self.changes else shown
+        watermarks = (
+            {}
+            if finality is None or finality.mark == NO_WATERMARK
+            else dict.fromkeys(self.finality_outputs, finality.mark)
+        )
+        return shard.close(watermarks, changes, (size,), {"number": number, "shown": shown})
 
-    def _kept(self, shard: Shard, over: Over | None = None) -> Table:
-        def alive(rows: Rows, is_oldest: bool) -> Rows:
-            rows = rows if over is None else rows.where(over.left(rows))
-            return put_together(rows, is_whole=is_oldest)
+    def _open_table(self, shard: Shard, finality: FinalityBound | None = None) -> StateTable:
+        def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
+            rows = rows if finality is None else rows.where(finality.is_open(rows))
+            return merge_equal_rows(rows, is_whole=is_oldest)
 
-        return Table(shard.state.spine("rows", self.layout, BUDGET, alive))
+        return StateTable(shard.state.spine("rows", self.layout, BUDGET, alive))
 
-    def _arrived(self, table: pa.Table, number: int) -> Rows:
+    def _make_rows(self, table: pa.Table, number: int) -> KeyedRows:
         """Arrivals in the order of their codes, numbered in that of arrival."""
-        further = [name for name in (self.position, self.code) if name is not None and name not in self._read]
-        read = one_batch(table.select([*self._read, *further]))
+        other_columns = [
+            name for name in (self.position, self.code) if name is not None and name not in self._input_columns
+        ]
+        read = to_record_batch(table.select([*self._input_columns, *other_columns]))
         weights = (
-            as_int64(one_batch(table.select([WEIGHT])).column(0)) if self.changes else np.ones(len(read), np.int64)
+            as_int64(to_record_batch(table.select([WEIGHT])).column(0))
+            if self.changes
+            else np.ones(len(read), np.int64)
         )
         if self.position is not None:
             order = np.argsort(as_int64(read.column(self.position)), kind="stable")
             read, weights = read.take(pa.array(order)), weights[order]
         numbers = np.where(weights > 0, number + np.arange(len(weights)), LOWEST)
-        codes = row_codes(read, self.by or self._read) if self.code is None else as_int64(read.column(self.code))
-        apart = [pa.array(numbers)] if self._tells_apart else []
-        made = [*apart, pa.array(codes), pa.array(weights), pa.array(numbers)]
-        columns = [*(read.column(name) for name in self._read), *made]
-        return self.layout.sorted(self.layout.rows(pa.table(columns, names=list(self.layout.written))))
+        codes = (
+            row_codes(read, self.by or self._input_columns) if self.code is None else as_int64(read.column(self.code))
+        )
+        arrival = [pa.array(numbers)] if self._needs_arrival else []
+        made = [*arrival, pa.array(codes), pa.array(weights), pa.array(numbers)]
+        columns = [*(read.column(name) for name in self._input_columns), *made]
+        return self.layout.sort(self.layout.rows(pa.table(columns, names=list(self.layout.run_columns))))
 
-    def _candidates(self, kept: Table, shown: Rows, new: Rows) -> Rows:
+    def _candidates(self, stored: StateTable, shown: KeyedRows, new: KeyedRows) -> KeyedRows:
         """Rows among which the first are."""
         if not self.changes:
-            return together([shown, new])
-        kept.spine.add(put_together(new, is_whole=False))
+            return concat_rows([shown, new])
+        stored.spine.add(merge_equal_rows(new, is_whole=False))
         codes = np.unique(new.codes)
-        touched = put_together(kept.stored(codes))
+        touched = merge_equal_rows(stored.read_rows(codes))
         is_touched = np.isin(shown.codes, codes)
         before, rest = shown.where(is_touched), shown.where(~is_touched)
-        if int(shown.weights.sum()) < self.limit or not self._worse(before, touched):
+        if int(shown.weights.sum()) < self.limit or not self._is_demoted(before, touched):
             # All rows are shown, or none of those that are has lost its place.
-            return together([rest, touched])
-        return together(list(kept.spine.merged()) or [touched])
+            return concat_rows([rest, touched])
+        return concat_rows(list(stored.spine.merge_runs()) or [touched])
 
-    def _worse(self, before: Rows, after: Rows) -> bool:
+    def _is_demoted(self, before: KeyedRows, after: KeyedRows) -> bool:
         """Whether a row that was shown is there less often, or stands further behind."""
         if not len(before):
             return False
         # What is shown of a row may be less than there is of it.
-        both = put_together(self.layout.merged([negated(before), after]))
-        has_moved = ~np.isin(before.beside[NUMBER], after.beside[NUMBER])
+        both = merge_equal_rows(self.layout.merge([negate(before), after]))
+        has_moved = ~np.isin(before.attributes[NUMBER], after.attributes[NUMBER])
         return bool((both.weights < 0).any() or has_moved.any())
 
-    def _changed(self, spine: Spine, candidates: Rows) -> tuple[pa.Table, ...]:
+    def _update_shown(self, spine: Spine, candidates: KeyedRows) -> tuple[pa.Table, ...]:
         """Let the first of the candidates be shown; gives what changes."""
         rows = candidates.where(candidates.weights > 0)
-        rows = rows.take(self._sorted(rows))
-        weights = self.shown_of(rows, np.cumsum(rows.weights) - rows.weights, np.zeros(len(rows), np.bool_))
-        after = rows.with_beside(**{WEIGHT: weights}).where(weights > 0)
+        rows = rows.take(self._argsort(rows))
+        weights = self.visible_weights(rows, np.cumsum(rows.weights) - rows.weights, np.zeros(len(rows), np.bool_))
+        after = rows.with_attributes(**{WEIGHT: weights}).where(weights > 0)
         before = spine.rows()
         for block in spine.blocks:
             spine.drop(block)
-        spine.add(self.layout.sorted(after))
-        tables = [unweighted(part).select([*self.columns, WEIGHT]) for part in (negated(before), after) if len(part)]
-        found = consolidated(joined_tables(tables), self.columns) if tables else None
-        return (found,) if found is not None and found.num_rows else ()
+        spine.add(self.layout.sort(after))
+        tables = [to_changes(part).select([*self.columns, WEIGHT]) for part in (negate(before), after) if len(part)]
+        changes = consolidate_changes(concat_tables(tables), self.columns) if tables else None
+        return (changes,) if changes is not None and changes.num_rows else ()
 
-    def shown_of(self, rows: Rows, before: Ints, is_first: Bools) -> Ints:
+    def visible_weights(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
         """How often each of these rows is shown; so many are ``before`` it; ``is_first``: another group begins."""
         if not self.ties or not len(rows):
             return np.clip(self.limit - before, 0, rows.weights)
@@ -187,39 +209,39 @@ class Top(Family):
         begins[:1] = True
         for by in self.order:
             column = rows.table.column(by.column)
-            begins[1:] |= ~same(column.slice(1), column.slice(0, len(rows) - 1))
+            begins[1:] |= ~null_safe_equal(column.slice(1), column.slice(0, len(rows) - 1))
         place = before[np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))]
         return np.where(place < self.limit, rows.weights, 0)
 
-    def _sorted(self, rows: Rows) -> Ints:
+    def _argsort(self, rows: KeyedRows) -> Ints:
         keys = [ranks_of(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
-        return np.lexsort((rows.beside[NUMBER], *reversed(keys)))
+        return np.lexsort((rows.attributes[NUMBER], *reversed(keys)))
 
     @cached_property
-    def _read(self) -> tuple[str, ...]:
+    def _input_columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.columns, *(by.column for by in self.order), *self.by)))
 
     @property
-    def _tells_apart(self) -> bool:
+    def _needs_arrival(self) -> bool:
         """Whether equal rows are kept as several, since each has its place."""
         return bool(self.by) and not self.changes
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """What is stored of a row."""
-        apart = (ARRIVAL,) if self._tells_apart else ()
-        times = () if self.settled is None else (self.settled,)
-        return Layout((*self._read, *apart, CODE), times, code=CODE, numbers=(WEIGHT, NUMBER))
+        arrival = (ARRIVAL,) if self._needs_arrival else ()
+        times = () if self.final_key is None else (self.final_key,)
+        return RowLayout((*self._input_columns, *arrival, CODE), times, code=CODE, numbers=(WEIGHT, NUMBER))
 
     @property
-    def settling(self) -> tuple[str, ...]:
+    def finality_marks(self) -> tuple[str, ...]:
         """That of what makes a group."""
-        return () if self.settled is None else (self.settled,)
+        return () if self.final_key is None else (self.final_key,)
 
     @property
-    def asks(self) -> First:
+    def top_n(self) -> TopN:
         """The rows that it shows."""
-        return First(self.by, self.order, self.limit)
+        return TopN(self.by, self.order, self.limit)
 
     @property
     def sides(self) -> tuple[Port]:
@@ -234,9 +256,9 @@ class Top(Family):
     @property
     def identity(self) -> Identity:
         """What of it decides what its state means."""
-        names = self.canonical
+        names = self.canonical_names
         order = [[names.canonical(by.column), by.descending, by.nulls_last] for by in self.order]
         # Left out where there are none, as in identities from before there were groups.
-        by = {"by": names.listed(self.by)} if self.by else {}
+        by = {"by": names.canonical_list(self.by)} if self.by else {}
         by |= {"ties": True} if self.ties else {}
-        return self.identified([self._read], order=order, limit=self.limit, changes=self.changes, **by)
+        return self.make_identity([self._input_columns], order=order, limit=self.limit, changes=self.changes, **by)

@@ -9,11 +9,11 @@ import numpy as np
 
 from watersmeet.joins.core.changes import key_ids
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import Keeping, Kept, UnevenError
-from watersmeet.joins.state.look import Look, Rows
+from watersmeet.joins.state.kept import SpineSchema, StateSchema, UnevenError
+from watersmeet.joins.state.look import ShardInspector, SpineRows
 
 
-def spine(identity: Identity, name: str) -> Kept:
+def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows of a side."""
     port = ("left", "right").index(name)
     window = identity["windows"][port]
@@ -25,10 +25,10 @@ def spine(identity: Identity, name: str) -> Kept:
             ends = f"until a row of its side{of} comes that is more than {window['size']} away from it"
         case _:
             ends = f"for {window['size'] / 1_000_000:g} s by the clock"
-    return Kept(port, ends)
+    return SpineSchema(port, ends)
 
 
-def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """What shards knew, as one of them: rows are numbered anew, and partitions counted."""
     first = parts[0]
     if any(one.get("run") != first.get("run") for one in parts):
@@ -39,17 +39,17 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) 
         name: pick((one[name] for one in parts if one.get(name) is not None), default=None)
         for name, pick in (("clock", max), ("first_clock", min))
     }
-    kept = [look.rows(name, spine(identity, name)) for name in ("left", "right")]
-    partitions = [_partitions(rows, identity["windows"][port]["partition"]) for port, rows in enumerate(kept)]
-    number = sum(0 if rows is None else len(rows) for rows in kept)
+    sides = [look.rows(name, spine(identity, name)) for name in ("left", "right")]
+    partitions = [_partitions(rows, identity["windows"][port]["partition"]) for port, rows in enumerate(sides)]
+    number = sum(0 if rows is None else len(rows) for rows in sides)
     return {**first, **clocks, "number": number, "suspended": suspended, "partitions": partitions}
 
 
-def _partitions(rows: Rows | None, columns: Sequence[str]) -> int:
+def _partitions(rows: SpineRows | None, columns: Sequence[str]) -> int:
     """How many partitions rows have; without any, all of them are one."""
     if rows is None or not len(rows):
         return 0
     return len(np.unique(key_ids(rows.table, tuple(columns)))) if columns else 1
 
 
-KEPT = Keeping(("window",), spine, numbers=numbers, arrival="#number")
+STATE_SCHEMA = StateSchema(("window",), spine, numbers=numbers, arrival="#number")

@@ -13,7 +13,7 @@ import numpy as np
 from watersmeet.joins.core.matching import Ints, stable_order
 
 
-def beyond_count(partitions: Ints, limit: int) -> Ints:
+def partition_limit_ends(partitions: Ints, limit: int) -> Ints:
     """The visits that end partitions if only ``limit`` partitions are kept; one number of ``partitions`` per visit.
 
     A partition goes when ``limit`` others have been visited since. A later visit k brings another partition exactly if
@@ -21,22 +21,22 @@ def beyond_count(partitions: Ints, limit: int) -> Ints:
     previous visit, too. So the answer for visit i is a number of given rank among all visits whose previous visit is at
     most i.
 
-    >>> beyond_count(np.array([0, 1, 0, 2, 1]), 2).tolist()
+    >>> partition_limit_ends(np.array([0, 1, 0, 2, 1]), 2).tolist()
     [5, 3, 4, 5, 5]
     """
     size = len(partitions)
     previous, following = _neighbours(partitions)
     by_previous = np.argsort(previous, kind="stable")
     visits = np.arange(size)
-    known = np.searchsorted(previous[by_previous], visits, "right")
+    visit_counts = np.searchsorted(previous[by_previous], visits, "right")
     rank = visits + limit
-    asked = np.flatnonzero(known > rank)
+    queried = np.flatnonzero(visit_counts > rank)
     ends = np.full(size, size)
-    ends[asked] = _ranked(by_previous, known[asked], rank[asked])
+    ends[queried] = _select_by_rank(by_previous, visit_counts[queried], rank[queried])
     return np.where(following > ends, ends, size)
 
 
-def beyond_rows(partitions: Ints, held: Ints, evictor: Ints, evicted: Ints, limit: int) -> Ints:
+def row_limit_ends(partitions: Ints, held: Ints, evictor: Ints, evicted: Ints, limit: int) -> Ints:
     """The visits that end partitions if only ``limit`` rows are kept.
 
     ``held`` says how many rows each of the first visits stands for, those of partitions that the window already has.
@@ -45,7 +45,7 @@ def beyond_rows(partitions: Ints, held: Ints, evictor: Ints, evicted: Ints, limi
     Whether a partition is discarded depends on the sizes of all others, which depend on when they were discarded
     themselves: each visit needs the outcome of the one before, so this goes through the visits of the batch one by one.
 
-    >>> beyond_rows(np.array([0, 1, 0, 1]), np.array([2]), np.array([], int), np.array([], int), 3).tolist()
+    >>> row_limit_ends(np.array([0, 1, 0, 1]), np.array([2]), np.array([], int), np.array([], int), 3).tolist()
     [4, 2, 3, 4]
     """
     size, stored = len(partitions), len(held)
@@ -74,10 +74,10 @@ def beyond_rows(partitions: Ints, held: Ints, evictor: Ints, evicted: Ints, limi
     return np.array(ends, np.int64)
 
 
-def lasting(partitions: Ints, ends: Ints) -> Ints:
+def discard_visits(partitions: Ints, ends: Ints) -> Ints:
     """Per visit, the first visit that discards what it brought: the next end in its partition, its own or a later one.
 
-    >>> lasting(np.array([0, 1, 0, 1]), np.array([4, 2, 3, 4])).tolist()
+    >>> discard_visits(np.array([0, 1, 0, 1]), np.array([4, 2, 3, 4])).tolist()
     [3, 2, 3, 4]
     """
     size = len(partitions)
@@ -101,24 +101,24 @@ def _neighbours(partitions: Ints) -> tuple[Ints, Ints]:
     return previous, following
 
 
-def _ranked(values: Ints, prefix: Ints, rank: Ints) -> Ints:
+def _select_by_rank(values: Ints, prefix: Ints, rank: Ints) -> Ints:
     """For each question, the value of that rank (from 0) among the first ``prefix`` values: a wavelet matrix.
 
     The values are split by one bit at a time, highest first, each half in the order it had; counting zeros tells where
     a stretch of values lies in either half.
 
-    >>> _ranked(np.array([2, 0, 3, 1]), np.array([3, 3, 4]), np.array([0, 2, 1])).tolist()
+    >>> _select_by_rank(np.array([2, 0, 3, 1]), np.array([3, 3, 4]), np.array([0, 2, 1])).tolist()
     [0, 3, 1]
     """
     low, high, rank, result = np.zeros_like(prefix), prefix, rank, np.zeros_like(prefix)
     for bit in reversed(range(max(len(values) - 1, 0).bit_length())):
-        one = (values >> bit) & 1 == 1
-        zeros = np.concatenate([[0], np.cumsum(~one)])
+        is_one = (values >> bit) & 1 == 1
+        zeros = np.concatenate([[0], np.cumsum(~is_one)])
         before, upto = zeros[low], zeros[high]
         is_zero = rank < upto - before
         low = np.where(is_zero, before, zeros[-1] + low - before)
         high = np.where(is_zero, upto, zeros[-1] + high - upto)
         rank = np.where(is_zero, rank, rank - (upto - before))
         result = np.where(is_zero, result, result | (1 << bit))
-        values = np.concatenate([values[~one], values[one]])
+        values = np.concatenate([values[~is_one], values[is_one]])
     return result

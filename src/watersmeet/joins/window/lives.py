@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import key_ids
-from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted, stable_order
-from watersmeet.joins.state.layout import Layout, Rows, as_int64
-from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shift_times, stable_order
+from watersmeet.joins.state.layout import KeyedRows, RowLayout, as_int64
+from watersmeet.joins.window.limits import discard_visits, partition_limit_ends, row_limit_ends
 
 if TYPE_CHECKING:
     from watersmeet.joins.window.operator import PartitionLimit, WindowSpec
@@ -33,7 +33,7 @@ MATCHED = "matched"
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowRows:
     """Rows of one side in order of arrival: what is in its window, then what is new; without clocks if none matter."""
 
     table: pa.RecordBatch
@@ -47,33 +47,33 @@ class Window:
         return len(self.numbers)
 
     @staticmethod
-    def of(rows: Rows, code: str | None, first_clock: int | None) -> Window:
+    def of(rows: KeyedRows, code: str | None, first_clock: int | None) -> WindowRows:
         """These rows, those inserted before there was a clock at the first that came."""
-        table, none = rows.table, np.zeros(len(rows), np.int64)
-        return Window(
+        table, zeros = rows.table, np.zeros(len(rows), np.int64)
+        return WindowRows(
             table,
-            rows.beside[NUMBER],
-            none if code is None else as_int64(table.column(code)),
+            rows.attributes[NUMBER],
+            zeros if code is None else as_int64(table.column(code)),
             table.column(DEAD).to_numpy(zero_copy_only=False).astype(np.bool_),
-            inserted(rows.times.get(CLOCK, none[:0]), first_clock),
-            rows.beside.get(MATCHED, none).astype(np.bool_),
+            insertion_clocks(rows.times.get(CLOCK, zeros[:0]), first_clock),
+            rows.attributes.get(MATCHED, zeros).astype(np.bool_),
         )
 
 
-def layout_of(stored: tuple[str, ...], *, clocked: bool, tracked: bool) -> Layout:
+def window_layout(columns_stored: tuple[str, ...], *, clocked: bool, tracked: bool) -> RowLayout:
     """How a side's rows are kept: in order of arrival, with clocks, and who has matched, where that matters."""
     times = (CLOCK,) if clocked else ()
-    columns = (*stored, DEAD, *times)
-    return Layout(columns, times, numbers=(NUMBER,), notes=((MATCHED, "flag"),) if tracked else ())
+    columns = (*columns_stored, DEAD, *times)
+    return RowLayout(columns, times, numbers=(NUMBER,), notes=((MATCHED, "flag"),) if tracked else ())
 
 
-def inserted(clocks: Ints, first_clock: int | None) -> Ints:
+def insertion_clocks(clocks: Ints, first_clock: int | None) -> Ints:
     """When rows with these clocks were inserted."""
     return clocks if first_clock is None else np.where(clocks == HIGHEST, first_clock, clocks)
 
 
 @dataclass
-class Lives:
+class EvictionPlan:
     """The rows of one side during a step, ``old`` of them from before, and the trigger at which each ends.
 
     ``triggers`` are the rows' own triggers, below 1 for old rows; ``forever`` is the end of rows that stay;
@@ -81,7 +81,7 @@ class Lives:
     ``partition_count``.
     """
 
-    rows: Window
+    rows: WindowRows
     old: int
     forever: int
     triggers: Ints
@@ -104,9 +104,9 @@ class Lives:
         return int(np.count_nonzero(np.bincount(self.partitions[self.stay])))
 
 
-def lives(
+def plan_evictions(
     spec: WindowSpec,
-    rows: Window,
+    rows: WindowRows,
     old: int,
     base: int,
     arrivals: int,
@@ -114,7 +114,7 @@ def lives(
     clock: int | None,
     suspended: bool,
     narrowed: bool,
-) -> Lives:
+) -> EvictionPlan:
     """The lives of a window's rows in a batch of so many arrivals, the first of which has the number ``base``.
 
     ``clock`` is that of the batch; None: there has never been one. ``narrowed``: old rows may be beyond the window.
@@ -123,22 +123,22 @@ def lives(
     triggers = rows.numbers - (base - 1)
     partitions, count = partition_numbers(rows.table, spec.partition, len(rows))
     ends, discarded = np.full(len(rows), forever), np.zeros(len(rows), np.bool_)
-    result = Lives(rows, old, forever, triggers, ends, discarded, partitions, count)
-    stored = _is_stored(spec, rows)
-    result.ends[~stored] = np.maximum(triggers[~stored], 0)
+    evictions = EvictionPlan(rows, old, forever, triggers, ends, discarded, partitions, count)
+    is_stored = _is_stored(spec, rows)
+    evictions.ends[~is_stored] = np.maximum(triggers[~is_stored], 0)
     if spec.kind == "time" and clock is not None and not suspended:
-        result.ends[:old][clock - rows.clocks[:old] > spec.size] = 0
-        stored &= result.ends > 0
+        evictions.ends[:old][clock - rows.clocks[:old] > spec.size] = 0
+        is_stored &= evictions.ends > 0
     if narrowed:
-        _narrow(spec, result, stored)
-        stored &= result.ends > 0
-    if not stored[old:].any():
-        return result
+        _narrow(spec, evictions, is_stored)
+        is_stored &= evictions.ends > 0
+    if not is_stored[old:].any():
+        return evictions
     if spec.kind != "time":
-        _evict(spec, result, np.flatnonzero(stored), since=old)
+        _evict(spec, evictions, np.flatnonzero(is_stored), since=old)
     if spec.limit is not None:
-        _discard(spec.limit, result, stored, clock)
-    return result
+        _discard(spec.limit, evictions, is_stored, clock)
+    return evictions
 
 
 def partition_numbers(table: pa.RecordBatch, columns: tuple[str, ...], size: int) -> tuple[Ints, int]:
@@ -171,9 +171,9 @@ def first_above(values: Ints, start: Ints, bound: Ints) -> Ints:
     climbing = np.arange(len(start))
     for depth in range(top):
         at = position[climbing]
-        inside = at < len(levels[depth])
-        above = levels[depth][np.where(inside, at, 0)] > bound[climbing]
-        climbing = climbing[~(inside & (at & 1 == 1) & above)]
+        in_range = at < len(levels[depth])
+        above = levels[depth][np.where(in_range, at, 0)] > bound[climbing]
+        climbing = climbing[~(in_range & (at & 1 == 1) & above)]
         position[climbing] = (position[climbing] + 1) >> 1
         level[climbing] = depth + 1
     for depth in range(top, 0, -1):
@@ -182,113 +182,115 @@ def first_above(values: Ints, start: Ints, bound: Ints) -> Ints:
         below = levels[depth - 1][np.minimum(children, len(levels[depth - 1]) - 1)] <= bound[at]
         position[at] = children + below
         level[at] = depth - 1
-    found = position < len(values)
-    found[found] = values[position[found]] > bound[found]
-    return np.where(found, position, len(values))
+    is_found = position < len(values)
+    is_found[is_found] = values[position[is_found]] > bound[is_found]
+    return np.where(is_found, position, len(values))
 
 
-def _is_stored(spec: WindowSpec, rows: Window) -> Bools:
-    if not spec.stores:
+def _is_stored(spec: WindowSpec, rows: WindowRows) -> Bools:
+    if not spec.has_state:
         return np.zeros(len(rows), np.bool_)
     if spec.column is None:
         return np.ones(len(rows), np.bool_)
     return rows.table.column(spec.column).is_valid().to_numpy(zero_copy_only=False)
 
 
-def _narrow(spec: WindowSpec, lives: Lives, stored: Bools) -> None:
+def _narrow(spec: WindowSpec, evictions: EvictionPlan, is_stored: Bools) -> None:
     """End old rows before the arrivals that are beyond the window as it is now."""
-    rows = np.flatnonzero(stored[: lives.old])
+    rows = np.flatnonzero(is_stored[: evictions.old])
     if spec.kind != "time":
-        _evict(spec, lives, rows, since=0)
-        lives.ends[rows] = np.where(lives.ends[rows] < lives.forever, 0, lives.forever)
-        rows = rows[lives.ends[rows] > 0]
+        _evict(spec, evictions, rows, since=0)
+        evictions.ends[rows] = np.where(evictions.ends[rows] < evictions.forever, 0, evictions.forever)
+        rows = rows[evictions.ends[rows] > 0]
     if spec.limit is None or spec.limit.kind == "age" or not rows.size:
         return
-    last = np.full(lives.partition_count, -1)
-    last[lives.partitions[rows]] = rows
+    last = np.full(evictions.partition_count, -1)
+    last[evictions.partitions[rows]] = rows
     present = np.flatnonzero(last >= 0)
     present = present[np.argsort(last[present])]
-    held = np.bincount(lives.partitions[rows], minlength=lives.partition_count)[present]
+    held = np.bincount(evictions.partitions[rows], minlength=evictions.partition_count)[present]
     sizes = np.ones_like(held) if spec.limit.kind == "count" else held
     # From the partition that was inserted into last on, as many as the limit has room for.
-    beyond = np.zeros(lives.partition_count, np.bool_)
+    beyond = np.zeros(evictions.partition_count, np.bool_)
     beyond[present[np.cumsum(sizes[::-1])[::-1] > spec.limit.size]] = True
-    gone = rows[beyond[lives.partitions[rows]]]
-    lives.ends[gone] = 0
-    lives.discarded[gone] = True
+    gone = rows[beyond[evictions.partitions[rows]]]
+    evictions.ends[gone] = 0
+    evictions.discarded[gone] = True
 
 
-def _evict(spec: WindowSpec, lives: Lives, stored: Ints, since: int) -> None:
+def _evict(spec: WindowSpec, evictions: EvictionPlan, stored: Ints, since: int) -> None:
     """Set the ends of the rows that insertions into their own partition evict: those of the rows ``since`` that one."""
-    order = stored[stable_order(lives.partitions[stored])]
-    partition = lives.partitions[order]
+    order = stored[stable_order(evictions.partitions[stored])]
+    partition = evictions.partitions[order]
     if spec.column is None:
         evicting = np.arange(len(order)) + spec.size
-        asked = np.arange(len(order))
+        candidates = np.arange(len(order))
     else:
-        values = as_int64(lives.rows.table.column(spec.column))[order]
-        bound = shifted(values, spec.size)
-        highest = np.full(lives.partition_count, LOWEST)
+        values = as_int64(evictions.rows.table.column(spec.column))[order]
+        bound = shift_times(values, spec.size)
+        highest = np.full(evictions.partition_count, LOWEST)
         new = order >= since
         np.maximum.at(highest, partition[new], values[new])
         # Most old rows outlast the batch: nothing new in their partition is far enough above them.
-        asked = np.flatnonzero(highest[partition] > bound)
-        evicting = first_above(values, asked + 1, bound[asked])
-    inside = evicting < len(order)
-    asked, evicting = asked[inside], evicting[inside]
-    same = partition[asked] == partition[evicting]
-    lives.ends[order[asked[same]]] = lives.triggers[order[evicting[same]]]
+        candidates = np.flatnonzero(highest[partition] > bound)
+        evicting = first_above(values, candidates + 1, bound[candidates])
+    in_range = evicting < len(order)
+    candidates, evicting = candidates[in_range], evicting[in_range]
+    same = partition[candidates] == partition[evicting]
+    evictions.ends[order[candidates[same]]] = evictions.triggers[order[evicting[same]]]
 
 
-def _discard(limit: PartitionLimit, lives: Lives, stored: Bools, clock: int | None) -> None:
+def _discard(limit: PartitionLimit, evictions: EvictionPlan, is_stored: Bools, clock: int | None) -> None:
     """Set the ends of the rows whose partition is discarded before anything evicts them."""
     if limit.kind == "age":
         if clock is not None:
-            _discard_aged(limit.size, lives, stored, clock)
+            _discard_aged(limit.size, evictions, is_stored, clock)
         return
-    partitions, visit, triggers, held = _visits(lives, stored)
+    partitions, visit, triggers, held = _visits(evictions, is_stored)
     if limit.kind == "count":
-        ends = beyond_count(partitions, limit.size)
+        ends = partition_limit_ends(partitions, limit.size)
     else:
         # Only arrivals evict here: the limit on all rows comes last.
-        rows = np.flatnonzero(stored)
-        killed = rows[lives.ends[rows] <= triggers[-1]]
-        killed = killed[np.argsort(lives.ends[killed], kind="stable")]
-        ends = beyond_rows(partitions, held, np.searchsorted(triggers, lives.ends[killed]), visit[killed], limit.size)
+        rows = np.flatnonzero(is_stored)
+        evicted = rows[evictions.ends[rows] <= triggers[-1]]
+        evicted = evicted[np.argsort(evictions.ends[evicted], kind="stable")]
+        ends = row_limit_ends(
+            partitions, held, np.searchsorted(triggers, evictions.ends[evicted]), visit[evicted], limit.size
+        )
     # An arrival evicts before it discards.
-    after = np.append(triggers, HIGHEST)[lasting(partitions, ends)][visit]
-    gone = stored & (after < lives.ends)
-    lives.ends[gone] = after[gone]
-    lives.discarded |= gone
+    after = np.append(triggers, HIGHEST)[discard_visits(partitions, ends)][visit]
+    gone = is_stored & (after < evictions.ends)
+    evictions.ends[gone] = after[gone]
+    evictions.discarded |= gone
 
 
-def _discard_aged(age: int, lives: Lives, stored: Bools, clock: int) -> None:
-    old = np.flatnonzero(stored[: lives.old])
-    last = np.full(lives.partition_count, HIGHEST)
+def _discard_aged(age: int, evictions: EvictionPlan, is_stored: Bools, clock: int) -> None:
+    old = np.flatnonzero(is_stored[: evictions.old])
+    last = np.full(evictions.partition_count, HIGHEST)
     # In order of arrival: the last row of a partition is the one that is left standing.
-    last[lives.partitions[old]] = lives.rows.clocks[old] // MICROS_PER_SECOND
+    last[evictions.partitions[old]] = evictions.rows.clocks[old] // MICROS_PER_SECOND
     aged = last < clock // MICROS_PER_SECOND - age // MICROS_PER_SECOND
-    gone = old[aged[lives.partitions[old]]]
-    lives.ends[gone] = lives.triggers[lives.old :][stored[lives.old :]][0]
-    lives.discarded[gone] = True
+    gone = old[aged[evictions.partitions[old]]]
+    evictions.ends[gone] = evictions.triggers[evictions.old :][is_stored[evictions.old :]][0]
+    evictions.discarded[gone] = True
 
 
-def _visits(lives: Lives, stored: Bools) -> tuple[Ints, Ints, Ints, Ints]:
+def _visits(evictions: EvictionPlan, is_stored: Bools) -> tuple[Ints, Ints, Ints, Ints]:
     """The visits of a window (see `limits`).
 
     Returns their partitions, per row the visit that brought it, per visit its trigger, and how many rows the visits of
     old partitions stand for.
     """
-    old, new = np.flatnonzero(stored[: lives.old]), lives.old + np.flatnonzero(stored[lives.old :])
-    last = np.full(lives.partition_count, -1)
-    last[lives.partitions[old]] = old
+    old, new = np.flatnonzero(is_stored[: evictions.old]), evictions.old + np.flatnonzero(is_stored[evictions.old :])
+    last = np.full(evictions.partition_count, -1)
+    last[evictions.partitions[old]] = old
     present = np.flatnonzero(last >= 0)
     present = present[np.argsort(last[present])]
-    partitions = np.concatenate([present, lives.partitions[new]])
-    place = np.zeros(lives.partition_count, np.int64)
+    partitions = np.concatenate([present, evictions.partitions[new]])
+    place = np.zeros(evictions.partition_count, np.int64)
     place[present] = np.arange(len(present))
-    visit = np.zeros(len(stored), np.int64)
-    visit[old] = place[lives.partitions[old]]
+    visit = np.zeros(len(is_stored), np.int64)
+    visit[old] = place[evictions.partitions[old]]
     visit[new] = len(present) + np.arange(len(new))
-    triggers = np.concatenate([np.arange(len(present)) - len(present), lives.triggers[new]])
+    triggers = np.concatenate([np.arange(len(present)) - len(present), evictions.triggers[new]])
     return partitions, visit, triggers, np.bincount(visit[old], minlength=len(present))[: len(present)]

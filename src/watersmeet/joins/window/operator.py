@@ -55,13 +55,13 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
-from watersmeet.joins.core.identity import Identity, Names
-from watersmeet.joins.core.operator import Emission, Marks, Store
+from watersmeet.joins.core.identity import CanonicalNames, Identity
+from watersmeet.joins.core.operator import Emission, StateStore, Watermarks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import TwoSided
-from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.layout import RowLayout
 from watersmeet.joins.window.batch import narrow, stream
-from watersmeet.joins.window.lives import layout_of
+from watersmeet.joins.window.lives import window_layout
 
 WindowKind = Literal["inner", "left", "right", "full"]
 """What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: also rows of the preserved side or sides that die
@@ -120,13 +120,13 @@ class WindowSpec:
         return self.kind == "time" or (self.limit is not None and self.limit.kind == "age")
 
     @property
-    def stores(self) -> bool:
+    def has_state(self) -> bool:
         """Whether rows are stored at all."""
         return self.kind != "count" or self.size > 0
 
 
 @dataclass(frozen=True)
-class WindowJoin(TwoSided):
+class WindowJoinOperator(TwoSided):
     """A window join, ready to run. Rows that are ``dead`` never match, but are stored, and evict.
 
     - ``windows``: how long the rows of each port stay
@@ -149,11 +149,13 @@ class WindowJoin(TwoSided):
     punctuated: bool = False
     emit_discarded: bool = False
 
-    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+    def stream(
+        self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[pa.Table | Emission]:
         """Process one batch of one shard (see the module's definition)."""
-        return stream(self, store, arrivals, marks)
+        return stream(self, store, arrivals, watermarks)
 
-    def take_over(self, store: Store, was: Identity) -> None:
+    def take_over(self, store: StateStore, was: Identity) -> None:
         """Go on with the state of a join with windows of other sizes: what is beyond them leaves with the next step."""
         narrow(self, store)
 
@@ -169,16 +171,16 @@ class WindowJoin(TwoSided):
         return (*padded, *((pa.int8(), pa.int64(), pa.int64(), pa.bool_()) if self.punctuated else ()))
 
     @cached_property
-    def stored(self) -> tuple[tuple[str, ...], ...]:
+    def state_columns(self) -> tuple[tuple[str, ...], ...]:
         """The columns that are kept of each side: what the result, the match and the window still need, each once."""
-        return tuple(_stored(side, window) for side, window in zip(self.sides, self.windows, strict=True))
+        return tuple(_state_columns(side, window) for side, window in zip(self.sides, self.windows, strict=True))
 
     @cached_property
-    def layouts(self) -> tuple[Layout, ...]:
+    def layouts(self) -> tuple[RowLayout, ...]:
         """How the rows of each side are kept."""
         return tuple(
-            layout_of(stored, clocked=window.needs_clock, tracked=preserved)
-            for stored, window, preserved in zip(self.stored, self.windows, self.preserved, strict=True)
+            window_layout(stored, clocked=window.needs_clock, tracked=preserved)
+            for stored, window, preserved in zip(self.state_columns, self.windows, self.is_preserved, strict=True)
         )
 
     @property
@@ -192,7 +194,7 @@ class WindowJoin(TwoSided):
         return any(window.kind == "time" for window in self.windows)
 
     @property
-    def by_clock(self) -> bool:
+    def is_by_clock(self) -> bool:
         """Whether the clock says how far apart two rows are; else the number of arrivals from one to the other does."""
         return all(window.kind == "time" for window in self.windows)
 
@@ -203,26 +205,26 @@ class WindowJoin(TwoSided):
     @property
     def identity(self) -> Identity:
         """What of the join decides what its state means; what rows show does not."""
-        names = self.canonical
-        return self.identified(
-            self.stored,
+        names = self.canonical_names
+        return self.make_identity(
+            self.state_columns,
             kind=self.kind,
-            windows=[_told(window, names) for window in self.windows],
+            windows=[_window_identity(window, names) for window in self.windows],
             interleaved=self.interleaved,
             condition=names.condition(self.condition),
         )
 
 
-def _stored(port: Port, window: WindowSpec) -> tuple[str, ...]:
+def _state_columns(port: Port, window: WindowSpec) -> tuple[str, ...]:
     delta = () if window.column is None else (window.column,)
-    return tuple(dict.fromkeys((*port.needed, *port.unmatched, *window.partition, *delta)))
+    return tuple(dict.fromkeys((*port.input_columns, *port.unmatched, *window.partition, *delta)))
 
 
-def _told(window: WindowSpec, names: Names) -> Identity:
+def _window_identity(window: WindowSpec, names: CanonicalNames) -> Identity:
     return {
         "kind": window.kind,
         "size": window.size,
-        "column": names.optional(window.column),
-        "partition": names.sorted(window.partition),
+        "column": names.canonical_or_none(window.column),
+        "partition": names.canonical_sorted(window.partition),
         "limit": None if window.limit is None else [window.limit.kind, window.limit.size],
     }

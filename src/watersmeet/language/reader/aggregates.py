@@ -37,7 +37,7 @@ def read_call(cursor: Cursor, read: Read) -> Expr | None:
     opening = cursor.position + count
     if cursor.tokens[opening + 1].word == "SELECT":
         return None
-    if find_aggregate(cursor, opening, _closing(cursor, opening)) is None:
+    if find_aggregate(cursor, opening, _find_closing_bracket(cursor, opening)) is None:
         return None
     return _read_function(cursor, read, opening)
 
@@ -52,13 +52,13 @@ def find_aggregate(cursor: Cursor, first: int, end: int) -> Token | None:
     return None
 
 
-def misplaced(cursor: Cursor, token: Token) -> WatersmeetError:
+def refuse_nested_aggregate(cursor: Cursor, token: Token) -> WatersmeetError:
     """The refusal of an aggregate inside what only Spark understands."""
     parameters = {"what": f"The aggregate `{token.text}` inside this expression", "hint": _VIEW_HINT}
     return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", parameters, cursor.place(token))])
 
 
-def _closing(cursor: Cursor, opening: int) -> int:
+def _find_closing_bracket(cursor: Cursor, opening: int) -> int:
     """The index of the bracket that closes the one at index ``opening``, or of the last token if none does."""
     depth = 0
     for i in range(opening, len(cursor.tokens)):
@@ -87,10 +87,10 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
     conditions = _read_nulls(cursor, name, args) if is_one else ()
     for words, what, hint in _BEHIND:
         if cursor.at(*words):
-            raise cursor.unsupported(what, hint, len(words) - ("(" in words))
+            raise cursor.refuse_unsupported(what, hint, len(words) - ("(" in words))
     inner = find_aggregate(cursor, first + 1, cursor.position)
     if inner is not None:
-        raise misplaced(cursor, inner)
+        raise refuse_nested_aggregate(cursor, inner)
     if cursor.at("FILTER", "("):
         conditions = (*conditions, _read_filter(cursor, read))
     value = "distinct" if is_distinct else None
@@ -98,7 +98,7 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
         both = (Expr("and", conditions, span=conditions[-1].span),) if len(conditions) > 1 else conditions
         args, value = (*args[:1], *both), FILTERED if conditions else None
     elif conditions:
-        name, args = _filtered(name, args, conditions[0])
+        name, args = _apply_filter(name, args, conditions[0])
     return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
 
 
@@ -107,7 +107,7 @@ def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr
     flag = args[1].value if len(args) == 2 and args[1].op == "literal" else None
     if len(args) != 1 and not isinstance(flag, bool):
         hint = f"write `{name}(x)`, or `{name}(x) IGNORE NULLS` for the values that are not NULL."
-        raise cursor.unsupported(f"{name}() of these arguments", hint)
+        raise cursor.refuse_unsupported(f"{name}() of these arguments", hint)
     is_respected = cursor.take("RESPECT", "NULLS")
     if not is_respected and (cursor.take("IGNORE", "NULLS") or flag):
         return (Expr("not", (Expr("is_null", args[:1]),), span=args[0].span),)
@@ -123,12 +123,12 @@ def _read_filter(cursor: Cursor, read: Read) -> Expr:
     condition = read(cursor)
     inner = find_aggregate(cursor, first, cursor.position)
     if inner is not None:
-        raise misplaced(cursor, inner)
+        raise refuse_nested_aggregate(cursor, inner)
     cursor.expect(")", hint)
     return condition
 
 
-def _filtered(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[str, tuple[Expr, ...]]:
+def _apply_filter(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[str, tuple[Expr, ...]]:
     """An aggregate of the rows for which a condition is true: these passes over NULLs, so the others are NULL."""
     if not args:
         return "count_if", (condition,)
@@ -144,23 +144,23 @@ def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
     cursor.position = opening
     name = cursor.text_from(first)
     cursor.next()
-    args = cursor.several(read)
+    args = cursor.read_list(read)
     if not cursor.at(")"):
         cursor.position = first
         return None
     cursor.next()
     note_calls(cursor, first, cursor.position)
     if cursor.at("OVER"):
-        raise cursor.unsupported(*_BEHIND[0][1:])
+        raise cursor.refuse_unsupported(*_BEHIND[0][1:])
     return Expr("call", args, name, span=cursor.span_from(first))
 
 
 def _read_arguments(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]:
     """Expressions up to the closing bracket, which is left to be taken."""
-    args = cursor.several(read)
+    args = cursor.read_list(read)
     if cursor.at_end:
         raise cursor.failure("`)`", f"close the arguments of `{function.text}` with `)`.")
     if not cursor.at(")"):
         what = f"{cursor.peek().word or 'This'} in a function with an aggregate"
-        raise cursor.unsupported(what, _VIEW_HINT)
+        raise cursor.refuse_unsupported(what, _VIEW_HINT)
     return args

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from watersmeet.language.reader.cursor import Cursor
-from watersmeet.plan.nodes import Call
+from watersmeet.plan.nodes import CalledFunction
 from watersmeet.type_names import BY_NAME
 
 _GRAMMAR = frozenset({
@@ -29,7 +29,7 @@ def note_calls(cursor: Cursor, first: int, end: int) -> None:
     for i in range(first, end):
         word, before = cursor.tokens[i].word, cursor.tokens[i - 1].word if i else ""
         if word in ("(", "["):
-            open_.append(_Bracket(_called(cursor, i - 1) if word == "(" else None))
+            open_.append(_Bracket(_function_index(cursor, i - 1) if word == "(" else None))
         elif word in (")", "]") and open_:
             closed = open_.pop()
             if closed.call is not None:
@@ -52,7 +52,7 @@ class _Bracket:
     is_counted: bool = True
 
 
-def _called(cursor: Cursor, name: int) -> int | None:
+def _function_index(cursor: Cursor, name: int) -> int | None:
     """The index of a name before a bracket, if it is that of a function."""
     before = cursor.tokens[name - 1].word if name > 0 else ""
     is_called = name >= 0 and cursor.tokens[name].is_name and before not in (".", "AS", "::")
@@ -61,7 +61,7 @@ def _called(cursor: Cursor, name: int) -> int | None:
 
 def _note(cursor: Cursor, name: int, arguments: int | None) -> None:
     token = cursor.tokens[name]
-    cursor.calls[name] = Call(token.value, cursor.span_of(token), arguments)
+    cursor.calls[name] = CalledFunction(token.value, cursor.span_of(token), arguments)
 
 
 _NAME = re.compile(r"(?<![\w.`])[A-Za-z_]\w*(?=\s*\()")

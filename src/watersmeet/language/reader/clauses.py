@@ -12,7 +12,7 @@ from watersmeet.plan.nodes import JoinKind
 
 _ORDER_HINT = "leave it out: rows come out as they meet."
 
-_CLAUSES: tuple[elsewhere.Refused, ...] = (
+_CLAUSES: tuple[elsewhere.ForeignSyntax, ...] = (
     (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
     (("NATURAL", elsewhere.NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
     (("WINDOW", "BY"), "WINDOW BY", "write `GROUP BY window(t, '5 minutes')`, for example."),
@@ -31,7 +31,7 @@ _CLAUSES: tuple[elsewhere.Refused, ...] = (
     *elsewhere.CLAUSES,
 )
 
-_STATEMENTS: tuple[elsewhere.Refused, ...] = (
+_STATEMENTS: tuple[elsewhere.ForeignSyntax, ...] = (
     *elsewhere.STATEMENTS,
     (("CREATE", "OR", "REFRESH"), "CREATE OR REFRESH", "write CREATE SINK: a script declares everything anew."),
     (("CREATE", "TEMPORARY"), "CREATE TEMPORARY", "write CREATE STREAM or CREATE VIEW."),
@@ -52,21 +52,21 @@ _STATEMENTS: tuple[elsewhere.Refused, ...] = (
 )
 
 
-def refused_clause(cursor: Cursor) -> WatersmeetError | None:
+def refuse_clause(cursor: Cursor) -> WatersmeetError | None:
     """The refusal of the clause that begins here, if it is one that is not supported."""
-    return _find(cursor, _CLAUSES)
+    return _find_refusal(cursor, _CLAUSES)
 
 
-def refused_statement(cursor: Cursor) -> WatersmeetError | None:
+def refuse_statement(cursor: Cursor) -> WatersmeetError | None:
     """The refusal of the statement that begins here, if it is one that is not supported."""
-    return _find(cursor, _STATEMENTS)
+    return _find_refusal(cursor, _STATEMENTS)
 
 
-def _find(cursor: Cursor, table: tuple[elsewhere.Refused, ...]) -> WatersmeetError | None:
+def _find_refusal(cursor: Cursor, table: tuple[elsewhere.ForeignSyntax, ...]) -> WatersmeetError | None:
     for words, what, hint in table:
         if all(elsewhere.matches(cursor, i, word) for i, word in enumerate(words)):
             shown = [word for word in words if word not in (elsewhere.NAME, elsewhere.VALUE, "(")]
-            return cursor.unsupported(what, hint, len(shown))
+            return cursor.refuse_unsupported(what, hint, len(shown))
     return None
 
 
@@ -103,7 +103,7 @@ _SUPPORTED = (
 
 def at_clause(cursor: Cursor) -> bool:
     """Whether a clause begins here, so that the next word is no alias."""
-    if cursor.at_any({"JOIN", "ON", "WHERE", "HAVING", "AS"}) or cursor.at_statement or refused_clause(cursor):
+    if cursor.at_any({"JOIN", "ON", "WHERE", "HAVING", "AS"}) or cursor.at_statement or refuse_clause(cursor):
         return True
     if cursor.nesting > 0 and cursor.at("UNION"):
         return True
@@ -143,14 +143,14 @@ def join_words(cursor: Cursor, kinds: Mapping[tuple[str, ...], JoinKind]) -> tup
 def at_join(cursor: Cursor, ahead: int = 0) -> bool:
     """Whether a join of any family begins here, or so many tokens ahead."""
     cursor.position += ahead
-    found = any(join_words(cursor, kinds) for kinds in (KINDS, *(grammar.joins for grammar in cursor.grammars)))
+    is_join = any(join_words(cursor, kinds) for kinds in (KINDS, *(grammar.joins for grammar in cursor.grammars)))
     cursor.position -= ahead
-    return found
+    return is_join
 
 
 def read_alias(cursor: Cursor) -> str | None:
     """The alias that comes next, with or without AS."""
-    if cursor.at("AS", "OF") and (refused := refused_clause(cursor)):
+    if cursor.at("AS", "OF") and (refused := refuse_clause(cursor)):
         raise refused
     if cursor.take("AS"):
         return cursor.take_name("an alias", "write `orders AS o`, for example.").value

@@ -13,13 +13,13 @@ from typing import ClassVar, TypeVar
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
 from watersmeet.language.reader.tokens import Token
-from watersmeet.plan.nodes import Call, Clause, JoinKind, Leaf, Query, Relation, View
+from watersmeet.plan.nodes import CalledFunction, Clause, JoinKind, Leaf, Query, Relation, View
 
 T = TypeVar("T")
 
 
 @dataclass
-class Layout:
+class TokenLayout:
     """Positions of tokens, by what they are.
 
     - ``statements``: the first token of each statement and the one behind its last
@@ -80,8 +80,8 @@ class Cursor:
         self.refusals: list[Refusal] = []
         self.nesting = 0
         self.views: list[list[View]] = []
-        self.layout = Layout()
-        self.calls: dict[int, Call] = {}
+        self.layout = TokenLayout()
+        self.calls: dict[int, CalledFunction] = {}
         self._subqueries = 0
         self._bare_alias: int | None = None
 
@@ -138,10 +138,10 @@ class Cursor:
 
     def take(self, *words: str) -> bool:
         """Take these words or symbols if they come next."""
-        found = self.at(*words)
-        if found:
+        is_next = self.at(*words)
+        if is_next:
             self.skip(len(words))
-        return found
+        return is_next
 
     def skip(self, count: int) -> None:
         """Take so many words or symbols of the language itself."""
@@ -168,14 +168,14 @@ class Cursor:
             parts.append(self.take_name(expected, hint).value)
         return tuple(parts)
 
-    def several(self, read: Callable[[Cursor], T], *, on_lines: bool = False) -> tuple[T, ...]:
+    def read_list(self, read: Callable[[Cursor], T], *, on_lines: bool = False) -> tuple[T, ...]:
         """What ``read`` reads, and again behind every comma; ``on_lines``: a line may be broken before each."""
-        found: list[T] = []
-        while not found or self.take(","):
+        items: list[T] = []
+        while not items or self.take(","):
             if on_lines:
                 self.may_break()
-            found.append(read(self))
-        return tuple(found)
+            items.append(read(self))
+        return tuple(items)
 
     def take_bare_alias(self) -> Token:
         """Take a name given without AS, which may turn out to be a misspelt keyword."""
@@ -244,11 +244,11 @@ class Cursor:
 
     def failure(self, expected: str, hint: str, token: Token | None = None) -> WatersmeetError:
         """The refusal of a token that cannot stand where it stands, the next one by default."""
-        found = token or self.peek()
-        if found is self.peek() and _SEMICOLON in expected and self.at_statement:
-            hint = f"end the statement before {describe(found)} with {_SEMICOLON}."
-        parameters = {"expected": expected, "found": describe(found), "hint": hint}
-        return WatersmeetError([Refusal("SYNTAX_ERROR", parameters, self.place(found))])
+        wrong = token or self.peek()
+        if wrong is self.peek() and _SEMICOLON in expected and self.at_statement:
+            hint = f"end the statement before {describe(wrong)} with {_SEMICOLON}."
+        parameters = {"expected": expected, "found": describe(wrong), "hint": hint}
+        return WatersmeetError([Refusal("SYNTAX_ERROR", parameters, self.place(wrong))])
 
     def misspelt(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
         """The same where one of ``words`` could follow: what looks like one of them gets "did you mean".
@@ -263,7 +263,7 @@ class Cursor:
                     return self.failure(expected, suggestion, token)
         return self.failure(expected, hint)
 
-    def parted(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
+    def separator_failure(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
         """The same between the entries of a list, where a comma may be what is missing."""
         if self.is_bare_alias and self.at_any({".", "("}):
             return self.failure(expected, _comma_before(self.previous), self.previous)
@@ -271,7 +271,7 @@ class Cursor:
         starts_entry = self.peek().kind in ("word", "quoted", "number", "string") and not self.at_statement
         return self.misspelt(words, expected, quoted or (_comma_before(self.peek()) if starts_entry else hint))
 
-    def unsupported(self, what: str, hint: str, words: int = 1) -> WatersmeetError:
+    def refuse_unsupported(self, what: str, hint: str, words: int = 1) -> WatersmeetError:
         """The refusal of what is written correctly but cannot be run, covering the next ``words`` tokens."""
         place = self.place(self.peek(), self.peek(words - 1))
         return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, place)])
@@ -312,7 +312,7 @@ def skip_brackets(cursor: Cursor) -> None:
             raise cursor.failure(f"`{stack[-1]}`", f"close the bracket that opens with `{first.text}`.")
         if cursor.at("(", "SELECT") and not cursor.at_any((",", ")"), 2):
             cursor.next()
-            raise cursor.unsupported("A subquery", SUBQUERY_HINT)
+            raise cursor.refuse_unsupported("A subquery", SUBQUERY_HINT)
         token = cursor.next()
         if token.word in closing:
             stack.append(closing[token.word])
@@ -368,6 +368,6 @@ class Grammar:
         """Its clauses behind the condition of a plain join."""
         return ()
 
-    def misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
+    def refuse_misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
         """The refusal of one of its clauses behind all that it could belong to, where ``end`` was expected."""
         return None

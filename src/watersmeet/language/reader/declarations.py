@@ -9,11 +9,11 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.formats import FEEDS
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.elsewhere import (
-    check_fresh,
-    refused_behind_columns,
-    refused_constraint,
-    refused_instead_of_columns,
-    watermark_behind,
+    refuse_after_columns,
+    refuse_constraint,
+    refuse_if_not_exists,
+    refuse_instead_of_columns,
+    refuse_watermark_after_columns,
 )
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.leaves import read_amount
@@ -60,9 +60,9 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
     """
     first, hint = cursor.position, _COLUMNS_HINT if kind == "stream" else _TABLE_HINT
     cursor.skip(2)
-    check_fresh(cursor)
+    refuse_if_not_exists(cursor)
     name = cursor.take_name(f"the name of the {kind}", hint)
-    if (refused := refused_instead_of_columns(cursor, kind, name.text)) is not None:
+    if (refused := refuse_instead_of_columns(cursor, kind, name.text)) is not None:
         raise refused
     # Without columns, those of the data are meant.
     columns = _Columns() if cursor.at("USING") else _read_columns(cursor, kind, hint)
@@ -73,13 +73,13 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
     changes = _read_changes(cursor, kind, changes)
     if kind == "table" and cursor.at("ORDER", "BY"):
         hint = "leave it out: a table's versions follow its watermarked column."
-        raise cursor.unsupported("ORDER BY of a table", hint, 2)
+        raise cursor.refuse_unsupported("ORDER BY of a table", hint, 2)
     order, order_span = _read_order(cursor)
     if not cursor.at_end:
-        if (refused := refused_behind_columns(cursor, name.text)) is not None:
+        if (refused := refuse_after_columns(cursor, name.text)) is not None:
             raise refused
         if cursor.at("WATERMARK"):
-            raise watermark_behind(cursor, kind, name.text, columns=bool(columns.fields))
+            raise refuse_watermark_after_columns(cursor, kind, name.text, columns=bool(columns.fields))
         words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options)
         words = () if order else (*words, *(("ORDER BY",) if kind == "stream" else ("CHANGES",) * (changes is None)))
         raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
@@ -95,7 +95,9 @@ def _read_changes(cursor: Cursor, kind: SourceKind, before: str | None) -> str |
     if not cursor.at("CHANGES", "FROM"):
         return before
     if kind == "stream":
-        raise cursor.unsupported("CHANGES FROM of a stream", "write CREATE TABLE: rows of a stream only arrive.", 2)
+        raise cursor.refuse_unsupported(
+            "CHANGES FROM of a stream", "write CREATE TABLE: rows of a stream only arrive.", 2
+        )
     if before is not None:
         raise cursor.failure("`;`", "write CHANGES FROM once.")
     cursor.skip(2)
@@ -121,16 +123,16 @@ def read_sink(cursor: Cursor) -> Sink:
     first = cursor.position
     cursor.skip(2)
     hint = "write `CREATE SINK joined USING parquet OPTIONS (path '/data/joined')`."
-    check_fresh(cursor)
+    refuse_if_not_exists(cursor)
     name = cursor.take_name("the name of the sink", hint)
     fields = _read_fields(cursor) if cursor.at("(") else ()
     format_ = read_format(cursor)
     if format_ is None:
-        raise refused_behind_columns(cursor, name.text) or cursor.misspelt(("USING",), "`USING`", hint)
+        raise refuse_after_columns(cursor, name.text) or cursor.misspelt(("USING",), "`USING`", hint)
     options = read_options(cursor)
     if not cursor.at_end:
         words = ("OPTIONS",) * (not options)
-        raise refused_behind_columns(cursor, name.text) or cursor.misspelt(
+        raise refuse_after_columns(cursor, name.text) or cursor.misspelt(
             words, " or ".join((*words, "`;`")), "end the statement with `;`."
         )
     return Sink(name.value, format_, options, cursor.span_from(first), fields)
@@ -140,9 +142,9 @@ def _read_fields(cursor: Cursor) -> tuple[Field, ...]:
     """The columns of a sink, which have types and nothing else."""
     opening = cursor.position
     cursor.next()
-    fields = cursor.several(_read_sink_field, on_lines=True)
+    fields = cursor.read_list(_read_sink_field, on_lines=True)
     if not cursor.at(")"):
-        raise cursor.parted((), "`,` or `)`", _LIST_HINT)
+        raise cursor.separator_failure((), "`,` or `)`", _LIST_HINT)
     cursor.next()
     cursor.close_list(opening)
     return fields
@@ -187,8 +189,8 @@ def _read_entry(cursor: Cursor, kind: SourceKind, columns: _Columns) -> None:
         columns.fields.append(_read_field(cursor))
     if not cursor.at_any({",", ")"}):
         words = ("IDLE", "HEARTBEAT") if is_watermark else ()
-        refused = cursor.parted if cursor.peek(1).is_name else cursor.misspelt
-        wrong = refused_constraint(cursor) or refused(words, "`,` or `)`", _LIST_HINT)
+        refused = cursor.separator_failure if cursor.peek(1).is_name else cursor.misspelt
+        wrong = refuse_constraint(cursor) or refused(words, "`,` or `)`", _LIST_HINT)
         if not _starts_entry(cursor):
             raise wrong
         # Reading goes on as if the comma were there, so that all mistakes are reported.
@@ -213,12 +215,12 @@ def _skip_entry(cursor: Cursor) -> bool:
 
 def _read_primary_key(cursor: Cursor, kind: SourceKind, before: tuple[str, ...]) -> tuple[str, ...]:
     if kind == "stream":
-        raise cursor.unsupported("PRIMARY KEY of a stream", "leave it out: rows of a stream only arrive.", 2)
+        raise cursor.refuse_unsupported("PRIMARY KEY of a stream", "leave it out: rows of a stream only arrive.", 2)
     if before:
         raise cursor.failure("`,` or `)`", "write PRIMARY KEY once.")
     cursor.skip(2)
     cursor.expect("(", _KEY_HINT)
-    names = cursor.several(lambda cursor: cursor.take_name("the name of a column", _KEY_HINT).value)
+    names = cursor.read_list(lambda cursor: cursor.take_name("the name of a column", _KEY_HINT).value)
     cursor.expect(")", _KEY_HINT)
     return names
 
@@ -229,7 +231,7 @@ def _read_field(cursor: Cursor) -> Field:
         raise cursor.misspelt(("FOR",), "FOR", _WATERMARK_HINT)
     if cursor.at("AS"):
         hint = "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."
-        raise cursor.unsupported("A computed column", hint)
+        raise cursor.refuse_unsupported("A computed column", hint)
     type_ = read_type(cursor)
     if type_ in ("CHAR", "VARCHAR"):
         parameters = {"type": type_, "hint": f"write STRING, or {type_}(20), for example: it needs a length."}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.cursor import Cursor
 
-Refused = tuple[tuple[str, ...], str, str]
+ForeignSyntax = tuple[tuple[str, ...], str, str]
 """The words that begin it, what to call it, and the hint."""
 
 NAME, VALUE = "", "'"
@@ -17,7 +17,7 @@ _THEN = "leave it out, or write `JOIN v FOR SYSTEM_TIME AS OF a.t` for what was 
 _VERSION = "name where to begin in the options of the source, for example `startingVersion`."
 _SIZE = "write `GROUP BY window(t, '1 hour')`, for example."
 
-CLAUSES: tuple[Refused, ...] = (
+CLAUSES: tuple[ForeignSyntax, ...] = (
     (("EMIT", "CHANGES"), "EMIT CHANGES of ksqlDB", _CHANGES),
     (("EMIT", "FINAL"), "EMIT FINAL of ksqlDB", _FINAL),
     (("EMIT", "ON", "WINDOW"), "EMIT ON WINDOW CLOSE of RisingWave", _FINAL),
@@ -50,7 +50,7 @@ _RUN = "run the script with `watersmeet run`: all its queries run, each into its
 _NAMES = "leave it out: the names of a script are its own."
 _FUNCTION = "register the function in Spark from Python, and call `ws.sql` there."
 
-STATEMENTS: tuple[Refused, ...] = (
+STATEMENTS: tuple[ForeignSyntax, ...] = (
     (("CREATE", "SOURCE"), "CREATE SOURCE of Materialize and RisingWave", _STREAM),
     (("CREATE", "CONNECTION"), "CREATE CONNECTION of Materialize",
      "write the address into the options of the source, for example `kafka.bootstrap.servers`."),
@@ -92,36 +92,36 @@ def matches(cursor: Cursor, ahead: int, word: str) -> bool:
     return cursor.at_any({word}, ahead)
 
 
-def check_fresh(cursor: Cursor) -> None:
+def refuse_if_not_exists(cursor: Cursor) -> None:
     """Refuse IF NOT EXISTS before the name of what is declared."""
     if cursor.at("IF", "NOT", "EXISTS"):
-        raise cursor.unsupported("IF NOT EXISTS", "leave it out: a script declares everything anew.", 3)
+        raise cursor.refuse_unsupported("IF NOT EXISTS", "leave it out: a script declares everything anew.", 3)
 
 
-def refused_behind_columns(cursor: Cursor, name: str) -> WatersmeetError | None:
+def refuse_after_columns(cursor: Cursor, name: str) -> WatersmeetError | None:
     """The refusal of what others write behind the columns of a source or sink; None if it is something else."""
     if cursor.at("WITH", "("):
-        system, written = _written_with(_properties(cursor))
-        return cursor.unsupported(f"WITH (...) of {system}", f"write `{written}`.")
+        system, written = _translate_options(_properties(cursor))
+        return cursor.refuse_unsupported(f"WITH (...) of {system}", f"write `{written}`.")
     if cursor.at("LOCATION") and cursor.peek(1).kind == "string":
-        return cursor.unsupported("LOCATION", f"write `OPTIONS (path '{cursor.peek(1).value}')`.", 2)
+        return cursor.refuse_unsupported("LOCATION", f"write `OPTIONS (path '{cursor.peek(1).value}')`.", 2)
     if cursor.at("FROM") and cursor.peek(1).is_name:
         hint = f"write `CREATE SINK {name} USING format` and `INSERT INTO {name} SELECT * FROM {cursor.peek(1).text}`."
-        return cursor.unsupported("FROM behind the name of a sink", hint)
+        return cursor.refuse_unsupported("FROM behind the name of a sink", hint)
     for words, hint in _BEHIND:
         if all(matches(cursor, i, word) for i, word in enumerate(words)):
             what = " ".join(word for word in words if word not in (VALUE, "("))
-            return cursor.unsupported(f"{what} behind {name}", hint)
+            return cursor.refuse_unsupported(f"{what} behind {name}", hint)
     return None
 
 
-def watermark_behind(cursor: Cursor, kind: str, name: str, *, columns: bool) -> WatersmeetError:
+def refuse_watermark_after_columns(cursor: Cursor, kind: str, name: str, *, columns: bool) -> WatersmeetError:
     """The refusal of a watermark that is not among the columns of a source; ``columns``: whether it has any."""
     column = cursor.peek(2 if cursor.peek(1).word == "FOR" else 1)
     text = column.text if column.is_name else "t"
     inside = f"({'..., ' * columns}WATERMARK FOR {text} AS {text} - INTERVAL 5 SECONDS)"
     hint = f"write it in the bracket behind the name: `CREATE {kind.upper()} {name} {inside}`."
-    return cursor.unsupported(f"WATERMARK behind {name}", hint)
+    return cursor.refuse_unsupported(f"WATERMARK behind {name}", hint)
 
 
 _BEHIND = (
@@ -137,29 +137,29 @@ _BEHIND = (
 )
 
 
-def _written_with(options: dict[str, str]) -> tuple[str, str]:
+def _translate_options(options: dict[str, str]) -> tuple[str, str]:
     """The system that writes these behind WITH, and what to write for them."""
     system = "ksqlDB" if any(name in options for name in ("kafka_topic", "value_format")) else "Flink"
     topic, path = options.get("kafka_topic") or options.get("topic"), options.get("path")
     format_ = options.get("value_format") or options.get("value.format") or options.get("format") or "json"
     if topic is not None:
         servers = options.get("properties.bootstrap.servers", "host:9092")
-        given = f"subscribe '{topic}', kafka.bootstrap.servers '{servers}', value.format '{format_.lower()}'"
-        return system, f"USING kafka OPTIONS ({given})"
+        options_text = f"subscribe '{topic}', kafka.bootstrap.servers '{servers}', value.format '{format_.lower()}'"
+        return system, f"USING kafka OPTIONS ({options_text})"
     if path is not None:
         return system, f"USING {format_.lower()} OPTIONS (path '{path}')"
     return system, "USING format OPTIONS (name 'value')"
 
 
-def refused_instead_of_columns(cursor: Cursor, kind: str, name: str) -> WatersmeetError | None:
+def refuse_instead_of_columns(cursor: Cursor, kind: str, name: str) -> WatersmeetError | None:
     """The refusal of what others write in place of the columns of a source; None if it is something else."""
     ahead = _behind_bracket(cursor, 1) if cursor.at("WITH", "(") else 0
     if not cursor.at_any({"AS"}, ahead) or not cursor.at_any({"SELECT", "WITH", "("}, ahead + 1):
-        return refused_behind_columns(cursor, name) if cursor.at("WITH", "(") else None
-    format_ = _written_with(_properties(cursor))[1] if ahead else "USING format OPTIONS (name 'value')"
+        return refuse_after_columns(cursor, name) if cursor.at("WITH", "(") else None
+    format_ = _translate_options(_properties(cursor))[1] if ahead else "USING format OPTIONS (name 'value')"
     stored = f"`CREATE SINK {name} {format_}` and `INSERT INTO {name} SELECT ...`"
     hint = f"write `CREATE VIEW {name} AS SELECT ...`, or to store its rows {stored}."
-    return cursor.unsupported(f"CREATE {kind.upper()} AS SELECT", hint, 1)
+    return cursor.refuse_unsupported(f"CREATE {kind.upper()} AS SELECT", hint, 1)
 
 
 def _behind_bracket(cursor: Cursor, ahead: int) -> int:
@@ -169,10 +169,12 @@ def _behind_bracket(cursor: Cursor, ahead: int) -> int:
     return ahead + 1
 
 
-def refused_constraint(cursor: Cursor) -> WatersmeetError | None:
+def refuse_constraint(cursor: Cursor) -> WatersmeetError | None:
     """The refusal of what others write behind the type of a column; None if it is something else."""
     if cursor.at("PRIMARY", "KEY") and not cursor.at_any({"("}, ahead=2):
-        return cursor.unsupported("PRIMARY KEY of a column", "write `PRIMARY KEY (column)` behind the columns.", 2)
+        return cursor.refuse_unsupported(
+            "PRIMARY KEY of a column", "write `PRIMARY KEY (column)` behind the columns.", 2
+        )
     for word, hint in (
         ("DEFAULT", "leave it out: every row brings its values. In SELECT write `coalesce(x, 0)`."),
         ("GENERATED", "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."),
@@ -184,7 +186,7 @@ def refused_constraint(cursor: Cursor) -> WatersmeetError | None:
         ("NULL", "leave it out: a column may be NULL unless NOT NULL says otherwise."),
     ):
         if cursor.at(word) and cursor.peek(1).word not in _TYPES_FOLLOW:
-            return cursor.unsupported(f"{word} of a column", hint)
+            return cursor.refuse_unsupported(f"{word} of a column", hint)
     return None
 
 
@@ -193,9 +195,9 @@ _TYPES_FOLLOW = frozenset({"STRING", "BIGINT", "INT", "DOUBLE", "BOOLEAN", "TIME
 
 def _properties(cursor: Cursor) -> dict[str, str]:
     """The names and values of ``WITH (name = value, ...)``, names in small letters."""
-    found, ahead = dict[str, str](), 2
+    properties, ahead = dict[str, str](), 2
     while cursor.peek(ahead).kind != "end" and not cursor.at_any({")", ";"}, ahead):
         if cursor.at_any({"="}, ahead + 1):
-            found[cursor.peek(ahead).value.lower()] = cursor.peek(ahead + 2).value
+            properties[cursor.peek(ahead).value.lower()] = cursor.peek(ahead + 2).value
         ahead += 1
-    return found
+    return properties

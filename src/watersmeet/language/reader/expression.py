@@ -116,9 +116,9 @@ def _between(cursor: Cursor, first: int, value: Expr) -> Expr:
 def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
     if cursor.at("(", "SELECT"):
         cursor.next()
-        raise cursor.unsupported("A subquery", SUBQUERY_HINT)
+        raise cursor.refuse_unsupported("A subquery", SUBQUERY_HINT)
     cursor.expect("(", "write `x IN (1, 2, 3)`.")
-    members = cursor.several(_read_member)
+    members = cursor.read_list(_read_member)
     cursor.expect(")", "close the list of IN with `)`.")
     span = cursor.span_from(first)
     tests = tuple(Expr("=", (value, member), span=span) for member in members)
@@ -232,7 +232,7 @@ def _read_bracket(cursor: Cursor) -> Expr:
     first = cursor.position
     if cursor.at("(", "SELECT") and not cursor.at_any((",", ")"), 2):
         cursor.next()
-        raise cursor.unsupported("A subquery", SUBQUERY_HINT)
+        raise cursor.refuse_unsupported("A subquery", SUBQUERY_HINT)
     cursor.next()
     inner = read_or(cursor)
     if cursor.at(","):

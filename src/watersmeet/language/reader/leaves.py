@@ -123,7 +123,7 @@ def _name(cursor: Cursor) -> Expr:
         cursor.next()
         skip_brackets(cursor)
     if cursor.at("OVER"):
-        raise cursor.unsupported("A window function", "leave OVER out: a stream has no last row to order by.")
+        raise cursor.refuse_unsupported("A window function", "leave OVER out: a stream has no last row to order by.")
     return text_leaf(cursor, first)
 
 
@@ -285,6 +285,6 @@ def _parse(cursor: Cursor, first: int, text: str) -> Amount:
 def _not_negative(cursor: Cursor, first: int, amount: Amount) -> Amount:
     if amount.value < 0:
         place = cursor.place(cursor.tokens[first], cursor.previous)
-        found = f"`{cursor.text_from(first)}`"
-        raise refuse("SYNTAX_ERROR", place, expected="a duration of zero or more", found=found, hint=_HINT)
+        text = f"`{cursor.text_from(first)}`"
+        raise refuse("SYNTAX_ERROR", place, expected="a duration of zero or more", found=text, hint=_HINT)
     return amount

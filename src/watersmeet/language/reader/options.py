@@ -7,7 +7,7 @@ from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Values
-from watersmeet.references import know
+from watersmeet.references import remember_secret
 
 _OPTIONS_HINT = "write `OPTIONS (path '/data', 'a.b' 'value')`."
 
@@ -39,11 +39,11 @@ def read_options(cursor: Cursor) -> dict[str, str]:
             parameters = {"name": key, "before": f"`{options[key]}`", "hint": "give every option once."}
             cursor.refusals.append(Refusal("DUPLICATE_NAME", parameters, cursor.place(first, cursor.previous)))
         options[key] = _read_value(cursor)
-        know(key, options[key])
+        remember_secret(key, options[key])
 
-    cursor.several(read_option, on_lines=True)
+    cursor.read_list(read_option, on_lines=True)
     if not cursor.at(")"):
-        raise cursor.parted((), "`,` or `)`", _OPTIONS_HINT)
+        raise cursor.separator_failure((), "`,` or `)`", _OPTIONS_HINT)
     cursor.next()
     cursor.close_list(opening)
     return options
@@ -69,7 +69,7 @@ def read_values(cursor: Cursor, hint: str) -> Values:
     values: list[tuple[str, Expr]] = []
     while True:
         name = cursor.take_name("the name of a column", hint)
-        if any(name.value.lower() == known.lower() for known, _ in values):
+        if any(name.value.lower() == column.lower() for column, _ in values):
             raise cursor.failure("a column that has no value yet", "give every column once.", name)
         values.append((name.value, read_or(cursor)))
         if not cursor.take(","):

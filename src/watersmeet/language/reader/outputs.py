@@ -11,21 +11,21 @@ from watersmeet.catalog import NOWHERE, Span
 from watersmeet.formats.malformed import SHOWN
 from watersmeet.language.reader.clauses import LATE, MALFORMED
 from watersmeet.language.reader.cursor import Cursor
-from watersmeet.plan.nodes import Apart, Store
+from watersmeet.plan.nodes import SideOutput, StorageFormats
 
-Output = tuple[str | None, Span]
+SinkName = tuple[str | None, Span]
 """The name of a sink and its place."""
 
-_NONE: Output = (None, NOWHERE)
+_NONE: SinkName = (None, NOWHERE)
 _STORE = "write `STORE KEY AS string VALUE AS json`, for example."
 
 
 @dataclass(frozen=True)
-class Target:
+class QueryTarget:
     """Where a query writes to; ``is_inner``: it is a view or a subquery, which has no outputs of its own."""
 
-    into: Output = _NONE
-    store: Store | None = None
+    into: SinkName = _NONE
+    store: StorageFormats | None = None
     is_inner: bool = False
 
 
@@ -33,16 +33,16 @@ class Target:
 class Outputs:
     """The sinks of late rows and of others apart from the result, and how the result is stored."""
 
-    late: Output = _NONE
-    apart: tuple[Apart, ...] = ()
-    store: Store | None = None
+    late: SinkName = _NONE
+    side_outputs: tuple[SideOutput, ...] = ()
+    store: StorageFormats | None = None
 
 
-def read_outputs(cursor: Cursor, target: Target) -> Outputs:
+def read_outputs(cursor: Cursor, target: QueryTarget) -> Outputs:
     """All outputs that come next, each at most once."""
     of_families = {words: column for grammar in cursor.grammars for words, column in grammar.outputs.items()}
     columns = {LATE: "", MALFORMED: SHOWN, **of_families}
-    read = dict[tuple[str, ...], tuple[Apart, ...]]()
+    read = dict[tuple[str, ...], tuple[SideOutput, ...]]()
     late, store = cursor.peek(), target.store
     while True:
         words = next((words for words in columns if cursor.at(*words)), None)
@@ -53,13 +53,13 @@ def read_outputs(cursor: Cursor, target: Target) -> Outputs:
         else:
             late = cursor.peek() if words == LATE else late
             read[words] = _read_output(cursor, words, columns[words], target, is_again=words in read)
-    apart = tuple(found for words in columns for found in read.get(words, ()) if words != LATE)
+    side_outputs = tuple(output for words in columns for output in read.get(words, ()) if words != LATE)
     if LATE not in read:
-        return Outputs(apart=apart, store=store)
-    if target.into[0] is None and not any(found.is_instead for found in apart):
+        return Outputs(side_outputs=side_outputs, store=store)
+    if target.into[0] is None and not any(output.is_instead for output in side_outputs):
         hint = "write `INSERT INTO sink` before SELECT: the result needs a sink where late rows have."
         raise cursor.failure("`;`", hint, late)
-    return Outputs((read[LATE][0].sink, read[LATE][0].span), apart, store)
+    return Outputs((read[LATE][0].sink, read[LATE][0].span), side_outputs, store)
 
 
 def at_store(cursor: Cursor) -> bool:
@@ -67,7 +67,7 @@ def at_store(cursor: Cursor) -> bool:
     return cursor.at("STORE", "KEY", "AS") or cursor.at("STORE", "VALUE", "AS")
 
 
-def read_store(cursor: Cursor) -> Store:
+def read_store(cursor: Cursor) -> StorageFormats:
     """``STORE [KEY AS format] [VALUE AS format]``."""
     first = cursor.position
     cursor.begin_line()
@@ -81,10 +81,10 @@ def read_store(cursor: Cursor) -> Store:
         if cursor.at("SELECT") and not cursor.at_any({"SELECT", "WITH", "VALUE", "KEY"}, ahead=1):
             raise cursor.failure("the name of a format", _STORE)
         formats[facet.word] = cursor.take_name("the name of a format", _STORE).value.lower()
-    return Store(formats.get("KEY"), formats.get("VALUE"), cursor.span_from(first))
+    return StorageFormats(formats.get("KEY"), formats.get("VALUE"), cursor.span_from(first))
 
 
-def _read_second_store(cursor: Cursor, before: Store | None, target: Target) -> Store:
+def _read_second_store(cursor: Cursor, before: StorageFormats | None, target: QueryTarget) -> StorageFormats:
     if target.into[0] is None and not target.is_inner:
         raise cursor.failure("`;`", "write `INSERT INTO sink` before SELECT: STORE says how its rows are written.")
     if before is not None:
@@ -93,12 +93,12 @@ def _read_second_store(cursor: Cursor, before: Store | None, target: Target) -> 
 
 
 def _read_output(
-    cursor: Cursor, words: tuple[str, ...], column: str, target: Target, *, is_again: bool
-) -> tuple[Apart, ...]:
+    cursor: Cursor, words: tuple[str, ...], column: str, target: QueryTarget, *, is_again: bool
+) -> tuple[SideOutput, ...]:
     written = " ".join(words)
     if target.is_inner:
         hint = "write it behind the query that reads the view or subquery."
-        raise cursor.unsupported(f"{written} inside a view or subquery", hint, len(words))
+        raise cursor.refuse_unsupported(f"{written} inside a view or subquery", hint, len(words))
     if is_again:
         raise cursor.failure("`;`", f"write {written} once.")
     cursor.begin_line()
@@ -112,6 +112,6 @@ def _read_output(
         raise cursor.failure("`;`", f"write {written} at the end of the query, behind WHERE.")
     of = " ".join(words[:-1])
     return tuple(
-        Apart(of, f"{column}{number}" if is_list else column, sink.value, cursor.span_of(sink), is_list)
+        SideOutput(of, f"{column}{number}" if is_list else column, sink.value, cursor.span_of(sink), is_list)
         for number, sink in enumerate(sinks, start=1)
     )

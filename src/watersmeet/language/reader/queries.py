@@ -9,23 +9,23 @@ from dataclasses import replace
 
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.reader.clauses import at_clause, refused_clause
+from watersmeet.language.reader.clauses import at_clause, refuse_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.order import (
+    apply_row_limit,
     at_number,
     first_rows,
-    numbers_limited,
     read_number,
     read_order,
     read_qualify,
 )
-from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
+from watersmeet.language.reader.outputs import QueryTarget, at_store, read_outputs, read_store
 from watersmeet.language.reader.relations import read_relation
 from watersmeet.language.reader.sources import close_query
-from watersmeet.language.reader.windows import is_grouped, of_source, with_subqueries
+from watersmeet.language.reader.windows import is_grouped, rewrite_windowed_query, with_subqueries
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Item, Join, Lateral, Numbered, Query, Relation, ResultKind, Scan, Star, View
+from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, ResultKind, RowNumber, Scan, Star, View
 
 _RESULTS: dict[str, ResultKind] = {"STREAM": "stream", "TABLE": "table"}
 CLAUSE_WORDS = (
@@ -50,7 +50,7 @@ def read_inner(cursor: Cursor) -> Query:
     """A query inside another statement: in brackets, or behind CREATE VIEW."""
     first = cursor.position
     views = read_with(cursor) if cursor.at("WITH") else ()
-    return _read_select(cursor, first, views, Target(is_inner=True))
+    return _read_select(cursor, first, views, QueryTarget(is_inner=True))
 
 
 def read_with(cursor: Cursor) -> tuple[View, ...]:
@@ -58,15 +58,15 @@ def read_with(cursor: Cursor) -> tuple[View, ...]:
     cursor.begin_line()
     cursor.skip(1)
     if cursor.at("RECURSIVE") and not cursor.at_any({"AS"}, ahead=1):
-        raise cursor.unsupported("WITH RECURSIVE", "leave RECURSIVE out: a query cannot read its own result.")
-    views = [_read_named(cursor)]
+        raise cursor.refuse_unsupported("WITH RECURSIVE", "leave RECURSIVE out: a query cannot read its own result.")
+    views = [_read_with_query(cursor)]
     while cursor.take(","):
         cursor.begin_line()
-        views.append(_read_named(cursor))
+        views.append(_read_with_query(cursor))
     return tuple(views)
 
 
-def _read_named(cursor: Cursor) -> View:
+def _read_with_query(cursor: Cursor) -> View:
     first, name = cursor.position, _read_name(cursor, "a name for the query", _WITH_HINT)
     query = _read_in_brackets(cursor, _WITH_HINT)
     return View(name, query, cursor.span_from(first))
@@ -76,7 +76,7 @@ def _read_name(cursor: Cursor, expected: str, hint: str) -> str:
     """``name AS``."""
     name = cursor.take_name(expected, hint)
     if cursor.at("("):
-        raise cursor.unsupported("A list of columns behind a name", "name the columns in the query, with AS.")
+        raise cursor.refuse_unsupported("A list of columns behind a name", "name the columns in the query, with AS.")
     cursor.expect("AS", hint)
     return name.value
 
@@ -90,10 +90,10 @@ def _read_in_brackets(cursor: Cursor, hint: str) -> Query:
     return query
 
 
-def _read_insert(cursor: Cursor) -> Target:
+def _read_insert(cursor: Cursor) -> QueryTarget:
     """``INSERT INTO sink [STORE ...]`` if it comes next."""
     if not cursor.at("INSERT"):
-        return Target()
+        return QueryTarget()
     cursor.begin_line()
     cursor.skip(1)
     cursor.expect("INTO", _INSERT_HINT)
@@ -101,10 +101,10 @@ def _read_insert(cursor: Cursor) -> Target:
         raise cursor.failure("the name of a sink", _INSERT_HINT)
     sink = cursor.take_name("the name of a sink", _INSERT_HINT)
     store = read_store(cursor) if at_store(cursor) else None
-    return Target((sink.value, cursor.span_of(sink)), store)
+    return QueryTarget((sink.value, cursor.span_of(sink)), store)
 
 
-def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Target) -> Query:
+def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: QueryTarget) -> Query:
     cursor.views.append([])
     cursor.begin_line()
     cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
@@ -114,27 +114,29 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     items, number = _read_items(cursor, target)
     cursor.begin_line()
     if not cursor.take("FROM"):
-        raise cursor.parted(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
+        raise cursor.separator_failure(
+            ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns."
+        )
     relation = read_relation(cursor, read_inner)
-    where = numbers_limited(cursor, relation, items, _read_where(cursor, "WHERE"))
+    where = apply_row_limit(cursor, relation, items, _read_where(cursor, "WHERE"))
     group_by, group_span = _read_group(cursor)
     having = _read_where(cursor, "HAVING")
     if isinstance(relation, Scan) and is_grouped(relation, group_by):
-        items, group_by, (where, having) = of_source(cursor, relation, items, group_by, (where, having))
+        items, group_by, (where, having) = rewrite_windowed_query(cursor, relation, items, group_by, (where, having))
         relation = replace(relation, window=None)
     relation = with_subqueries(cursor, relation, group_by)
     qualified = read_qualify(cursor, items)
     order, limit = read_order(cursor, items) if qualified is None else ((), None)
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
-        raise _misplaced(cursor, relation, where, group_by)
+        raise _refuse_rest(cursor, relation, where, group_by)
     query = Query(
-        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.apart,
+        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.side_outputs,
         result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,
         is_distinct, number=number,
     )  # fmt: skip
     if limit is not None:
-        qualified = Numbered((), order), limit
+        qualified = RowNumber((), order), limit
     return query if qualified is None else first_rows(query, *qualified, cursor.new_name())
 
 
@@ -144,17 +146,17 @@ def _read_result(cursor: Cursor) -> ResultKind | None:
     return result
 
 
-def _read_items(cursor: Cursor, target: Target) -> tuple[tuple[Item | Star, ...], Numbered | None]:
+def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star, ...], RowNumber | None]:
     """What SELECT shows, and apart from it the number of a row."""
     first = cursor.position
-    found = cursor.several(_read_item, on_lines=True)
-    numbers = [item for item in found if isinstance(item, Numbered)]
+    items = cursor.read_list(_read_item, on_lines=True)
+    numbers = [item for item in items if isinstance(item, RowNumber)]
     if numbers and (not target.is_inner or len(numbers) > 1 or not numbers[0].name):
         cursor.position = first
         hint = "name it with AS in a subquery, and write `WHERE name <= 10` around that, or use QUALIFY."
         what = f"{numbers[0].function}()"
-        raise cursor.unsupported(f"{what} that nothing limits" if len(numbers) < 2 else f"{what} twice", hint)
-    return tuple(item for item in found if not isinstance(item, Numbered)), (numbers or [None])[0]
+        raise cursor.refuse_unsupported(f"{what} that nothing limits" if len(numbers) < 2 else f"{what} twice", hint)
+    return tuple(item for item in items if not isinstance(item, RowNumber)), (numbers or [None])[0]
 
 
 def _starts_item(cursor: Cursor, ahead: int) -> bool:
@@ -164,7 +166,7 @@ def _starts_item(cursor: Cursor, ahead: int) -> bool:
     return token.word not in ("FROM", "AS")
 
 
-def _read_item(cursor: Cursor) -> Item | Star | Numbered:
+def _read_item(cursor: Cursor) -> Item | Star | RowNumber:
     first = cursor.position
     if at_number(cursor):
         number = read_number(cursor)
@@ -200,28 +202,28 @@ def _read_group(cursor: Cursor) -> tuple[tuple[Expr, ...], Span]:
         return (), NOWHERE
     cursor.begin_line()
     cursor.skip(2)
-    return cursor.several(_read_grouped, on_lines=True), cursor.span_from(first)
+    return cursor.read_list(_read_group_expression, on_lines=True), cursor.span_from(first)
 
 
-def _read_grouped(cursor: Cursor) -> Expr:
+def _read_group_expression(cursor: Cursor) -> Expr:
     if cursor.at("ROLLUP", "(") or cursor.at("CUBE", "(") or cursor.at("GROUPING", "SETS"):
-        raise cursor.unsupported(cursor.peek().word, "write one query for each grouping.")
+        raise cursor.refuse_unsupported(cursor.peek().word, "write one query for each grouping.")
     if cursor.at("ALL") and (cursor.at_any({",", ")", ";"}, ahead=1) or cursor.peek(1).kind == "end"):
-        raise cursor.unsupported("GROUP BY ALL", "name the columns to group by.")
+        raise cursor.refuse_unsupported("GROUP BY ALL", "name the columns to group by.")
     return read_or(cursor)
 
 
-def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:
+def _refuse_rest(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:
     """The refusal of what cannot stand behind all that has been read."""
     end = "`)`" if cursor.nesting > 0 else "`;`"
     closing = "close the bracket with `)`." if cursor.nesting > 0 else "end the statement with `;`."
-    refused = refused_clause(cursor)
+    refused = refuse_clause(cursor)
     if refused:
         return refused
     if cursor.at_any({"WITHIN"}):
         return cursor.failure(end, "write WITHIN behind JOIN, before WHERE.")
     for grammar in cursor.grammars:
-        if (misplaced := grammar.misplaced(cursor, end)) is not None:
+        if (misplaced := grammar.refuse_misplaced(cursor, end)) is not None:
             return misplaced
     if cursor.at_any({"ON", "USING"}) and isinstance(relation, Lateral):
         return cursor.failure("JOIN, WHERE or " + end, f"write {cursor.peek().word} before LATERAL.")
@@ -237,7 +239,7 @@ def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by:
     if cursor.at_any({"WHERE", "GROUP", "LATERAL", "JOIN"}) and (group_by or where is not None):
         return cursor.failure(end, "the order is FROM, JOIN, LATERAL, WHERE, GROUP BY.")
     if group_by:
-        return cursor.parted(words, f"`,` or {end}", closing)
+        return cursor.separator_failure(words, f"`,` or {end}", closing)
     if where is not None:
         return cursor.misspelt(("AND", "OR", "LIKE", "BETWEEN", "IS", "GROUP"), f"AND, OR, GROUP BY or {end}", closing)
     bare = isinstance(relation, Join) and relation.on is None and not relation.using

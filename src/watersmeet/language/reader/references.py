@@ -39,17 +39,21 @@ def text_leaf(cursor: Cursor, first: int) -> Expr:
     from watersmeet.language.reader import windows
 
     note_calls(cursor, first, cursor.position)
-    arrays = dict(sorted((_arrays(cursor, first) | windows.written(cursor, first)).items()))
+    arrays = dict(sorted((_arrays(cursor, first) | windows.rewrite_window_functions(cursor, first)).items()))
     text = _with_arrays(cursor, first, arrays)
     place = cursor.place(cursor.tokens[first], cursor.previous)
     refs = _references(text, place)
     if not arrays:
         _note_keywords(cursor, first, refs)
     whole = Expr("other", text=text, refs=refs, span=cursor.span_from(first))
-    return _around(cursor, first, whole, arrays) if find_aggregate(cursor, first, cursor.position) else whole
+    return (
+        _split_around_aggregates(cursor, first, whole, arrays)
+        if find_aggregate(cursor, first, cursor.position)
+        else whole
+    )
 
 
-def _around(cursor: Cursor, first: int, whole: Expr, arrays: dict[int, str]) -> Expr:
+def _split_around_aggregates(cursor: Cursor, first: int, whole: Expr, arrays: dict[int, str]) -> Expr:
     """A text as the pieces of it that stand around aggregates, and these."""
     begin, end = cursor.tokens[first].start, cursor.position
 
@@ -62,8 +66,8 @@ def _around(cursor: Cursor, first: int, whole: Expr, arrays: dict[int, str]) -> 
         return tokens[index].start - begin + added
 
     parts, position = list[Expr](), 0
-    for index, past, aggregate in _aggregates(cursor, first, end):
-        last = past - 1
+    for index, behind, aggregate in _aggregates(cursor, first, end):
+        last = behind - 1
         parts += [_piece(whole, position, offset(index)), aggregate]
         position = offset(last) + len(arrays.get(last, cursor.tokens[last].text))
     parts.append(_piece(whole, position, len(whole.text)))
@@ -75,15 +79,15 @@ def _aggregates(cursor: Cursor, first: int, end: int) -> list[tuple[int, int, Ex
     # Reading an argument is reading an expression, which is made of leaves.
     from watersmeet.language.reader.expression import read_or
 
-    found: list[tuple[int, int, Expr]] = []
+    aggregates: list[tuple[int, int, Expr]] = []
     while (token := find_aggregate(cursor, first, end)) is not None:
         index = cursor.tokens.index(token, first)
         cursor.position = index
         aggregate = read_aggregate(cursor, read_or)
-        found.append((index, cursor.position, aggregate))
+        aggregates.append((index, cursor.position, aggregate))
         first = cursor.position
     cursor.position = end
-    return found
+    return aggregates
 
 
 def _piece(whole: Expr, start: int, end: int) -> Expr:
@@ -142,30 +146,30 @@ def _references(text: str, place: Place) -> tuple[Reference, ...]:
         raise refuse("UNSUPPORTED_STATEMENT", place, what="`*` inside an expression", hint=hint)
     try:
         # sqlglot writes some functions in terms of others and so may repeat a column.
-        found = {reference.start: reference for reference in _columns(tree)}
+        references = {reference.start: reference for reference in _columns(tree)}
     except KeyError:
         raise _unreadable(text, place) from None
-    return tuple(found[start] for start in sorted(found))
+    return tuple(references[start] for start in sorted(references))
 
 
 def _parse(text: str, place: Place) -> Tree:
     try:
         # Brackets keep a function such as `replace(..)` from being read as a statement.
         plain = _UNIT_FIRST.sub(lambda name: "_" * len(name.group()), text)
-        tree = _parsed(f"{_PREFIX}{plain}\n)")
+        tree = _parse_sql(f"{_PREFIX}{plain}\n)")
         if isinstance(tree, exp.Select) and len(tree.expressions) == 1:
             return tree.expressions[0]
     except RecursionError:
         raise
     except ParseError as error:
-        raise _unreadable(text, place, _stumble(error, text, place)) from None
+        raise _unreadable(text, place, _error_place(error, text, place)) from None
     except Exception as error:
         # Whatever else a parser trips over, its user is told where.
         raise _unreadable(text, place) from error
     raise _unreadable(text, place)
 
 
-def _parsed(sql: str) -> Tree:
+def _parse_sql(sql: str) -> Tree:
     """The tree of a text. How many arguments a function takes is Spark's to say, and not a matter of reading."""
     try:
         return sqlglot.parse_one(sql, dialect="spark")
@@ -178,15 +182,15 @@ def _parsed(sql: str) -> Tree:
 
 def _unreadable(text: str, place: Place, stumble: Place | None = None) -> WatersmeetError:
     """The refusal of a text that sqlglot cannot read, at the word it stumbled over if that is known."""
-    found = text if stumble is None else stumble.text[stumble.start : stumble.end]
-    found = f"`{found}`" if len(found) <= 30 else f"`{found[:27]}...`"
+    shown = text if stumble is None else stumble.text[stumble.start : stumble.end]
+    shown = f"`{shown}`" if len(shown) <= 30 else f"`{shown[:27]}...`"
     is_parted = stumble is not None and re.search(r"[\w)'\"`]\s*$", text[: stumble.start - place.start]) is not None
-    is_comma = is_parted and re.match(r"`[\w'\"`]", found) is not None
-    hint = f"put a comma before {found}." if is_comma else "compare it with the SQL reference of Spark."
-    return refuse("SYNTAX_ERROR", stumble or place, expected="an expression of Spark SQL", found=found, hint=hint)
+    is_comma = is_parted and re.match(r"`[\w'\"`]", shown) is not None
+    hint = f"put a comma before {shown}." if is_comma else "compare it with the SQL reference of Spark."
+    return refuse("SYNTAX_ERROR", stumble or place, expected="an expression of Spark SQL", found=shown, hint=hint)
 
 
-def _stumble(error: ParseError, text: str, place: Place) -> Place | None:
+def _error_place(error: ParseError, text: str, place: Place) -> Place | None:
     """The place of the word that sqlglot complains of; None where that is not inside the text."""
     detail = error.errors[0] if error.errors else {}
     line, highlight = detail.get("line"), detail.get("highlight")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.reader.clauses import KINDS, at_lateral, join_words, read_alias, refused_clause
+from watersmeet.language.reader.clauses import KINDS, at_lateral, join_words, read_alias, refuse_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.leaves import read_amount, starts_amount
@@ -26,7 +26,7 @@ def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
     while (further := _read_further(cursor, relation, read_query)) is not None:
         relation = further
     if cursor.at(","):
-        raise cursor.unsupported("A list of sources", "write `a JOIN b ON ...` in place of `a, b`.")
+        raise cursor.refuse_unsupported("A list of sources", "write `a JOIN b ON ...` in place of `a, b`.")
     return relation
 
 
@@ -49,7 +49,7 @@ def _read_lateral(cursor: Cursor, input: Relation) -> Lateral:
     first, hint = cursor.position, "write `LATERAL readings AS reading`, for example."
     cursor.skip(1)
     if cursor.at("VIEW") and not cursor.at_any({"AS", ".", "["}, ahead=1):
-        raise cursor.unsupported("LATERAL VIEW", "write `LATERAL readings AS reading` without VIEW and explode.")
+        raise cursor.refuse_unsupported("LATERAL VIEW", "write `LATERAL readings AS reading` without VIEW and explode.")
     array = read_or(cursor)
     alias = read_alias(cursor)
     if alias is None:
@@ -65,7 +65,7 @@ def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_quer
         if (instead := grammar.read_instead(cursor, left, right, KINDS[words], first)) is not None:
             return instead
     span = cursor.span_from(first)
-    refused = None if cursor.at_query_end else refused_clause(cursor)
+    refused = None if cursor.at_query_end else refuse_clause(cursor)
     if refused:
         raise refused
     within = read_within(cursor, None)
@@ -105,13 +105,13 @@ def _read_directions(cursor: Cursor, amount: Amount) -> tuple[Amount, ...]:
         return (amount,)
     word = cursor.peek().word
     cursor.skip(1)
-    found = {word: amount}
+    amounts = {word: amount}
     if cursor.at("AND") and starts_amount(cursor, 1):
         cursor.skip(1)
         other = read_amount(cursor)
         cursor.expect(next(direction for direction in DIRECTIONS if direction != word), TWO_DIRECTIONS)
-        found[cursor.previous.word] = other
-    before, after = (found.get(direction, nothing) for direction in DIRECTIONS)
+        amounts[cursor.previous.word] = other
+    before, after = (amounts.get(direction, nothing) for direction in DIRECTIONS)
     return (before, after)
 
 
@@ -130,7 +130,7 @@ def _pair_of_amounts(cursor: Cursor) -> WatersmeetError:
     read_amount(cursor)
     hint = f"write `WITHIN {before} BEFORE AND {cursor.text_from(first)} AFTER`."
     words, cursor.position = cursor.position - opening + 1, opening
-    return cursor.unsupported("WITHIN with a pair", hint, words)
+    return cursor.refuse_unsupported("WITHIN with a pair", hint, words)
 
 
 def _second_within(cursor: Cursor) -> WatersmeetError:
@@ -147,6 +147,6 @@ def read_condition(cursor: Cursor) -> tuple[Expr | None, tuple[str, ...]]:
         return None, ()
     hint = "write `USING (id, day)`, for example."
     cursor.expect("(", hint)
-    names = cursor.several(lambda cursor: cursor.take_name("the name of a column", hint).value)
+    names = cursor.read_list(lambda cursor: cursor.take_name("the name of a column", hint).value)
     cursor.expect(")", hint)
     return None, names

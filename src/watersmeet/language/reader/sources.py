@@ -9,7 +9,7 @@ from watersmeet.catalog import Watermark
 from watersmeet.language.reader.clauses import at_watermark, read_alias
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import read_amount
-from watersmeet.language.reader.table_functions import Named, read_name, read_table_function, with_watermark
+from watersmeet.language.reader.table_functions import NamedSource, read_name, read_table_function, with_watermark
 from watersmeet.plan.nodes import Clause, Query, Scan, Star, Union
 
 ReadQuery = Callable[[Cursor], Query]
@@ -21,7 +21,7 @@ def read_bracket(cursor: Cursor, read_query: ReadQuery) -> tuple[Scan, ...]:
     opening = cursor.position
     if not cursor.at_any({"SELECT", "WITH"}, ahead=1):
         hint = "name a stream, or write a query: `(SELECT STREAM * FROM a) AS s`."
-        raise cursor.unsupported("A bracket behind FROM", hint)
+        raise cursor.refuse_unsupported("A bracket behind FROM", hint)
     cursor.next()
     cursor.nesting += 1
     parts = [read_query(cursor)]
@@ -32,7 +32,7 @@ def read_bracket(cursor: Cursor, read_query: ReadQuery) -> tuple[Scan, ...]:
     close_query(cursor, opening)
     if len(parts) == 1:
         return (_scan_of_view(cursor, parts[0]),)
-    return tuple(_whole(part) or _scan_of_view(cursor, part) for part in parts)
+    return tuple(_as_whole_scan(part) or _scan_of_view(cursor, part) for part in parts)
 
 
 def close_query(cursor: Cursor, opening: int) -> None:
@@ -47,8 +47,10 @@ def close_query(cursor: Cursor, opening: int) -> None:
     if cursor.at("UNION"):
         if cursor.at("UNION", "ALL"):
             hint = "write it as a source: `FROM (SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
-            raise cursor.unsupported("UNION of queries", hint)
-        raise cursor.unsupported("UNION without ALL", "write UNION ALL: nothing could forget which rows were there.")
+            raise cursor.refuse_unsupported("UNION of queries", hint)
+        raise cursor.refuse_unsupported(
+            "UNION without ALL", "write UNION ALL: nothing could forget which rows were there."
+        )
     if not cursor.at(")"):
         raise cursor.failure("`)`", "close the bracket that opens the query.")
     cursor.next()
@@ -60,7 +62,7 @@ def _scan_of_view(cursor: Cursor, query: Query) -> Scan:
     return Scan(name, name, query.span)
 
 
-def _whole(query: Query) -> Scan | None:
+def _as_whole_scan(query: Query) -> Scan | None:
     """The scan of a source of which all rows and columns are read; None if the query does more than that."""
     scan = query.relation
     is_plain = query.where is None and not query.group_by and not query.views and query.result != "table"
@@ -78,7 +80,7 @@ _DELAY = "write `orders WATERMARK order_time DELAY OF INTERVAL 5 SECONDS`, for e
 
 def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
     """A source, or several of them made one."""
-    named = _read_named(cursor, read_query)
+    named = _read_source(cursor, read_query)
     clause = _read_clause(cursor, None)
     named = _read_watermarks(cursor, named)
     alias = read_alias(cursor)
@@ -102,23 +104,23 @@ def _read_clause(cursor: Cursor, before: Clause | None) -> Clause | None:
     return before
 
 
-def _read_named(cursor: Cursor, read_query: ReadQuery) -> Named:
+def _read_source(cursor: Cursor, read_query: ReadQuery) -> NamedSource:
     first = cursor.position
     if cursor.at("("):
         scans = read_bracket(cursor, read_query)
-        return Named(scans, None, cursor.span_from(first))
+        return NamedSource(scans, None, cursor.span_from(first))
     if cursor.at("TABLE", "("):
-        return read_table_function(cursor, lambda cursor: _read_named(cursor, read_query))
+        return read_table_function(cursor, lambda cursor: _read_source(cursor, read_query))
     name, span = read_name(cursor)
-    return Named((Scan(name, name, span),), name, span)
+    return NamedSource((Scan(name, name, span),), name, span)
 
 
-def _read_watermarks(cursor: Cursor, named: Named) -> Named:
+def _read_watermarks(cursor: Cursor, named: NamedSource) -> NamedSource:
     """``WATERMARK column DELAY OF lag``, as often as it comes."""
     while at_watermark(cursor):
         if len(named.scans) > 1:
             hint = "write it in each part: `(SELECT * FROM a WATERMARK t DELAY OF INTERVAL 5 SECONDS UNION ALL ...)`."
-            raise cursor.unsupported("WATERMARK behind a union", hint)
+            raise cursor.refuse_unsupported("WATERMARK behind a union", hint)
         first = cursor.position
         cursor.skip(1)
         column = cursor.next().value

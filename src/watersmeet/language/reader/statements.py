@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language.reader.clauses import refused_statement
+from watersmeet.language.reader.clauses import refuse_statement
 from watersmeet.language.reader.cursor import Cursor, Grammar
 from watersmeet.language.reader.declarations import Stream, read_sink, read_source
 from watersmeet.language.reader.expression import too_deep
@@ -31,14 +31,14 @@ def read_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = 
     >>> script.sources[0].name, script.queries[0].relation.source
     ('s', 's')
     """
-    script, unread = read_readable(text, name, grammars)
+    script, unread = read_partial_script(text, name, grammars)
     if unread.refusals:
         raise WatersmeetError(unread.refusals)
     return script
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadPart:
     """What could not be read of a script, and the names that it would have declared, in small letters."""
 
     refusals: tuple[Refusal, ...]
@@ -50,7 +50,9 @@ class Unread:
         return refusal.condition in ("UNKNOWN_SOURCE", "UNKNOWN_SINK") and name.lower() in self.names
 
 
-def read_readable(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = ()) -> tuple[Script, Unread]:
+def read_partial_script(
+    text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = ()
+) -> tuple[Script, UnreadPart]:
     """The statements of a text that can be read, and what is wrong with the others."""
     statements, cursor, names = _read_all(text, name, grammars)
     streams = [s for s in statements if isinstance(s, Stream)]
@@ -65,7 +67,7 @@ def read_readable(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] 
         tuple(view for s in statements if isinstance(s, tuple) for view in s),
         tuple(call for _, call in sorted(cursor.calls.items())),
     )
-    return script, Unread(tuple(cursor.refusals), frozenset(names))
+    return script, UnreadPart(tuple(cursor.refusals), frozenset(names))
 
 
 def read_statements(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list[Statement], Cursor]:
@@ -85,7 +87,7 @@ def _read_all(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list
         if cursor.take(";"):
             continue
         cursor.begin = first = cursor.position
-        known, read = len(cursor.refusals), list[Statement]()
+        refused_before, read = len(cursor.refusals), list[Statement]()
         try:
             read.append(_read_statement(cursor))
         except (WatersmeetError, RecursionError) as error:
@@ -96,10 +98,10 @@ def _read_all(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list
         torn = [wrong for wrong in unclosed if _is_inside(wrong, cursor, first)]
         if torn:
             # What else is wrong with it is what follows from the quote.
-            cursor.refusals[known:] = torn
+            cursor.refusals[refused_before:] = torn
         # A declaration of which a part could not be read would let others refuse what only that part declares.
-        if len(cursor.refusals) > known:
-            names |= _declared(cursor, first)
+        if len(cursor.refusals) > refused_before:
+            names |= _names_declared(cursor, first)
         else:
             statements += read
         cursor.layout.statements.append((first, cursor.position))
@@ -113,15 +115,19 @@ def _is_inside(wrong: Refusal, cursor: Cursor, first: int) -> bool:
     return wrong.place is not None and cursor.tokens[first].start <= wrong.place.start <= end
 
 
-def _declared(cursor: Cursor, first: int) -> set[str]:
+def _names_declared(cursor: Cursor, first: int) -> set[str]:
     """The names that the statement from index ``first`` on would declare, in small letters."""
     follows = [*pairwise(cursor.tokens[first : cursor.position + 1])]
     if cursor.tokens[first].word == "CREATE":
         # Behind all that may stand before a name: OR REPLACE, TEMPORARY, IF NOT EXISTS.
-        named = [one for one, then in follows if one.is_name and (not then.is_name or then.word in _BEHIND_NAME)]
-        return {one.value.lower() for one in named[:1]}
+        named = [
+            token
+            for token, following in follows
+            if token.is_name and (not following.is_name or following.word in _BEHIND_NAME)
+        ]
+        return {token.value.lower() for token in named[:1]}
     if cursor.tokens[first].word == "WITH":
-        return {one.value.lower() for one, then in follows if one.is_name and then.word == "AS"}
+        return {token.value.lower() for token, following in follows if token.is_name and following.word == "AS"}
     return set()
 
 
@@ -134,7 +140,7 @@ def _read_statement(cursor: Cursor) -> Statement:
         return read_source(cursor, "table")
     if at_view(cursor):
         return (read_view(cursor),)
-    refused = refused_statement(cursor)
+    refused = refuse_statement(cursor)
     if refused:
         raise refused
     if cursor.take("CREATE"):

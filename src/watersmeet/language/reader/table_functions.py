@@ -9,7 +9,7 @@ from watersmeet.catalog import Amount, Span, Watermark
 from watersmeet.language.reader.clauses import at_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import read_amount
-from watersmeet.plan.nodes import Scan, Windowed
+from watersmeet.plan.nodes import Scan, WindowFunction
 
 _ORDER = "write `TABLE(IMPOSE_ORDER(TABLE orders, DESCRIPTOR(order_time), INTERVAL '5' SECONDS))`, for example."
 _ARGUMENTS = ("input", "timeCol", "lag")
@@ -32,7 +32,7 @@ _WINDOWS = {
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedSource:
     """What a source is before it has its alias; without a ``name`` it needs one. A union has several scans."""
 
     scans: tuple[Scan, ...]
@@ -40,7 +40,7 @@ class Named:
     span: Span
 
 
-ReadNamed = Callable[[Cursor], Named]
+ReadNamed = Callable[[Cursor], NamedSource]
 """What reads a source in brackets or another function."""
 
 
@@ -68,23 +68,23 @@ def _after_stream_name(cursor: Cursor) -> bool:
     return follows
 
 
-def with_watermark(named: Named, watermark: Watermark) -> Named:
+def with_watermark(named: NamedSource, watermark: Watermark) -> NamedSource:
     """The same source with a further watermark."""
     scan = named.scans[0]
     return replace(named, scans=(replace(scan, watermarks=(*scan.watermarks, watermark)),))
 
 
-def read_table_function(cursor: Cursor, read_named: ReadNamed) -> Named:
+def read_table_function(cursor: Cursor, read_named: ReadNamed) -> NamedSource:
     """``TABLE(IMPOSE_ORDER(TABLE name, DESCRIPTOR(column), lag))``, its arguments also with their names."""
     first = cursor.position
     if cursor.at_any(set(_WINDOWS), ahead=2):
         return _read_windowed(cursor, read_named)
     if cursor.peek(2).is_name and cursor.at_any({")"}, ahead=3):
-        raise cursor.unsupported("TABLE(...) around a name", f"write the name alone: `{cursor.peek(2).text}`.")
+        raise cursor.refuse_unsupported("TABLE(...) around a name", f"write the name alone: `{cursor.peek(2).text}`.")
     if not cursor.at_any({"IMPOSE_ORDER"}, ahead=2):
         function = cursor.peek(2).text
         hint = "write IMPOSE_ORDER, TUMBLE, HOP, CUMULATE or SESSION, or group with `GROUP BY window(t, '5 minutes')`."
-        raise cursor.unsupported(f"TABLE({function}...) as a source", hint)
+        raise cursor.refuse_unsupported(f"TABLE({function}...) as a source", hint)
     cursor.skip(3)
     cursor.expect("(", _ORDER)
     _read_argument(cursor, 0, _ARGUMENTS)
@@ -102,7 +102,7 @@ def read_table_function(cursor: Cursor, read_named: ReadNamed) -> Named:
     return replace(with_watermark(named, watermark), span=cursor.span_from(first))
 
 
-def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> Named:
+def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> NamedSource:
     """``TABLE(TUMBLE(TABLE name, DESCRIPTOR(column), size))``; HOP has the slide before the size, CUMULATE the step.
 
     SESSION may say PARTITION BY behind the name: what the query groups by besides the window, in any case. Arguments
@@ -116,7 +116,9 @@ def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> Named:
     _read_argument(cursor, 0, arguments)
     named = _read_ordered(cursor, read_named, hint)
     if named.scans[0].window is not None:
-        raise cursor.unsupported("Windows of windows", "name the stream itself, or group the inner windows in a view.")
+        raise cursor.refuse_unsupported(
+            "Windows of windows", "name the stream itself, or group the inner windows in a view."
+        )
     by = _read_partition(cursor, hint) if function == "SESSION" else ()
     cursor.expect(",", hint)
     _read_argument(cursor, 1, arguments)
@@ -132,7 +134,7 @@ def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> Named:
     if function == "CUMULATE" and lengths[0] == lengths[1]:
         # One step is the whole window.
         function, lengths = "TUMBLE", lengths[:1]
-    window = Windowed(function, column, tuple(reversed(lengths)), cursor.span_from(first), by)
+    window = WindowFunction(function, column, tuple(reversed(lengths)), cursor.span_from(first), by)
     return replace(named, scans=(replace(named.scans[0], window=window),), span=cursor.span_from(first))
 
 
@@ -187,7 +189,7 @@ def _read_argument(cursor: Cursor, number: int, names: tuple[str, ...]) -> None:
     cursor.position += 2
 
 
-def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> Named:
+def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> NamedSource:
     """What such a function is applied to: a table by name, a query, or an IMPOSE_ORDER. ``hint`` has an example."""
     if cursor.at("(", "TABLE"):
         cursor.next()
@@ -198,7 +200,7 @@ def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> Named:
         cursor.skip(2)
         name, span = read_name(cursor)
         cursor.expect(")", hint)
-        return Named((Scan(name, name, span),), name, span)
+        return NamedSource((Scan(name, name, span),), name, span)
     if cursor.at("TABLE", "(") or cursor.at("("):
         named = read_named(cursor)
         if len(named.scans) > 1:
@@ -206,4 +208,4 @@ def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> Named:
         return named
     cursor.expect("TABLE", hint)
     name, span = read_name(cursor)
-    return Named((Scan(name, name, span),), name, span)
+    return NamedSource((Scan(name, name, span),), name, span)

@@ -62,9 +62,9 @@ def tokenize(text: str, name: str) -> tuple[Token, ...]:
         # The bracket keeps sqlglot from swallowing what follows a leading command word such as SHOW as one string.
         raw = sqlglot.tokenize("(" + text, dialect="spark")[1:]
     except SqlglotError:
-        start, opening = _opening(text)
+        start, opening = _find_unclosed(text)
         if start >= 0:
-            raise _unclosed(Place(name, text, start, start + len(opening)), opening) from None
+            raise _refuse_unclosed(Place(name, text, start, start + len(opening)), opening) from None
         raise refuse(
             "SYNTAX_ERROR", Place(name, text, 0, len(text)), expected="Spark SQL", found="text without tokens",
             hint="look for unusual characters.",
@@ -74,12 +74,12 @@ def tokenize(text: str, name: str) -> tuple[Token, ...]:
         start, end = part.start - 1, part.end
         if tokens and start < tokens[-1].end:
             continue  # sqlglot reads `5s` as three tokens in the same place
-        tokens += _simplified(text[start:end], part.text, part.token_type, start)
+        tokens += _convert_token(text[start:end], part.text, part.token_type, start)
     end = tokens[-1].end if tokens else 0
     return (*_with_fractions(tokens), Token("end", "", "", end, end))
 
 
-def _simplified(text: str, value: str, kind: TokenType, start: int) -> list[Token]:
+def _convert_token(text: str, value: str, kind: TokenType, start: int) -> list[Token]:
     """One token of sqlglot as ours; its ``GROUP BY`` is two words to us."""
     end = start + len(text)
     if kind == TokenType.IDENTIFIER:
@@ -124,17 +124,17 @@ def readable_tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refu
         try:
             return tokenize(written, name), tuple(refusals)
         except WatersmeetError as error:
-            start, opening = _opening(written)
+            start, opening = _find_unclosed(written)
             if start < 0:
                 return (Token("end", "", "", len(text), len(text)),), error.refusals
-            refusals += _unclosed(Place(name, text, start, start + len(opening)), opening).refusals
+            refusals += _refuse_unclosed(Place(name, text, start, start + len(opening)), opening).refusals
             following = None if opening == "/*" else _STATEMENT.search(written, start)
             end = len(text) if following is None else following.start()
             # The statement that it stands in ends here.
             written = written[:start] + ";" + " " * (end - start - 1) + written[end:]
 
 
-def _opening(text: str) -> tuple[int, str]:
+def _find_unclosed(text: str) -> tuple[int, str]:
     """Where the quote or comment opens that is not closed, and with what; -1 if there is none.
 
     The next quote of a script may close it, so what has a statement inside is the first that is not closed.
@@ -146,7 +146,7 @@ def _opening(text: str) -> tuple[int, str]:
     return -1, ""
 
 
-def _unclosed(place: Place, opening: str) -> WatersmeetError:
+def _refuse_unclosed(place: Place, opening: str) -> WatersmeetError:
     closing = "*/" if opening == "/*" else opening
     what = "comment" if opening == "/*" else "quote"
     return refuse(

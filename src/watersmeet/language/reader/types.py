@@ -6,7 +6,7 @@ from watersmeet.errors import Refusal
 from watersmeet.language.reader.cursor import Cursor, skip_brackets
 from watersmeet.language.reader.tokens import Token
 from watersmeet.plan.words import word
-from watersmeet.type_names import BY_NAME, ELSEWHERE, TypeName, did_you_mean_type
+from watersmeet.type_names import BY_NAME, FOREIGN_TYPES, TypeName, did_you_mean_type
 
 _INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
 
@@ -20,16 +20,16 @@ _ZONES = (
 def read_type(cursor: Cursor) -> str:
     """A type. An unknown name is noted as a refusal and reading goes on, so that all of them are reported."""
     token = cursor.take_name("a type", "write the type of the column, for example BIGINT, STRING or TIMESTAMP.")
-    word, known = token.word, BY_NAME.get(token.word)
-    if known:
+    word, type_name = token.word, BY_NAME.get(token.word)
+    if type_name:
         cursor.layout.keywords.add(cursor.position - 1)
     if cursor.at("PRECISION") or cursor.at("VARYING"):
         return _unknown(cursor, token)
-    if known and known.form == "plain":
-        _check_plain(cursor, known)
-        return known.name + _collation(cursor, word)
-    if known and known.form == "sized":
-        return known.name + (_numbers(cursor) or ("(10,0)" if known.name == "DECIMAL" else ""))
+    if type_name and type_name.form == "plain":
+        _check_plain(cursor, type_name)
+        return type_name.name + _collation(cursor, word)
+    if type_name and type_name.form == "sized":
+        return type_name.name + (_numbers(cursor) or ("(10,0)" if type_name.name == "DECIMAL" else ""))
     if word == "ARRAY" and cursor.at("<"):
         return f"ARRAY<{_inner(cursor)}>"
     if word == "MAP" and cursor.at("<"):
@@ -48,7 +48,7 @@ def _unknown(cursor: Cursor, token: Token) -> str:
     first, name = cursor.position - 1, token.value.upper()
     if (name == "DOUBLE" and cursor.at("PRECISION")) or (name == "CHARACTER" and cursor.at("VARYING")):
         name = f"{name} {cursor.next().word}"
-    hint = f"write {ELSEWHERE[name]}." if name in ELSEWHERE else did_you_mean_type(name)
+    hint = f"write {FOREIGN_TYPES[name]}." if name in FOREIGN_TYPES else did_you_mean_type(name)
     parameters = {"type": cursor.text_from(first).strip("`"), "hint": hint}
     cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, cursor.place(token, cursor.previous)))
     if cursor.at("("):
@@ -56,17 +56,17 @@ def _unknown(cursor: Cursor, token: Token) -> str:
     return name
 
 
-def _check_plain(cursor: Cursor, known: TypeName) -> None:
+def _check_plain(cursor: Cursor, type_name: TypeName) -> None:
     """Note what others write behind a type that stands alone here: a size, or WITH TIME ZONE."""
-    first, written = cursor.position - 1, known.name
+    first, written = cursor.position - 1, type_name.name
     if cursor.at("("):
         skip_brackets(cursor)
     for words, meant in _ZONES:
-        if known.family == "timestamp" and cursor.at(*words):
+        if type_name.time_type == "timestamp" and cursor.at(*words):
             written = meant
             cursor.skip(len(words))
     if cursor.position > first + 1:
-        why = "it holds microseconds" if known.family in ("timestamp", "timestamp_ntz") else "it has one size"
+        why = "it holds microseconds" if type_name.time_type in ("timestamp", "timestamp_ntz") else "it has one size"
         parameters = {"type": cursor.text_from(first), "hint": f"write {written} alone: {why}."}
         place = cursor.place(cursor.tokens[first], cursor.previous)
         cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, place))
@@ -82,7 +82,7 @@ def _numbers(cursor: Cursor) -> str:
     """``(10,2)`` if brackets come next."""
     if not cursor.take("("):
         return ""
-    numbers = cursor.several(_number)
+    numbers = cursor.read_list(_number)
     cursor.expect(")", "close the size of the type with `)`.")
     return f"({','.join(numbers)})"
 
@@ -111,7 +111,7 @@ def _pair(cursor: Cursor) -> str:
 
 def _fields(cursor: Cursor) -> str:
     cursor.next()
-    fields = cursor.several(_field)
+    fields = cursor.read_list(_field)
     cursor.expect(">", "write `STRUCT<name: type, ...>`.")
     return ", ".join(fields)
 

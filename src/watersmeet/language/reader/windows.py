@@ -16,7 +16,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import read_amount, starts_amount
 from watersmeet.plan.expressions import Expr, Reference, column, quote
-from watersmeet.plan.nodes import Item, Lateral, Query, Relation, Scan, Star, Windowed
+from watersmeet.plan.nodes import Item, Lateral, Query, Relation, Scan, Star, WindowFunction
 
 FUNCTIONS = {
     f"{name}{field}": f").{field[1:].lower()}" if field else ")"
@@ -61,7 +61,7 @@ def with_subqueries(cursor: Cursor, relation: Relation, group_by: tuple[Expr, ..
         return relation
     if window.function == "SESSION":
         hint = "group it in a view: a session is known by its last row, and joins cannot wait for that."
-        raise cursor.unsupported("TABLE(SESSION(...)) in a join", hint)
+        raise cursor.refuse_unsupported("TABLE(SESSION(...)) in a join", hint)
     fields = {_field(expr) for expr in group_by}
     if window.function == "CUMULATE" and "start" in fields and "end" not in fields:
         raise _not_grouped(cursor, window, "window_end: a row is in several windows that begin together")
@@ -74,19 +74,19 @@ def with_subqueries(cursor: Cursor, relation: Relation, group_by: tuple[Expr, ..
     return Scan(name, relation.alias, relation.span, relation.clause)
 
 
-def written(cursor: Cursor, first: int) -> dict[int, str]:
+def rewrite_window_functions(cursor: Cursor, first: int) -> dict[int, str]:
     """What stands in the place of tokens from ``first`` to the one last taken, if window functions are among them."""
-    found, end = dict[int, str](), cursor.position
+    replacements, end = dict[int, str](), cursor.position
     for index in range(first, end):
         token = cursor.tokens[index]
         is_called = token.kind == "word" and cursor.tokens[index + 1].word == "("
         if is_called and token.word in NOT_WINDOWS and cursor.tokens[index - 1].word != ".":
             cursor.position = index
-            raise cursor.unsupported(f"The window function {token.word}", NOT_WINDOWS[token.word])
+            raise cursor.refuse_unsupported(f"The window function {token.word}", NOT_WINDOWS[token.word])
         if is_called and token.word in FUNCTIONS:
-            found |= _function(cursor, index, end)
+            replacements |= _function(cursor, index, end)
     cursor.position = end
-    return found
+    return replacements
 
 
 def _function(cursor: Cursor, index: int, end: int) -> dict[int, str]:
@@ -107,10 +107,10 @@ def _function(cursor: Cursor, index: int, end: int) -> dict[int, str]:
         raise cursor.failure(expected, HINTS[kind])
     # Spark has the size first, then the slide.
     texts = [f"'{length(amount)}'" for amount in reversed(amounts)]
-    found = {index: IN_SPARK.get(kind, "window"), cursor.position: FUNCTIONS[word]}
+    replacements = {index: IN_SPARK.get(kind, "window"), cursor.position: FUNCTIONS[word]}
     for place, text in zip(places, texts, strict=True):
-        found |= {i: text if i == place.start else "" for i in place}
-    return found
+        replacements |= {i: text if i == place.start else "" for i in place}
+    return replacements
 
 
 def length(amount: Amount) -> str:
@@ -123,7 +123,7 @@ def length(amount: Amount) -> str:
     return f"{amount.value // size} {unit}"
 
 
-def of_source(
+def rewrite_windowed_query(
     cursor: Cursor,
     scan: Scan,
     items: tuple[Item | Star, ...],
@@ -138,41 +138,41 @@ def of_source(
     if window.function == "SESSION":
         _check_partition(cursor, window, group_by)
     shown = tuple(item if isinstance(item, Star) else _item(item, window) for item in items)
-    by = [_window(window) if _field(expr) else seen(expr, window) for expr in group_by]
+    by = [_window(window) if _field(expr) else expand_window_bounds(expr, window) for expr in group_by]
     once = tuple({expr.sql(lambda ref: ".".join(ref.parts)): expr for expr in by}.values())
-    return shown, once, tuple(None if expr is None else seen(expr, window) for expr in others)
+    return shown, once, tuple(None if expr is None else expand_window_bounds(expr, window) for expr in others)
 
 
-def _not_grouped(cursor: Cursor, window: Windowed, what: str) -> WatersmeetError:
+def _not_grouped(cursor: Cursor, window: WindowFunction, what: str) -> WatersmeetError:
     hint = "write `GROUP BY window_start, window_end`, with an aggregate in SELECT."
     cursor.position = max(cursor.position - 1, 0)
-    return cursor.unsupported(f"TABLE({window.function}(...)) without GROUP BY {what}", hint)
+    return cursor.refuse_unsupported(f"TABLE({window.function}(...)) without GROUP BY {what}", hint)
 
 
-def _check_partition(cursor: Cursor, window: Windowed, group_by: tuple[Expr, ...]) -> None:
+def _check_partition(cursor: Cursor, window: WindowFunction, group_by: tuple[Expr, ...]) -> None:
     """Sessions are apart by what a query groups by: PARTITION BY must say the same."""
     by = {expr.refs[0].parts[-1].lower() if expr.op == "column" else None for expr in group_by if not _field(expr)}
     if by != {name.lower() for name in window.by}:
         columns = ", ".join(window.by) or "the columns of GROUP BY"
         hint = f"group by window_start, window_end and {columns}, or name the other columns behind PARTITION BY."
         cursor.position = max(cursor.position - 1, 0)
-        raise cursor.unsupported("TABLE(SESSION(...)) whose PARTITION BY is not what is grouped by", hint)
+        raise cursor.refuse_unsupported("TABLE(SESSION(...)) whose PARTITION BY is not what is grouped by", hint)
 
 
-def _item(item: Item, window: Windowed) -> Item:
+def _item(item: Item, window: WindowFunction) -> Item:
     name = item.name or (item.expr.refs[0].parts[-1] if _field(item.expr) else None)
-    return replace(item, expr=seen(item.expr, window), name=name)
+    return replace(item, expr=expand_window_bounds(item.expr, window), name=name)
 
 
-def seen(expr: Expr, window: Windowed) -> Expr:
+def expand_window_bounds(expr: Expr, window: WindowFunction) -> Expr:
     """An expression with window_start and window_end as what they are."""
     if expr.op == "column":
         field = _field(expr)
         return expr if field is None else replace(_window(window, f".{field}"), span=expr.span)
     text, refs, position, parts = expr.text, list[Reference](), 0, list[str]()
-    if any(_named(ref) for ref in expr.refs):
+    if any(_window_bound(ref) for ref in expr.refs):
         for ref in sorted(expr.refs, key=lambda ref: ref.start):
-            field = _named(ref)
+            field = _window_bound(ref)
             leaf = None if field is None else _window(window, f".{field}")
             parts += [text[position : ref.start], text[ref.start : ref.end] if leaf is None else leaf.text]
             start = sum(map(len, parts)) - (ref.end - ref.start)
@@ -183,18 +183,18 @@ def seen(expr: Expr, window: Windowed) -> Expr:
             refs.append(inner)
             position = ref.end
         expr = replace(expr, text="".join(parts) + text[position:], refs=tuple(refs))
-    return replace(expr, args=tuple(seen(arg, window) for arg in expr.args))
+    return replace(expr, args=tuple(expand_window_bounds(arg, window) for arg in expr.args))
 
 
 def _field(expr: Expr) -> str | None:
-    return _named(expr.refs[0]) if expr.op == "column" else None
+    return _window_bound(expr.refs[0]) if expr.op == "column" else None
 
 
-def _named(ref: Reference) -> str | None:
+def _window_bound(ref: Reference) -> str | None:
     return _FIELDS.get(ref.parts[-1].lower()) if 0 < len(ref.parts) <= 2 else None
 
 
-def _window(window: Windowed, field: str = "") -> Expr:
+def _window(window: WindowFunction, field: str = "") -> Expr:
     column = quote(window.column)
     function = IN_SPARK.get(window.function, "window")
     text = f"{function}({column}, {', '.join(repr(length(amount)) for amount in window.lengths)}){field}"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from watersmeet.language.substrait.functions import Call, call_function, spliced
-from watersmeet.language.substrait.types import Typed, spark_type, typed_literal, unsupported, written_type
+from watersmeet.language.substrait.functions import FunctionCall, call_function, fill_template
+from watersmeet.language.substrait.types import TypedExpr, format_type, read_literal, refuse_unsupported, spark_type
 from watersmeet.plan.expressions import Expr, column, quote
 from watersmeet.schema import parse_type
 
@@ -24,14 +24,14 @@ class Expressions:
     functions: Mapping[int, str]
     producer: str
 
-    def read(self, expression: Any, columns: Sequence[Typed], place: str) -> Typed:
+    def read(self, expression: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
         """The expression over the columns, which it names by their position."""
         kind = expression.WhichOneof("kind")
         match kind:
             case "literal":
-                return typed_literal(expression.literal, place)
+                return read_literal(expression.literal, place)
             case "selection":
-                return selected(expression.selection, columns, place)
+                return read_selection(expression.selection, columns, place)
             case "scalar_function":
                 return self._call(expression.scalar_function, columns, place)
             case "cast":
@@ -44,14 +44,14 @@ class Expressions:
                 return self._one_of(expression.singular_or_list, columns, place)
             case _:
                 hint = _HINTS.get(kind or "", "compute it in the producer, before the tables that the plan reads.")
-                raise unsupported(f"An expression {kind or 'of a kind that is not known here'}", place, hint)
+                raise refuse_unsupported(f"An expression {kind or 'of a kind that is not known here'}", place, hint)
 
-    def _call(self, call: Any, columns: Sequence[Typed], place: str) -> Typed:
+    def _call(self, call: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
         name = self.functions.get(call.function_reference)
         if name is None:
             hint = "write the plan again: `extensions` must declare every function."
-            raise unsupported(f"The undeclared function {call.function_reference}", place, hint)
-        args: list[Typed | str] = [self.read(arg, columns, place) for arg in call.args]
+            raise refuse_unsupported(f"The undeclared function {call.function_reference}", place, hint)
+        args: list[TypedExpr | str] = [self.read(arg, columns, place) for arg in call.args]
         for argument in call.arguments:
             if argument.WhichOneof("kind") == "enum":
                 args.append(argument.enum)
@@ -59,18 +59,18 @@ class Expressions:
                 args.append(self.read(argument.value, columns, place))
         options = {option.name.lower(): tuple(option.preference) for option in call.options}
         output = spark_type(call.output_type, place) if call.HasField("output_type") else None
-        return call_function(Call(name, tuple(args), options, output, place, self.producer == "datafusion"))
+        return call_function(FunctionCall(name, tuple(args), options, output, place, self.producer == "datafusion"))
 
-    def _cast(self, cast: Any, columns: Sequence[Typed], place: str) -> Typed:
+    def _cast(self, cast: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
         value, type_ = self.read(cast.input, columns, place), spark_type(cast.type, place)
         if value.type == type_:
             return value
         returns_null = 1
         if cast.failure_behavior == returns_null:
-            return Typed(spliced(f"try_cast({{}} AS {type_})", value.expr), type_)
-        return Typed(Expr("cast", (value.expr,), value=type_), type_)
+            return TypedExpr(fill_template(f"try_cast({{}} AS {type_})", value.expr), type_)
+        return TypedExpr(Expr("cast", (value.expr,), value=type_), type_)
 
-    def _if_then(self, case: Any, columns: Sequence[Typed], place: str) -> Typed:
+    def _if_then(self, case: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
         clauses = [(getattr(clause, "if"), clause.then) for clause in case.ifs]
         if clauses and not case.ifs[0].HasField("then"):
             # DataFusion writes `CASE x WHEN ...` so: the first clause has the value that the others are compared with.
@@ -78,66 +78,71 @@ class Expressions:
             return self._case(base, clauses[1:], case, columns, place)
         return self._case(None, clauses, case, columns, place)
 
-    def _switch(self, switch: Any, columns: Sequence[Typed], place: str) -> Typed:
+    def _switch(self, switch: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
         base = self.read(switch.match, columns, place)
         return self._case(base, [(getattr(c, "if"), c.then) for c in switch.ifs], switch, columns, place)
 
     def _case(
-        self, base: Typed | None, clauses: list[tuple[Any, Any]], case: Any, columns: Sequence[Typed], place: str
-    ) -> Typed:
+        self,
+        base: TypedExpr | None,
+        clauses: list[tuple[Any, Any]],
+        case: Any,
+        columns: Sequence[TypedExpr],
+        place: str,
+    ) -> TypedExpr:
         if not clauses:
-            raise unsupported("A choice between no values", place, "write the plan again with its producer.")
-        template, parts = "CASE", list[Typed]()
+            raise refuse_unsupported("A choice between no values", place, "write the plan again with its producer.")
+        template, parts = "CASE", list[TypedExpr]()
         if base is not None:
             template, parts = "CASE {}", [base]
         for when, then in clauses:
             # The values of a switch are bare literals.
             is_literal = when.DESCRIPTOR.name == "Literal"
-            test = typed_literal(when, place) if is_literal else self.read(when, columns, place)
+            test = read_literal(when, place) if is_literal else self.read(when, columns, place)
             parts += [test, self.read(then, columns, place)]
             template += " WHEN {} THEN {}"
         type_ = parts[-1].type
         if case.HasField("else"):
             parts.append(self.read(getattr(case, "else"), columns, place))
             template += " ELSE {}"
-        return Typed(spliced(f"{template} END", *(part.expr for part in parts)), type_)
+        return TypedExpr(fill_template(f"{template} END", *(part.expr for part in parts)), type_)
 
-    def _one_of(self, test: Any, columns: Sequence[Typed], place: str) -> Typed:
+    def _one_of(self, test: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
         value = self.read(test.value, columns, place).expr
         tests = tuple(Expr("=", (value, self.read(option, columns, place).expr)) for option in test.options)
         if not tests:
-            raise unsupported("A choice between no values", place, "write the plan again with its producer.")
-        return Typed(tests[0] if len(tests) == 1 else Expr("or", tests), "BOOLEAN")
+            raise refuse_unsupported("A choice between no values", place, "write the plan again with its producer.")
+        return TypedExpr(tests[0] if len(tests) == 1 else Expr("or", tests), "BOOLEAN")
 
 
-def selected(selection: Any, columns: Sequence[Typed], place: str) -> Typed:
+def read_selection(selection: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
     """The column, or the field inside one, that a reference names by position."""
     names = ("masked_reference", "expression", "outer_reference", "lambda_parameter_reference")
     other = next((name for name in names if selection.HasField(name)), None)
     segment = selection.direct_reference
     if other is not None or segment.WhichOneof("kind") != "struct_field":
         what = other or segment.WhichOneof("kind") or "to nothing"
-        raise unsupported(f"A reference {what}", place, "refer to columns, and to fields of structs, only.")
+        raise refuse_unsupported(f"A reference {what}", place, "refer to columns, and to fields of structs, only.")
     number: int = segment.struct_field.field
     if not 0 <= number < len(columns):
         hint = "write the plan again with its producer."
-        raise unsupported(f"A reference to column {number} where there are {len(columns)}", place, hint)
-    found: Typed = columns[number]
+        raise refuse_unsupported(f"A reference to column {number} where there are {len(columns)}", place, hint)
+    value: TypedExpr = columns[number]
     while segment.struct_field.HasField("child"):
         segment = segment.struct_field.child
         if segment.WhichOneof("kind") != "struct_field":
             hint = "refer to columns, and to fields of structs, only."
-            raise unsupported(f"A reference {segment.WhichOneof('kind')}", place, hint)
-        found = _field(found, segment.struct_field.field, place)
-    return found
+            raise refuse_unsupported(f"A reference {segment.WhichOneof('kind')}", place, hint)
+        value = _field(value, segment.struct_field.field, place)
+    return value
 
 
-def _field(value: Typed, number: int, place: str) -> Typed:
+def _field(value: TypedExpr, number: int, place: str) -> TypedExpr:
     kind = parse_type(value.type) if value.type is not None else None
     if kind is None or kind.name != "STRUCT" or not 0 <= number < len(kind.parts):
         hint = "write the plan again with its producer."
-        raise unsupported(f"A reference to field {number} of what has no such field", place, hint)
+        raise refuse_unsupported(f"A reference to field {number} of what has no such field", place, hint)
     part = kind.parts[number]
     if value.expr.op == "column":
-        return Typed(column((*value.expr.refs[0].parts, part.name)), written_type(part.type))
-    return Typed(spliced(f"({{}}).{quote(part.name)}", value.expr), written_type(part.type))
+        return TypedExpr(column((*value.expr.refs[0].parts, part.name)), format_type(part.type))
+    return TypedExpr(fill_template(f"({{}}).{quote(part.name)}", value.expr), format_type(part.type))

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from watersmeet.errors import WatersmeetError, did_you_mean
-from watersmeet.language.substrait.types import Typed, unsupported
+from watersmeet.language.substrait.types import TypedExpr, refuse_unsupported
 from watersmeet.plan.expressions import Expr, Op, Reference, quote
 from watersmeet.type_names import INTEGERS, NUMBERS
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A function with what it is given.
 
     - ``args``: expressions, or the word of an argument that is a choice, such as YEAR
@@ -26,39 +26,39 @@ class Call:
     """
 
     name: str
-    args: tuple[Typed | str, ...]
+    args: tuple[TypedExpr | str, ...]
     options: Mapping[str, tuple[str, ...]]
     output: str | None
     place: str
     skips_nulls: bool = False
 
-    def values(self, fewest: int, most: int | None = None) -> tuple[Typed, ...]:
+    def values(self, fewest: int, most: int | None = None) -> tuple[TypedExpr, ...]:
         """The arguments, if there are as many as that and all of them are expressions."""
-        found = tuple(arg for arg in self.args if isinstance(arg, Typed))
-        if len(found) < len(self.args) or not fewest <= len(found) <= (fewest if most is None else most):
-            raise self.refused(f"with {len(self.args)} arguments of that kind", "")
-        return found
+        expressions = tuple(arg for arg in self.args if isinstance(arg, TypedExpr))
+        if len(expressions) < len(self.args) or not fewest <= len(expressions) <= (fewest if most is None else most):
+            raise self.refuse(f"with {len(self.args)} arguments of that kind", "")
+        return expressions
 
-    def refused(self, what: str, reason: str, hint: str = "") -> WatersmeetError:
+    def refuse(self, what: str, reason: str, hint: str = "") -> WatersmeetError:
         """The refusal of the function as it is called here."""
         hint = hint or "compute it in the producer, before the tables that the plan reads."
-        return unsupported(f"The function `{self.name}` {what}".strip(), self.place, hint, reason)
+        return refuse_unsupported(f"The function `{self.name}` {what}".strip(), self.place, hint, reason)
 
 
-def call_function(call: Call) -> Typed:
+def call_function(call: FunctionCall) -> TypedExpr:
     """The expression that a call of a function is; refused if Spark has none that means the same.
 
-    >>> column = Typed(Expr("literal", text="1L", value=1), "BIGINT")
-    >>> call_function(Call("add:i64_i64", (column, column), {}, "BIGINT", "plan")).expr.sql()
+    >>> column = TypedExpr(Expr("literal", text="1L", value=1), "BIGINT")
+    >>> call_function(FunctionCall("add:i64_i64", (column, column), {}, "BIGINT", "plan")).expr.sql()
     '(1L + 1L)'
     """
     name = call.name.split(":")[0].lower()
     if name not in _FUNCTIONS:
-        raise call.refused("", "")
+        raise call.refuse("", "")
     for option, wanted in call.options.items():
         if not any(value.upper() in _OPTIONS.get(option, ()) for value in wanted):
             reason = f"Spark cannot be told {option} = {' or '.join(wanted)}"
-            raise call.refused("", reason, f"leave the option `{option}` out.")
+            raise call.refuse("", reason, f"leave the option `{option}` out.")
     return _FUNCTIONS[name](call)
 
 
@@ -71,10 +71,10 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 """What Spark does by itself, where a plan may ask for one thing or another; its arithmetic fails rather than wraps."""
 
 
-def spliced(template: str, *args: Expr) -> Expr:
+def fill_template(template: str, *args: Expr) -> Expr:
     """Text for Spark with expressions in the places of ``{}``.
 
-    >>> spliced("upper({})", Expr("literal", text="'a'", value="a")).text
+    >>> fill_template("upper({})", Expr("literal", text="'a'", value="a")).text
     "upper('a')"
     """
     first, *rest = template.split("{}")
@@ -91,94 +91,96 @@ def spliced(template: str, *args: Expr) -> Expr:
     return Expr("other", text=text, refs=tuple(refs))
 
 
-def cast_to(value: Typed, type_: str | None) -> Typed:
+def cast_to(value: TypedExpr, type_: str | None) -> TypedExpr:
     """The value in that type, as it is if it has it already or if none is asked for."""
     if type_ is None or value.type == type_:
         return value
-    return Typed(Expr("cast", (value.expr,), value=type_), type_)
+    return TypedExpr(Expr("cast", (value.expr,), value=type_), type_)
 
 
-_Reader = Callable[[Call], Typed]
+_Reader = Callable[[FunctionCall], TypedExpr]
 
 
-def _test(op: Op, count: int, call: Call, *, negated: bool = False) -> Typed:
+def _test(op: Op, count: int, call: FunctionCall, *, negated: bool = False) -> TypedExpr:
     """A comparison or another test of so many values."""
     test = Expr(op, tuple(arg.expr for arg in call.values(count)))
-    return Typed(Expr("not", (test,)) if negated else test, "BOOLEAN")
+    return TypedExpr(Expr("not", (test,)) if negated else test, "BOOLEAN")
 
 
-def _logic(op: Op, call: Call) -> Typed:
+def _logic(op: Op, call: FunctionCall) -> TypedExpr:
     args = call.values(1, len(call.args))
     # Producers nest what they chain: (a AND b) AND c is read as one conjunction.
     parts = tuple(part for arg in args for part in (arg.expr.args if arg.expr.op == op else (arg.expr,)))
-    return Typed(parts[0] if len(parts) == 1 else Expr(op, parts), "BOOLEAN")
+    return TypedExpr(parts[0] if len(parts) == 1 else Expr(op, parts), "BOOLEAN")
 
 
-def _arithmetic(op: Op, call: Call) -> Typed:
+def _arithmetic(op: Op, call: FunctionCall) -> TypedExpr:
     args = call.values(2)
     result = Expr(op, tuple(arg.expr for arg in args))
     is_number = call.output is not None and call.output.startswith(NUMBERS)
     # The result has the type of both operands, but for decimals, whose size every engine chooses in its own way.
     is_same = call.output in NUMBERS and all(arg.type == call.output for arg in args)
-    return cast_to(Typed(result), call.output) if is_number and not is_same else Typed(result, call.output)
+    return cast_to(TypedExpr(result), call.output) if is_number and not is_same else TypedExpr(result, call.output)
 
 
-def _divide(call: Call) -> Typed:
+def _divide(call: FunctionCall) -> TypedExpr:
     left, right = call.values(2)
     if call.output is None:
-        raise call.refused("", "the plan does not tell the type of its result, so whether it is a whole number is open")
+        raise call.refuse("", "the plan does not tell the type of its result, so whether it is a whole number is open")
     if call.output in INTEGERS:
-        return cast_to(Typed(spliced("({} DIV {})", left.expr, right.expr), "BIGINT"), call.output)
+        return cast_to(TypedExpr(fill_template("({} DIV {})", left.expr, right.expr), "BIGINT"), call.output)
     is_double = left.type == right.type == call.output == "DOUBLE"
-    return cast_to(Typed(Expr("/", (left.expr, right.expr)), "DOUBLE" if is_double else None), call.output)
+    return cast_to(TypedExpr(Expr("/", (left.expr, right.expr)), "DOUBLE" if is_double else None), call.output)
 
 
-def _between(call: Call) -> Typed:
+def _between(call: FunctionCall) -> TypedExpr:
     value, low, high = (arg.expr for arg in call.values(3))
-    return Typed(Expr("and", (Expr(">=", (value, low)), Expr("<=", (value, high)))), "BOOLEAN")
+    return TypedExpr(Expr("and", (Expr(">=", (value, low)), Expr("<=", (value, high)))), "BOOLEAN")
 
 
-def _text(template: str, type_: str | None, call: Call) -> Typed:
+def _text(template: str, type_: str | None, call: FunctionCall) -> TypedExpr:
     """A function with a fixed number of arguments that Spark writes so; None: the result has the type of the plan."""
     args = call.values(template.count("{}"))
-    result = spliced(template, *(arg.expr for arg in args))
-    return Typed(result, call.output) if type_ is None else cast_to(Typed(result, type_), call.output)
+    result = fill_template(template, *(arg.expr for arg in args))
+    return TypedExpr(result, call.output) if type_ is None else cast_to(TypedExpr(result, type_), call.output)
 
 
-def _many(opening: str, type_: str | None, call: Call) -> Typed:
+def _many(opening: str, type_: str | None, call: FunctionCall) -> TypedExpr:
     args = call.values(1, len(call.args))
     template = f"{opening}{', '.join('{}' for _ in args)})"
-    return Typed(spliced(template, *(arg.expr for arg in args)), type_ or call.output)
+    return TypedExpr(fill_template(template, *(arg.expr for arg in args)), type_ or call.output)
 
 
-def _concat(call: Call) -> Typed:
+def _concat(call: FunctionCall) -> TypedExpr:
     wanted = [value.upper() for value in call.options.get("null_handling", ())]
     skips = next((value for value in wanted if value in _OPTIONS["null_handling"]), None) == "IGNORE_NULLS"
     if any(arg.type not in ("STRING", None) for arg in call.values(1, len(call.args))):
-        raise call.refused("", "it is read for strings only")
+        raise call.refuse("", "it is read for strings only")
     return _many("concat_ws('', " if skips or call.skips_nulls else "concat(", "STRING", call)
 
 
-def _like(word: str, call: Call) -> Typed:
+def _like(word: str, call: FunctionCall) -> TypedExpr:
     value, pattern, *escape = call.values(2, 3)
     has_escape = bool(escape) and not (escape[0].expr.op == "cast" and escape[0].expr.args[0].value is None)
     if not has_escape:
-        return Typed(spliced(f"({{}} {word} {{}})", value.expr, pattern.expr), "BOOLEAN")
+        return TypedExpr(fill_template(f"({{}} {word} {{}})", value.expr, pattern.expr), "BOOLEAN")
     if escape[0].expr.op != "literal":
-        raise call.refused("", "its character of escape must be a literal")
-    return Typed(spliced(f"({{}} {word} {{}} ESCAPE {{}})", value.expr, pattern.expr, escape[0].expr), "BOOLEAN")
+        raise call.refuse("", "its character of escape must be a literal")
+    return TypedExpr(
+        fill_template(f"({{}} {word} {{}} ESCAPE {{}})", value.expr, pattern.expr, escape[0].expr), "BOOLEAN"
+    )
 
 
-def _substring(call: Call) -> Typed:
+def _substr(call: FunctionCall) -> TypedExpr:
     value, start, *length = call.values(2, 3)
     begin = start.expr.args[0] if start.expr.op == "cast" else start.expr
     if begin.op != "literal" or not isinstance(begin.value, int) or begin.value < 1:
         reason = "engines differ in what is before the first character, so it must start at a number from 1 on"
-        raise call.refused("", reason)
+        raise call.refuse("", reason)
     template = "substring({}, {}, {})" if length else "substring({}, {})"
     # Spark's takes numbers of type INT only.
     numbers = (cast_to(number, "INT").expr for number in (start, *length))
-    return Typed(spliced(template, value.expr, *numbers), "STRING")
+    return TypedExpr(fill_template(template, value.expr, *numbers), "STRING")
 
 
 _FIELDS = {
@@ -187,25 +189,25 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def _extract(call: Call) -> Typed:
+def _extract(call: FunctionCall) -> TypedExpr:
     first, *rest = call.args or ("",)
     # Substrait has a choice in the first place, DataFusion a string; days and weeks may say that they count from one.
     word = first if isinstance(first, str) else first.expr.value
     word = word.upper() if isinstance(word, str) else ""
-    values = [arg for arg in rest if isinstance(arg, Typed)]
+    values = [arg for arg in rest if isinstance(arg, TypedExpr)]
     zeros = [arg for arg in rest if isinstance(arg, str) and arg.upper() != "ONE"]
     if word not in _FIELDS or len(values) != 1 or zeros:
-        raise call.refused(f"of {word or 'what is no literal'}", "", f"{did_you_mean(word, _FIELDS)}")
+        raise call.refuse(f"of {word or 'what is no literal'}", "", f"{did_you_mean(word, _FIELDS)}")
     if values[0].type == "TIMESTAMP":
         hint = "cast it to a timestamp without time zone in the producer."
-        raise call.refused("of a timestamp with time zone", "Spark would take it in the time zone of the session", hint)
-    found = spliced(f"extract({_FIELDS[word]} FROM {{}})", values[0].expr)
-    return cast_to(Typed(found, "DECIMAL(8,6)" if word == "SECOND" else "INT"), call.output)
+        raise call.refuse("of a timestamp with time zone", "Spark would take it in the time zone of the session", hint)
+    field = fill_template(f"extract({_FIELDS[word]} FROM {{}})", values[0].expr)
+    return cast_to(TypedExpr(field, "DECIMAL(8,6)" if word == "SECOND" else "INT"), call.output)
 
 
-def _negate(call: Call) -> Typed:
+def _negate(call: FunctionCall) -> TypedExpr:
     (value,) = call.values(1)
-    return Typed(Expr("negate", (value.expr,)), call.output or value.type)
+    return TypedExpr(Expr("negate", (value.expr,)), call.output or value.type)
 
 
 _TESTS: dict[str, tuple[Op, int]] = {
@@ -230,6 +232,6 @@ _FUNCTIONS: dict[str, _Reader] = {
     "is_distinct_from": partial(_test, "<=>", 2, negated=True), "between": _between, "and": partial(_logic, "and"),
     "or": partial(_logic, "or"), "is_not_null": partial(_test, "is_null", 1, negated=True), "divide": _divide,
     "negate": _negate, "coalesce": partial(_many, "coalesce(", None), "like": partial(_like, "LIKE"),
-    "ilike": partial(_like, "ILIKE"), "substring": _substring, "concat": _concat,
+    "ilike": partial(_like, "ILIKE"), "substring": _substr, "concat": _concat,
     "str_concat": partial(_many, "concat(", "STRING"), "extract": _extract, "date_part": _extract,
 }  # fmt: skip

@@ -198,13 +198,13 @@ def _unknown_keys(written: Any, descriptor: Any, name: str) -> Iterator[str]:
     """The same for JSON, which spells a field in one of two ways."""
     if descriptor.name == "Opaque" or not isinstance(written, dict):
         return
-    known = {spelling: field for field in descriptor.fields for spelling in (field.name, field.json_name)}
+    fields = {spelling: field for field in descriptor.fields for spelling in (field.name, field.json_name)}
     for key, value in cast("dict[str, Any]", written).items():
-        if key not in known:
+        if key not in fields:
             yield f"`{key}` of {name}"
-        elif known[key].message_type is not None:
+        elif fields[key].message_type is not None:
             for part in cast("list[Any]", value) if isinstance(value, list) else [value]:
-                yield from _unknown_keys(part, known[key].message_type, key)
+                yield from _unknown_keys(part, fields[key].message_type, key)
 
 
 @cache

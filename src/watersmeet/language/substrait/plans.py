@@ -14,8 +14,8 @@ from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.language.substrait.expressions import Expressions
 from watersmeet.language.substrait.messages import decode_plan
-from watersmeet.language.substrait.relations import Block, Relations, query_of
-from watersmeet.language.substrait.types import names_inside, unsupported
+from watersmeet.language.substrait.relations import QueryBlock, Relations, query_of
+from watersmeet.language.substrait.types import names_inside, refuse_unsupported
 from watersmeet.plan.nodes import Script
 
 
@@ -41,7 +41,7 @@ def read_substrait(plan: bytes | str, name: str = "<plan>", declared: Sequence[S
         query = query_of(block, _output_names(root, block))
     except RecursionError:
         hint = "split it: write the result of a part as a table, and read that."
-        raise unsupported("What is nested so deeply", "root", hint) from None
+        raise refuse_unsupported("What is nested so deeply", "root", hint) from None
     query = replace(query, views=tuple(relations.views))
     return Script(name, "", sources=tuple(relations.tables.values()), queries=(query,))
 
@@ -76,20 +76,20 @@ def _root(message: Any, name: str) -> Any:
         raise refuse("WRONG_SUBSTRAIT", plan=name, reason=reason, hint=hint)
     if len(message.relations) > 1:
         hint = "write the shared part once for each place that reads it."
-        raise unsupported("A relation beside the root", "root", hint)
+        raise refuse_unsupported("A relation beside the root", "root", hint)
     return roots[0]
 
 
-def _output_names(root: Any, block: Block) -> list[str]:
+def _output_names(root: Any, block: QueryBlock) -> list[str]:
     """The name of each column. Names inside structs are left out; a name that is there twice gets a number."""
-    given, names = list(root.names), list[str]()
+    root_names, names = list(root.names), list[str]()
     for shown in block.columns:
-        name = given.pop(0) if given else ""
-        del given[: names_inside(shown.type) if shown.type is not None else 0]
+        name = root_names.pop(0) if root_names else ""
+        del root_names[: names_inside(shown.type) if shown.type is not None else 0]
         taken = {other.lower() for other in names}
         numbered = (f"{name}_{number}" for number in range(2, len(block.columns) + 2))
         names.append(name if name.lower() not in taken else next(n for n in numbered if n.lower() not in taken))
-    if given or "" in names:
+    if root_names or "" in names:
         hint = "write the plan again: its root names every column, and every field of a struct."
-        raise unsupported(f"A root with {len(root.names)} names for {len(block.columns)} columns", "root", hint)
+        raise refuse_unsupported(f"A root with {len(root.names)} names for {len(block.columns)} columns", "root", hint)
     return names

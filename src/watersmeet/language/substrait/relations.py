@@ -14,9 +14,9 @@ from itertools import count
 from typing import Any, Literal
 
 from watersmeet.catalog import Field, Source
-from watersmeet.language.substrait.expressions import Expressions, selected
+from watersmeet.language.substrait.expressions import Expressions, read_selection
 from watersmeet.language.substrait.functions import cast_to
-from watersmeet.language.substrait.types import Typed, fields_of, unsupported
+from watersmeet.language.substrait.types import TypedExpr, fields_of, refuse_unsupported
 from watersmeet.plan.expressions import Expr, column
 from watersmeet.plan.nodes import LEFT_ONLY, Item, Join, JoinKind, Query, Relation, Scan, Star, Union, View
 
@@ -43,11 +43,11 @@ _REFUSED = {
 
 
 @dataclass(frozen=True)
-class Block:
+class QueryBlock:
     """What has been read: a relation, the conditions on its rows, and the columns that are seen of it."""
 
     relation: Relation
-    columns: tuple[Typed, ...]
+    columns: tuple[TypedExpr, ...]
     where: tuple[Expr, ...] = ()
 
 
@@ -65,153 +65,155 @@ class Relations:
     views: list[View] = field(default_factory=list[View])
     names: set[str] = field(default_factory=set[str])
 
-    def read(self, rel: Any, place: str) -> Block:
+    def read(self, rel: Any, place: str) -> QueryBlock:
         """The block that a relation is."""
         kind = rel.WhichOneof("kind")
-        readers: Mapping[str, Callable[[Any, str], Block]] = {
+        readers: Mapping[str, Callable[[Any, str], QueryBlock]] = {
             "read": self._read, "filter": self._filter, "project": self._project, "set": self._set,
             "join": self._join, "cross": self._cross, "nested_loop_join": self._join,
-            "hash_join": self._keyed_join, "merge_join": self._keyed_join,
+            "hash_join": self._join_by_keys, "merge_join": self._join_by_keys,
         }  # fmt: skip
         if kind not in readers:
             reason, hint = _REFUSED.get(kind or "", ("", "compute it in the producer, before the tables of the plan."))
             what = f"The relation {kind or 'of a kind that is not known here'}"
-            raise unsupported(what, f"{place} > {kind}" if kind else place, hint, reason)
+            raise refuse_unsupported(what, f"{place} > {kind}" if kind else place, hint, reason)
         place = f"{place} > {kind}"
         message = getattr(rel, kind)
         for extended in (message, message.common):
             if extended.HasField("advanced_extension") and extended.advanced_extension.HasField("enhancement"):
-                raise unsupported("An enhancement", place, "write the plan without extensions of your own.")
+                raise refuse_unsupported("An enhancement", place, "write the plan without extensions of your own.")
         block = readers[kind](message, place)
         if message.common.WhichOneof("kind") != "emit":
             return block
-        return replace(block, columns=picked(block.columns, message.common.emit.output_mapping, place))
+        return replace(block, columns=pick_columns(block.columns, message.common.emit.output_mapping, place))
 
-    def _read(self, read: Any, place: str) -> Block:
+    def _read(self, read: Any, place: str) -> QueryBlock:
         source = self._table(read, place)
         base = fields_of(read.base_schema, place)
         scan = Scan(source.name, self._unique(source.name))
-        columns = tuple(Typed(column((scan.alias, f.name)), f.type) for f in base)
+        columns = tuple(TypedExpr(column((scan.alias, f.name)), f.type) for f in base)
         where = (self.expressions.read(read.filter, columns, place).expr,) if read.HasField("filter") else ()
         if read.HasField("projection"):
             items = read.projection.select.struct_items
             if any(item.HasField("child") for item in items):
-                raise unsupported("A projection inside a column", place, "project whole columns.")
-            columns = picked(columns, [item.field for item in items], place)
-        return Block(scan, columns, where)
+                raise refuse_unsupported("A projection inside a column", place, "project whole columns.")
+            columns = pick_columns(columns, [item.field for item in items], place)
+        return QueryBlock(scan, columns, where)
 
     def _table(self, read: Any, place: str) -> Source:
         """The table that a relation reads; all that read it add the columns that they know."""
         kind = read.WhichOneof("kind")
         if kind != "named_table" or not read.named_table.names:
             hint = "name the table in the plan, and give a DataFrame of that name."
-            raise unsupported(f"A read of {kind or 'nothing'}", place, hint)
+            raise refuse_unsupported(f"A read of {kind or 'nothing'}", place, hint)
         path = tuple(read.named_table.names)
         fields = fields_of(read.base_schema, place)
-        known = self.tables.get(path) or self.declared.get(path[-1].lower())
-        if known is None:
+        table = self.tables.get(path) or self.declared.get(path[-1].lower())
+        if table is None:
             taken = {source.name.lower() for source in self.tables.values()}
             # Frames are given under plain names, so the schema before a name is left out where that is clear.
             name = path[-1] if path[-1].lower() not in taken else ".".join(path)
-            known = Source(name, (), kind="table")
-        self.tables[path] = replace(known, fields=self._merged(known, fields, place))
+            table = Source(name, (), kind="table")
+        self.tables[path] = replace(table, fields=self._merge_fields(table, fields, place))
         return self.tables[path]
 
-    def _merged(self, known: Source, fields: tuple[Field, ...], place: str) -> tuple[Field, ...]:
-        merged = known.fields
-        is_declared = known.name.lower() in self.declared
+    def _merge_fields(self, table: Source, fields: tuple[Field, ...], place: str) -> tuple[Field, ...]:
+        merged = table.fields
+        is_declared = table.name.lower() in self.declared
         for new in fields:
-            old = known.field(new.name)
+            old = table.field(new.name)
             said = f"`{old.name}` {old.type}" if old is not None else "no column of that name"
             if (old is None and is_declared) or (old is not None and _normal(old.type) != _normal(new.type)):
-                what = f"The column `{new.name}` {new.type} of {known.name}"
+                what = f"The column `{new.name}` {new.type} of {table.name}"
                 hint = "let the plan and the declaration agree in columns and types."
-                raise unsupported(what, place, hint, f"the table is known to have {said}")
+                raise refuse_unsupported(what, place, hint, f"the table is known to have {said}")
             merged += () if old is not None else (new,)
         return merged
 
-    def _filter(self, filter_: Any, place: str) -> Block:
+    def _filter(self, filter_: Any, place: str) -> QueryBlock:
         block = self.read(filter_.input, place)
         condition = self.expressions.read(filter_.condition, block.columns, place)
         return replace(block, where=(*block.where, condition.expr))
 
-    def _project(self, project: Any, place: str) -> Block:
+    def _project(self, project: Any, place: str) -> QueryBlock:
         block = self.read(project.input, place)
         computed = (self.expressions.read(expr, block.columns, place) for expr in project.expressions)
         return replace(block, columns=(*block.columns, *computed))
 
-    def _set(self, set_: Any, place: str) -> Block:
+    def _set(self, set_: Any, place: str) -> QueryBlock:
         union_all = 6
         if set_.op != union_all:
             operation = set_.DESCRIPTOR.fields_by_name["op"].enum_type.values_by_number.get(set_.op)
             what = "The set operation " + (operation.name.removeprefix("SET_OP_") if operation else str(set_.op))
-            raise unsupported(what, place, "UNION ALL is read; compute others in the producer.")
+            raise refuse_unsupported(what, place, "UNION ALL is read; compute others in the producer.")
         blocks = [self.read(rel, f"{place} {number}") for number, rel in enumerate(set_.inputs, start=1)]
         first = blocks[0].columns if blocks else ()
         if not first or any(len(block.columns) != len(first) for block in blocks):
-            raise unsupported("A union of different numbers of columns", place, "write the plan again.")
+            raise refuse_unsupported("A union of different numbers of columns", place, "write the plan again.")
         names = _names(first)
         scans = tuple(self._input_of_union(block, [c.type for c in first], names) for block in blocks)
         union = Union(scans, self._unique("union", self.reserved))
-        return Block(union, tuple(Typed(column((union.alias, n)), c.type) for n, c in zip(names, first, strict=True)))
+        return QueryBlock(
+            union, tuple(TypedExpr(column((union.alias, n)), c.type) for n, c in zip(names, first, strict=True))
+        )
 
-    def _input_of_union(self, block: Block, types: Sequence[str | None], names: tuple[str, ...]) -> Scan:
+    def _input_of_union(self, block: QueryBlock, types: Sequence[str | None], names: tuple[str, ...]) -> Scan:
         """A view with the columns of the union, in its types."""
         columns = tuple(cast_to(c, t) for c, t in zip(block.columns, types, strict=True))
         view = self._view(replace(block, columns=columns), names)
         return Scan(view, view)
 
-    def _join(self, join: Any, place: str) -> Block:
+    def _join(self, join: Any, place: str) -> QueryBlock:
         """The joins that have a condition: whatever operator the plan names, ours is chosen by it."""
         left, right = self._side(join.left, f"{place} left"), self._side(join.right, f"{place} right")
         on = None
         if join.HasField("expression"):
             on = self.expressions.read(join.expression, (*left.columns, *right.columns), place).expr
-        return self._joined(join, left, right, on, place)
+        return self._build_join(join, left, right, on, place)
 
-    def _cross(self, cross: Any, place: str) -> Block:
+    def _cross(self, cross: Any, place: str) -> QueryBlock:
         left, right = self._side(cross.left, f"{place} left"), self._side(cross.right, f"{place} right")
-        return Block(Join(left.relation, right.relation, "inner", TRUE), (*left.columns, *right.columns))
+        return QueryBlock(Join(left.relation, right.relation, "inner", TRUE), (*left.columns, *right.columns))
 
-    def _keyed_join(self, join: Any, place: str) -> Block:
+    def _join_by_keys(self, join: Any, place: str) -> QueryBlock:
         left, right = self._side(join.left, f"{place} left"), self._side(join.right, f"{place} right")
         is_merge = join.DESCRIPTOR.name == "MergeJoinRel"
         tests = [_key(key, left, right, place, is_merge=is_merge) for key in join.keys]
         for mine, theirs in zip(join.left_keys, join.right_keys, strict=False):
-            pair = (selected(mine, left.columns, place).expr, selected(theirs, right.columns, place).expr)
+            pair = (read_selection(mine, left.columns, place).expr, read_selection(theirs, right.columns, place).expr)
             tests.append(Expr("=", pair))
         if not tests or len(join.left_keys) != len(join.right_keys):
             hint = "name the columns that must be equal, or use the join relation with a condition."
-            raise unsupported("A join by keys without a key for each side", place, hint)
+            raise refuse_unsupported("A join by keys without a key for each side", place, hint)
         if join.HasField("residual_expression"):
             both = (*left.columns, *right.columns)
             tests.append(self.expressions.read(join.residual_expression, both, place).expr)
-        return self._joined(join, left, right, conjunction(tests), place, "merge" if is_merge else None)
+        return self._build_join(join, left, right, conjunction(tests), place, "merge" if is_merge else None)
 
-    def _joined(
+    def _build_join(
         self,
         join: Any,
-        left: Block,
-        right: Block,
+        left: QueryBlock,
+        right: QueryBlock,
         on: Expr | None,
         place: str,
         operator: Literal["merge"] | None = None,
-    ) -> Block:
+    ) -> QueryBlock:
         word = join.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number.get(join.type)
         type_ = word.name.removeprefix("JOIN_TYPE_") if word is not None else str(join.type)
         if type_ not in JOIN_TYPES:
             hint = "use INNER, OUTER, LEFT, RIGHT, a SEMI or an ANTI join."
-            raise unsupported(f"A join of type {type_}", place, hint)
+            raise refuse_unsupported(f"A join of type {type_}", place, hint)
         kind, is_turned = JOIN_TYPES[type_]
         first, second = (right, left) if is_turned else (left, right)
         relation = Join(first.relation, second.relation, kind, on or TRUE, operator=operator)
-        block = Block(relation, first.columns if kind in LEFT_ONLY else (*first.columns, *second.columns))
+        block = QueryBlock(relation, first.columns if kind in LEFT_ONLY else (*first.columns, *second.columns))
         if "post_join_filter" not in join.DESCRIPTOR.fields_by_name or not join.HasField("post_join_filter"):
             return block
         after = self.expressions.read(join.post_join_filter, block.columns, place)
         return replace(block, where=(after.expr,))
 
-    def _side(self, rel: Any, place: str) -> Block:
+    def _side(self, rel: Any, place: str) -> QueryBlock:
         """An input of a join: rows as they come from tables and other joins, or a view."""
         block = self.read(rel, place)
         is_plain = not block.where and all(
@@ -221,39 +223,39 @@ class Relations:
         if is_plain and not is_right_join:
             return block
         if isinstance(block.relation, Scan) and all(c.expr.op == "column" for c in block.columns):
-            return self._filtered(block, block.relation)
+            return self._filter_view(block, block.relation)
         names = _names(block.columns)
         view = self._view(block, names)
-        columns = tuple(Typed(column((view, n)), c.type) for n, c in zip(names, block.columns, strict=True))
-        return Block(Scan(view, view), columns)
+        columns = tuple(TypedExpr(column((view, n)), c.type) for n, c in zip(names, block.columns, strict=True))
+        return QueryBlock(Scan(view, view), columns)
 
-    def _filtered(self, block: Block, scan: Scan) -> Block:
+    def _filter_view(self, block: QueryBlock, scan: Scan) -> QueryBlock:
         """A table of which only some rows are seen: its view keeps the columns, and with them the table's own order."""
         view = self._unique(f"{scan.alias}_filtered", self.reserved)
         self.views.append(View(view, Query(scan, (Star(),), conjunction(block.where), result="table")))
         parts = [(view, *c.expr.refs[0].parts[1:]) for c in block.columns]
-        columns = tuple(Typed(column(p), c.type) for p, c in zip(parts, block.columns, strict=True))
-        return Block(Scan(view, view), columns)
+        columns = tuple(TypedExpr(column(p), c.type) for p, c in zip(parts, block.columns, strict=True))
+        return QueryBlock(Scan(view, view), columns)
 
-    def _view(self, block: Block, names: tuple[str, ...]) -> str:
+    def _view(self, block: QueryBlock, names: tuple[str, ...]) -> str:
         name = self._unique("view", self.reserved)
         self.views.append(View(name, query_of(block, names)))
         return name
 
     def _unique(self, name: str, others: frozenset[str] = frozenset()) -> str:
         """The name, with a number behind it if it is taken or one of the others."""
-        number, found = 1, name
-        while found.lower() in self.names or found.lower() in others:
+        number, candidate = 1, name
+        while candidate.lower() in self.names or candidate.lower() in others:
             number += 1
-            found = f"{name}_{number}"
-        self.names.add(found.lower())
-        return found
+            candidate = f"{name}_{number}"
+        self.names.add(candidate.lower())
+        return candidate
 
 
 TRUE = Expr("literal", text="TRUE", value=True)
 
 
-def query_of(block: Block, names: Sequence[str]) -> Query:
+def query_of(block: QueryBlock, names: Sequence[str]) -> Query:
     """The query that shows the columns of a block under these names."""
     items = tuple(Item(c.expr, name) for c, name in zip(block.columns, names, strict=True))
     return Query(block.relation, items, conjunction(block.where), result="table")
@@ -265,16 +267,16 @@ def conjunction(tests: Sequence[Expr]) -> Expr | None:
     return Expr("and", parts) if len(parts) > 1 else next(iter(parts), None)
 
 
-def picked(columns: tuple[Typed, ...], numbers: Sequence[int], place: str) -> tuple[Typed, ...]:
+def pick_columns(columns: tuple[TypedExpr, ...], numbers: Sequence[int], place: str) -> tuple[TypedExpr, ...]:
     """The columns of these positions, in this order."""
     missing = next((number for number in numbers if not 0 <= number < len(columns)), None)
     if missing is not None:
         hint = "write the plan again with its producer."
-        raise unsupported(f"A reference to column {missing} where there are {len(columns)}", place, hint)
+        raise refuse_unsupported(f"A reference to column {missing} where there are {len(columns)}", place, hint)
     return tuple(columns[number] for number in numbers)
 
 
-def _names(columns: Sequence[Typed]) -> tuple[str, ...]:
+def _names(columns: Sequence[TypedExpr]) -> tuple[str, ...]:
     """Names for the columns of a view: their own where they have one that no other has."""
     own = [c.expr.refs[0].parts[-1] if c.expr.op == "column" else "" for c in columns]
     counts = Counter(name.lower() for name in own)
@@ -283,13 +285,13 @@ def _names(columns: Sequence[Typed]) -> tuple[str, ...]:
     return tuple(name if name and counts[name.lower()] == 1 else next(numbered) for name in own)
 
 
-def _key(key: Any, left: Block, right: Block, place: str, *, is_merge: bool) -> Expr:
+def _key(key: Any, left: QueryBlock, right: QueryBlock, place: str, *, is_merge: bool) -> Expr:
     kinds = {1: "=", 2: "<=>"}
     simple = key.comparison.simple if key.comparison.WhichOneof("kind") == "simple" else None
     if simple not in kinds or (is_merge and simple != 1):
         hint = "compare keys with EQ; write other comparisons as the condition of a join relation."
-        raise unsupported("A key that is not compared by equality", place, hint)
-    pair = (selected(key.left, left.columns, place).expr, selected(key.right, right.columns, place).expr)
+        raise refuse_unsupported("A key that is not compared by equality", place, hint)
+    pair = (read_selection(key.left, left.columns, place).expr, read_selection(key.right, right.columns, place).expr)
     return Expr("=" if simple == 1 else "<=>", pair)
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.analyze.settings import SWITCH, TOGETHER
+from watersmeet.analyze.settings import OPERATOR_CHAINING, SWITCH
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import refuse
 from watersmeet.families import OPERATORS
 from watersmeet.families.time_zones import in_zone
-from watersmeet.observe.progress import Reading
-from watersmeet.physical import Groups, LateRows, Limits, QueryPlan, limits_of, plan_query, together_of
+from watersmeet.observe.progress import ProgressSchema
+from watersmeet.physical import ChainGroups, LateRows, Limits, QueryPlan, limits_of, plan_query, read_chaining
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze
@@ -29,12 +29,12 @@ from watersmeet.spark.compile.refusals import (
     check_primary_keys,
     check_provider,
 )
-from watersmeet.spark.compile.results import is_taken_in, result_of
-from watersmeet.spark.compile.shards import shards_of
+from watersmeet.spark.compile.results import is_inlined, result_of
+from watersmeet.spark.compile.shards import shard_count
 from watersmeet.spark.compile.types import SparkTypes
-from watersmeet.spark.exchange.observed import reading_of
+from watersmeet.spark.exchange.observed import make_reading
 from watersmeet.spark.private.told import watermark_delays
-from watersmeet.spark.run.starts import Told, token_of, told_of, watch
+from watersmeet.spark.run.starts import NamedIdentity, describe_query, token_of, watch_frame
 from watersmeet.spark.session.workers import check_workers
 
 
@@ -46,8 +46,8 @@ class Built:
     plan: QueryPlan
     compiled: Compiled
     compiler: Compiler
-    told: Told
-    reading: Reading
+    signature: NamedIdentity
+    reading: ProgressSchema
 
 
 def build(
@@ -57,33 +57,33 @@ def build(
     *,
     extra: Mapping[str, Source] | None = None,
     shards: int | None = None,
-    marks: DataFrame | None = None,
+    watermarks: DataFrame | None = None,
     late: LateRows = "counted",
     limits: Limits | None = None,
     clock: Clock = "ticks",
     files: Mapping[str, DataFrame] | None = None,
-    together: Groups | None = None,
+    chaining: ChainGroups | None = None,
 ) -> tuple[Built, ...]:
     """All queries of a script over these DataFrames (by source name); refused together if one may not run.
 
-    ``together``: the stages that share an operator; None: all that may.
+    ``chaining``: the stages that share an operator; None: all that may.
     """
     script, extra = _with_static_tables(script, frames, extra or {})
     check_workers(spark)
-    fed_by = "streams" if any(frame.isStreaming for frame in frames.values()) else "batches"
-    if fed_by == "streams":
+    input_kind = "streams" if any(frame.isStreaming for frame in frames.values()) else "batches"
+    if input_kind == "streams":
         check_provider(spark)
     else:
         # In 4.2 whoever asks for streams makes what state stores are registered with; without it there are none.
         _ = spark.streams.active
-    queries = analyze(script, extra, inputs=fed_by)
-    compiler = Compiler(spark, frames, shards_of(script, spark, shards), marks, late, clock, files or {})
-    plans = [plan_on(script, query, compiler, limits, together) for query in queries]
+    queries = analyze(script, extra, inputs=input_kind)
+    compiler = Compiler(spark, frames, shard_count(script, spark, shards), watermarks, late, clock, files or {})
+    plans = [plan_on(script, query, compiler, limits, chaining) for query in queries]
     return tuple(compile_plan(script, plan, compiler) for plan in plans)
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedQuery:
     """A query that may run, and how; nothing of it is on Spark yet."""
 
     query: AnalyzedQuery
@@ -95,8 +95,8 @@ def plan_on(
     query: AnalyzedQuery,
     compiler: Compiler,
     limits: Limits | None = None,
-    together: Groups | None = None,
-) -> Planned:
+    chaining: ChainGroups | None = None,
+) -> PlannedQuery:
     """The plan of a query over the compiler's frames, once Spark has found nothing wrong with its types."""
     schemas = {name: frame.schema for name, frame in compiler.frames.items()}
     types = SparkTypes(compiler.spark, query, script, schemas)
@@ -107,30 +107,30 @@ def plan_on(
     check_order(types, script, query)
     check_collations(types, script, query)
     check_primary_keys(types, script, query)
-    plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits, together)
+    plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits, chaining)
     check_carried(types, plan, compiler.arrow)
-    return Planned(query, plan)
+    return PlannedQuery(query, plan)
 
 
-def compile_plan(script: Script, planned: Planned, compiler: Compiler) -> Built:
+def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> Built:
     """A planned query with its frames; its starts are looked at from now on."""
-    told = told_of(planned.plan, compiler.shards)
-    compiler = replace(compiler, token=token_of(told))
-    compiled = compiler.query(planned.plan)
-    reading = reading_of(planned.plan, compiler.observed_as, compiler.frames)
-    watch(compiled.result, compiler.token, reading)
-    for met in compiled.joins:
-        check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
-    return Built(planned.query, planned.plan, compiled, compiler, told, reading)
+    signature = describe_query(planned.plan, compiler.shards)
+    compiler = replace(compiler, token=token_of(signature))
+    compiled = compiler.compile_query(planned.plan)
+    reading = make_reading(planned.plan, compiler.observation_name, compiler.frames)
+    watch_frame(compiled.result, compiler.token, reading)
+    for join in compiled.joins:
+        check_condition(join.plan, script, [compiler.arrow(schema) for schema in join.inputs])
+    return Built(planned.query, planned.plan, compiled, compiler, signature, reading)
 
 
-def together_on(script: Script, spark: SparkSession, unsaid: str) -> Groups | None:
+def chain_groups(script: Script, spark: SparkSession, unsaid: str) -> ChainGroups | None:
     """The stages that run together in a query that begins: as its script says, else the session, else ``unsaid``."""
-    said = str(spark.conf.get(TOGETHER, unsaid))
+    said = str(spark.conf.get(OPERATOR_CHAINING, unsaid))
     if said.lower() not in SWITCH:
-        hint = f'write `spark.conf.set("{TOGETHER}", "on")`, or "off".'
-        raise refuse("WRONG_ARGUMENT", argument=TOGETHER, value=said, reason="it is on or off", hint=hint)
-    return together_of(script, said)
+        hint = f'write `spark.conf.set("{OPERATOR_CHAINING}", "on")`, or "off".'
+        raise refuse("WRONG_ARGUMENT", argument=OPERATOR_CHAINING, value=said, reason="it is on or off", hint=hint)
+    return read_chaining(script, said)
 
 
 def source_of(
@@ -141,17 +141,17 @@ def source_of(
     A result of ours has the watermarks of its query.
     """
     fields = tuple(Field(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema)
-    found = {column: Amount(delay, is_interval=True) for column, delay in watermark_delays(frame).items()}
+    lags = {column: Amount(delay, is_interval=True) for column, delay in watermark_delays(frame).items()}
     result = result_of(frame)
-    if result is not None and (is_taken_in(frame) or not frame.isStreaming):
-        found |= {mark.column: mark.lag for mark in result.watermarks}
+    if result is not None and (is_inlined(frame) or not frame.isStreaming):
+        lags |= {watermark.column: watermark.lag for watermark in result.watermarks}
     if time is not None:
         # Names compare without case, as in Spark; a column that does not exist is left to the analysis to refuse.
         spelled = next((f.name for f in fields if f.name.lower() == time.lower()), time)
-        found = {spelled: lag or found.get(spelled) or Amount(0, is_interval=_is_temporal(fields, spelled))}
+        lags = {spelled: lag or lags.get(spelled) or Amount(0, is_interval=_is_temporal(fields, spelled))}
     elif lag is not None:
-        found = dict.fromkeys(found, lag)
-    return Source(name, fields, tuple(Watermark(column, amount, idle=idle) for column, amount in found.items()))
+        lags = dict.fromkeys(lags, lag)
+    return Source(name, fields, tuple(Watermark(column, amount, idle=idle) for column, amount in lags.items()))
 
 
 def _is_temporal(fields: tuple[Field, ...], name: str) -> bool:
@@ -170,8 +170,8 @@ def _with_static_tables(
         if source.name.lower() in batches and source.kind == "stream":
             raise refuse("MIXED_INPUT", stream=f"`{streams[0]}`", batch=f"`{source.name}`")
 
-    def known(source: Source) -> Source:
+    def declare_static(source: Source) -> Source:
         return replace(source, is_static=True) if source.name.lower() in batches else source
 
-    declared = tuple(known(source) for source in script.sources)
-    return replace(script, sources=declared), {name: known(source) for name, source in extra.items()}
+    declared = tuple(declare_static(source) for source in script.sources)
+    return replace(script, sources=declared), {name: declare_static(source) for name, source in extra.items()}

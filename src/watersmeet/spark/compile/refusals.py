@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from watersmeet.analyze.check_collations import (
-    collation_words,
-    distinguishing,
+    collation_parameters,
     is_collated,
-    key_words,
-    replacing_keys,
+    key_expressions,
+    key_parameters,
+    upsert_key,
 )
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.core.condition import Condition, is_supported
@@ -44,7 +44,7 @@ def check_provider(spark: SparkSession) -> None:
 
 def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
     """Refuse aggregates over types that a grouping cannot aggregate, though Spark would cast them."""
-    for view in (found.query for found in views(query.relation)):
+    for view in (relation.query for relation in views(query.relation)):
         check_aggregates(types, script, view)
     for aggregate in query.group.aggregates if query.group is not None else ():
         args = tuple(types.type_of(arg) for arg in aggregate.expr.args)
@@ -57,7 +57,7 @@ def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
 
 def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
     """Refuse to order rows by values of a type that has no order here: nested ones, or texts of another collation."""
-    for view in (found.query for found in views(query.relation)):
+    for view in (relation.query for relation in views(query.relation)):
         check_order(types, script, view)
     for by in query.top.order if query.top is not None else ():
         type_ = types.type_of(by.expr)
@@ -73,22 +73,22 @@ def check_collations(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
 
     What a join compares is checked by `SparkTypes.check_comparable`, what rows are ordered by in `check_order`.
     """
-    for view in (found.query for found in views(query.relation)):
+    for view in (relation.query for relation in views(query.relation)):
         check_collations(types, script, view)
-    for clause, expr, shown in distinguishing(query.group, query.top):
+    for clause, expr, shown in key_expressions(query.group, query.top):
         type_ = types.type_of(expr)
         if is_collated(type_):
-            raise refuse("TYPE_MISMATCH", script.place(shown.span), **collation_words(clause, type_))
+            raise refuse("TYPE_MISMATCH", script.place(shown.span), **collation_parameters(clause, type_))
 
 
 def check_primary_keys(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
     """Refuse a primary key of strings of a collation, of which only Spark knows."""
     for scan in scans(query.relation):
-        for name in replacing_keys(scan.source):
+        for name in upsert_key(scan.source):
             type_ = types.type_of(leaf_column(scan.alias, name))
             if is_collated(type_):
                 place = script.place(scan.source.span)
-                raise refuse("TYPE_MISMATCH", place, **key_words(scan.source, name, type_))
+                raise refuse("TYPE_MISMATCH", place, **key_parameters(scan.source, name, type_))
 
 
 def check_carried(types: SparkTypes, plan: QueryPlan, arrow: Callable[[StructType], pa.Schema]) -> None:
@@ -131,7 +131,7 @@ def check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
             types.check(expr)
         except WatersmeetError as error:
             refusals += error.refusals
-    for expr in _compared(query.relation) if not refusals else ():
+    for expr in _comparisons(query.relation) if not refusals else ():
         try:
             types.check_comparable(expr)
         except WatersmeetError as error:
@@ -145,11 +145,11 @@ def _of_query(query: AnalyzedQuery) -> Iterator[Expr]:
     yield from (*query.where, *(output.expr for output in query.outputs))
 
 
-def _compared(relation: AnalyzedRelation) -> Iterator[Expr]:
+def _comparisons(relation: AnalyzedRelation) -> Iterator[Expr]:
     """The values that the joins of a relation compare across their sides, or by which they tell partitions apart."""
     for side in relation.inputs:
-        yield from _compared(side)
-    yield from relation.compared if isinstance(relation, AnalyzedJoin) else ()
+        yield from _comparisons(side)
+    yield from relation.comparison_operands if isinstance(relation, AnalyzedJoin) else ()
 
 
 def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:

@@ -14,39 +14,39 @@ from watersmeet.explanation.physical import SHARDS
 from watersmeet.plan.nodes import Script
 
 PARTITIONS = "spark.sql.shuffle.partitions"
-MANY = 8
+MAX_PARTITIONS_PER_TASK = 8
 """So many partitions for each task that runs at once are too many."""
 ON_A_CLUSTER = 16
 """At least so many shards where executors may still come; more than that as soon as there are more."""
 
 
-def shards_of(script: Script, spark: SparkSession, shards: int | None) -> int:
+def shard_count(script: Script, spark: SparkSession, shards: int | None) -> int:
     """Into how many shards a script is split: as it says itself, else so many, else as many as Spark has partitions."""
     settings = {setting.name.lower(): setting.value for setting in script.settings}
     said = settings.get("watersmeet.shards", shards)
     if said is not None:
         return int(str(said))
-    given, at_once = given_partitions(spark), tasks_at_once(spark)
-    if given is not None and at_once is not None and given > MANY * at_once:
-        warnings.warn(too_many(given, at_once), stacklevel=2)
-    return given or own_partitions(spark) or int(str(spark.conf.get(PARTITIONS)))
+    partitions, at_once = partition_setting(spark), parallel_tasks(spark)
+    if partitions is not None and at_once is not None and partitions > MAX_PARTITIONS_PER_TASK * at_once:
+        warnings.warn(too_many_partitions(partitions, at_once), stacklevel=2)
+    return partitions or default_partitions(spark) or int(str(spark.conf.get(PARTITIONS)))
 
 
 def partitions_of(spark: SparkSession, shards: int) -> int | None:
     """Over how many partitions a query with so many shards is spread when it first starts; None: as Spark does it."""
-    own = None if given_partitions(spark) else own_partitions(spark)
+    own = None if partition_setting(spark) else default_partitions(spark)
     return None if own is None else min(own, shards)
 
 
-def given_partitions(spark: SparkSession) -> int | None:
+def partition_setting(spark: SparkSession) -> int | None:
     """The number of partitions that somebody has set; None: nobody has, and Spark would take 200."""
-    found = spark.conf.getAll.get(PARTITIONS)
-    return None if found is None else int(found)
+    setting = spark.conf.getAll.get(PARTITIONS)
+    return None if setting is None else int(setting)
 
 
-def own_partitions(spark: SparkSession) -> int | None:
+def default_partitions(spark: SparkSession) -> int | None:
     """As many as tasks run at once, on a cluster some more; None where nobody tells, as with Spark Connect."""
-    at_once = tasks_at_once(spark)
+    at_once = parallel_tasks(spark)
     if at_once is None:
         return None
     if str(spark.sparkContext.master).startswith("local"):
@@ -54,24 +54,26 @@ def own_partitions(spark: SparkSession) -> int | None:
     return max(ON_A_CLUSTER, 2 * at_once)
 
 
-def tasks_at_once(spark: SparkSession) -> int | None:
+def parallel_tasks(spark: SparkSession) -> int | None:
     """How many tasks Spark runs at once; None where nobody tells, as with Spark Connect."""
     return getattr(getattr(spark, "sparkContext", None), "defaultParallelism", None)
 
 
-def said_of(spark: SparkSession | None) -> tuple[str, ...]:
+def shard_notes(spark: SparkSession | None) -> tuple[str, ...]:
     """What is said of the shards of a query in that session."""
-    given, at_once = (None, None) if spark is None else (given_partitions(spark), tasks_at_once(spark))
-    if given is None or at_once is None or given <= MANY * at_once:
+    partitions, at_once = (None, None) if spark is None else (partition_setting(spark), parallel_tasks(spark))
+    if partitions is None or at_once is None or partitions <= MAX_PARTITIONS_PER_TASK * at_once:
         return SHARDS
-    dear = f"{given}, as many as {PARTITIONS} says, while {at_once} tasks run at once: each costs time in every batch"
+    dear = (
+        f"{partitions}, as many as {PARTITIONS} says, while {at_once} tasks run at once: each costs time in every batch"
+    )
     return dear, f'set fewer before the query first starts: spark.conf.set("{PARTITIONS}", {2 * at_once})', *SHARDS[1:]
 
 
-def too_many(partitions: int, at_once: int) -> str:
+def too_many_partitions(partitions: int, at_once: int) -> str:
     """What is to be said of so many partitions.
 
-    >>> too_many(200, 2).rpartition(": ")[2]
+    >>> too_many_partitions(200, 2).rpartition(": ")[2]
     'spark.conf.set("spark.sql.shuffle.partitions", 4)'
     """
     return (

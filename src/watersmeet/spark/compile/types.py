@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.analyze.check_determinism import non_deterministic, recomputed_in
+from watersmeet.analyze.check_determinism import query_recomputations, refuse_non_deterministic
 from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.functions import function_hint
@@ -29,9 +29,9 @@ from watersmeet.plan.relation import (
 )
 from watersmeet.spark.exchange.rows import ddl_field
 from watersmeet.spark.private.determinism import is_deterministic
-from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.private.told import suppress_logs
 from watersmeet.spark.refusals import first_line, unknown_function
-from watersmeet.type_names import named, normalised
+from watersmeet.type_names import normalise_type, parse_type_name
 
 
 class SparkTypes:
@@ -46,8 +46,8 @@ class SparkTypes:
             for name, field in _fields(scan, schemas)
         ]
         # Of several joins that make a column of one name, the first counts.
-        made = {field.name: field for field in reversed([*_made(query.relation)])}
-        fields += [ddl_field(field.name, field.type) for field in made.values()]
+        columns = {field.name: field for field in reversed([*_join_columns(query.relation)])}
+        fields += [ddl_field(field.name, field.type) for field in columns.values()]
         self.script = script
         self.declared = DeclaredTypes(sources_of(query.relation))
         self.empty: DataFrame = spark.createDataFrame([], StructType(fields))
@@ -66,16 +66,18 @@ class SparkTypes:
 
     def _non_deterministic(self, query: AnalyzedQuery) -> Iterator[Refusal]:
         """What gives another value when a row is taken back, by functions that only Spark knows."""
-        again = [one for one in recomputed_in(query) if one.expr.op not in ("column", "literal", "interval")]
-        with suppress(AnalysisException), unlogged():
-            if not again or is_deterministic(self.empty.selectExpr(*(one.expr.sql() for one in again))):
+        again = [
+            output for output in query_recomputations(query) if output.expr.op not in ("column", "literal", "interval")
+        ]
+        with suppress(AnalysisException), suppress_logs():
+            if not again or is_deterministic(self.empty.selectExpr(*(output.expr.sql() for output in again))):
                 return
-        for one in again:
-            with suppress(AnalysisException), unlogged():
-                if not is_deterministic(self.empty.selectExpr(one.expr.sql())):
-                    span = one.expr.span
-                    written = self.script.text[span.start : span.end] or one.expr.sql()
-                    yield non_deterministic(self.script, one, written, span)
+        for output in again:
+            with suppress(AnalysisException), suppress_logs():
+                if not is_deterministic(self.empty.selectExpr(output.expr.sql())):
+                    span = output.expr.span
+                    written = self.script.text[span.start : span.end] or output.expr.sql()
+                    yield refuse_non_deterministic(self.script, output, written, span)
 
     def _define_inside(self, relation: AnalyzedRelation) -> None:
         match relation:
@@ -94,7 +96,7 @@ class SparkTypes:
                 named = zip(relation.source.fields, first.source.fields, strict=False)
                 columns = [Output(f.name, _column(first.alias, g.name)) for f, g in named]
                 self._add(relation.alias, tuple(columns))
-                self._refusals += self._unlike(relation)
+                self._refusals += self._type_mismatches(relation)
             case AnalyzedLateral():
                 self._define_inside(relation.input)
                 array = relation.array
@@ -104,7 +106,7 @@ class SparkTypes:
                 for side in relation.inputs:
                     self._define_inside(side)
 
-    def _unlike(self, union: AnalyzedUnion) -> Iterator[Refusal]:
+    def _type_mismatches(self, union: AnalyzedUnion) -> Iterator[Refusal]:
         """Columns of a union whose types differ; the analysis knows only those that are declared."""
         first, *others = union.sides
         place = self.script.place(union.source.span)
@@ -135,30 +137,30 @@ class SparkTypes:
     def common_type(self, left: Expr, right: Expr) -> str:
         """The type in which Spark's ``=`` compares the two, which depends on its ANSI mode."""
         types = (self.type_of(left), self.type_of(right))
-        known = types[0] if types[0] == types[1] else self.declared.common_type(left, right)
-        return known or self._compared(left, right, types)
+        common = types[0] if types[0] == types[1] else self.declared.common_type(left, right)
+        return common or self._comparison_type(left, right, types)
 
-    def _compared(self, left: Expr, right: Expr, types: tuple[str, str]) -> str:
+    def _comparison_type(self, left: Expr, right: Expr, types: tuple[str, str]) -> str:
         """The type of which Spark says that casts to it, written out, mean what it makes of ``left = right``."""
         shown = f"{left.sql()} = {right.sql()}"
-        compared = self._analysed(shown, left.span, shown)
+        compared = self._analyze(shown, left.span, shown)
         wider = self._type_if_any(f"coalesce({left.sql()}, {right.sql()})")
         for type_ in [*([wider] if wider else []), *types, "DOUBLE", "STRING"]:
             sides = zip((left.sql(), right.sql()), types, strict=True)
             casts = [sql if own == type_ else f"CAST({sql} AS {type_})" for sql, own in sides]
-            with suppress(AnalysisException), unlogged():
+            with suppress(AnalysisException), suppress_logs():
                 if compared.sameSemantics(self.empty.selectExpr(" = ".join(casts))):
                     return type_
         # A number goes to a wider one in two steps, and a name inside a type has lost its case: the same values.
-        first, second = map(named, types)
+        first, second = map(parse_type_name, types)
         if wider and first and second and first.values == second.values:
             return wider
         reason = f"a join cannot compare {types[0]} with {types[1]} as Spark does."
         raise refuse("TYPE_MISMATCH", self.script.place(left.span), expression=shown, reason=reason, hint=_HINT)
 
     def _type_if_any(self, sql: str) -> str | None:
-        with suppress(AnalysisException), unlogged():
-            return normalised(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
+        with suppress(AnalysisException), suppress_logs():
+            return normalise_type(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
         return None
 
     def check(self, expr: Expr) -> None:
@@ -174,15 +176,15 @@ class SparkTypes:
             raise refuse("TYPE_MISMATCH", self.script.place(expr.span), expression=expr.sql(), reason=reason, hint=hint)
 
     def _type(self, sql: str, span: Span, shown: str) -> str:
-        return normalised(self._analysed(sql, span, shown).schema[0].dataType.simpleString())
+        return normalise_type(self._analyze(sql, span, shown).schema[0].dataType.simpleString())
 
-    def _analysed(self, sql: str, span: Span, shown: str) -> DataFrame:
+    def _analyze(self, sql: str, span: Span, shown: str) -> DataFrame:
         try:
-            with unlogged():
-                found = self.empty.selectExpr(sql)
+            with suppress_logs():
+                frame = self.empty.selectExpr(sql)
                 # Through Spark Connect, only who asks for the schema learns of an error.
-                _ = found.schema
-                return found
+                _ = frame.schema
+                return frame
         except AnalysisException as error:
             place: Place | None = self.script.place(span)
             function = unknown_function(error)
@@ -196,20 +198,20 @@ def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[t
     if not scan.parts:
         yield from ((field.name, field) for field in schemas[scan.source.name])
         return
-    found = {field.name.lower(): field for field in schemas[scan.parts[0].name]}
+    fields = {field.name.lower(): field for field in schemas[scan.parts[0].name]}
     for mine, first in zip(scan.source.fields, scan.parts[0].fields, strict=False):
-        yield mine.name, found[first.name.lower()]
+        yield mine.name, fields[first.name.lower()]
 
 
 def _column(alias: str, name: str) -> Expr:
     return Expr("other", text=quote(f"{alias}.{name}"))
 
 
-def _made(relation: AnalyzedRelation) -> Iterator[Field]:
+def _join_columns(relation: AnalyzedRelation) -> Iterator[Field]:
     """The columns that the joins of a relation make, the outermost first."""
-    yield from relation.further if isinstance(relation, AnalyzedJoin) else ()
+    yield from relation.extra_columns if isinstance(relation, AnalyzedJoin) else ()
     for side in relation.inputs:
-        yield from _made(side)
+        yield from _join_columns(side)
 
 
 _HINT = "cast one of the operands, for example `CAST(x AS BIGINT)`."

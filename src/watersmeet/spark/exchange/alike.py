@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import COPIES, grouped
-from watersmeet.physical.steps import Unfold
+from watersmeet.joins.core.changes import MULTIPLICITY, group_rows
+from watersmeet.physical.steps import AssignWindows
 
-FEW, WORTH = 1_000, 2
+MIN_ROWS, MIN_RATIO = 1_000, 2
 """Of more rows than so few, one in so many at most must be left if putting them together is to be worth it."""
 _SLOT = "#slot"
 
@@ -22,7 +22,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
-class Alike:
+class Precombine:
     """Puts rows together that are alike but for their ``times``: one of them goes on, with how many they are.
 
     The times only move marks, so that what goes on has the latest of them. Where few rows are alike it is not worth it.
@@ -34,34 +34,34 @@ class Alike:
         """The batches of one map task, with a column more, or with more in it."""
         is_worth_it = True
         for batch in batches:
-            told = self._together(batch) if is_worth_it and batch.num_rows else _each(batch)
-            is_worth_it = is_worth_it and _is_fewer(told, batch)
-            yield told
+            combined = self._combine(batch) if is_worth_it and batch.num_rows else _with_multiplicity(batch)
+            is_worth_it = is_worth_it and _is_fewer(combined, batch)
+            yield combined
 
-    def _together(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        some = _first(batch, batch.drop_columns([name for name in self.times if name in batch.schema.names]))
+    def _combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = _group_equal_rows(batch, batch.drop_columns([name for name in self.times if name in batch.schema.names]))
         for name in self.times:
             at, latest = batch.schema.get_field_index(name), pc.max(batch.column(name))
-            some = some.set_column(at, name, pa.repeat(latest, some.num_rows))
-        return some
+            rows = rows.set_column(at, name, pa.repeat(latest, rows.num_rows))
+        return rows
 
 
 @dataclass(frozen=True)
-class AlikeInWindows:
+class WindowPrecombine:
     """The same before rows are unfolded into windows: rows alike whose times are in the same windows."""
 
-    unfold: Unfold
+    unfold: AssignWindows
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches of one map task, with a column more; the latest time of a batch is still in it."""
         is_worth_it = True
         for batch in batches:
-            is_asked = is_worth_it and batch.num_rows and not batch.column(self.unfold.time).null_count
-            told = self._together(batch) if is_asked else _each(batch)
-            is_worth_it = is_worth_it and _is_fewer(told, batch)
-            yield told
+            can_combine = is_worth_it and batch.num_rows and not batch.column(self.unfold.time).null_count
+            combined = self._combine(batch) if can_combine else _with_multiplicity(batch)
+            is_worth_it = is_worth_it and _is_fewer(combined, batch)
+            yield combined
 
-    def _together(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         windows = self.unfold.windows
         times: npt.NDArray[np.int64] = batch.column(self.unfold.time).view(pa.int64()).to_numpy()
         # All bounds of windows are whole multiples of it.
@@ -70,27 +70,27 @@ class AlikeInWindows:
         # Of rows that are alike the first goes on.
         order = np.concatenate([[latest], np.delete(np.arange(times.size), latest)])
         batch, slots = batch.take(pa.array(order)), times[order] // length
-        return _first(batch, batch.drop_columns([self.unfold.time]).append_column(_SLOT, pa.array(slots)))
+        return _group_equal_rows(batch, batch.drop_columns([self.unfold.time]).append_column(_SLOT, pa.array(slots)))
 
 
-def _first(batch: pa.RecordBatch, compared: pa.RecordBatch) -> pa.RecordBatch:
+def _group_equal_rows(batch: pa.RecordBatch, compared: pa.RecordBatch) -> pa.RecordBatch:
     """Of rows whose compared columns are the same the first, with how many they are."""
-    if COPIES in batch.schema.names:
-        weights: npt.NDArray[np.int64] = batch.column(COPIES).to_numpy()
-        batch, compared = batch.drop_columns([COPIES]), compared.drop_columns([COPIES])
+    if MULTIPLICITY in batch.schema.names:
+        weights: npt.NDArray[np.int64] = batch.column(MULTIPLICITY).to_numpy()
+        batch, compared = batch.drop_columns([MULTIPLICITY]), compared.drop_columns([MULTIPLICITY])
     else:
         number: int = batch.num_rows
         weights = np.ones(number, np.int64)
-    first, times = grouped(pa.Table.from_batches([compared]), weights)
-    return batch.take(pa.array(first)).append_column(COPIES, pa.array(times, pa.int64()))
+    places, multiplicities = group_rows(pa.Table.from_batches([compared]), weights)
+    return batch.take(pa.array(places)).append_column(MULTIPLICITY, pa.array(multiplicities, pa.int64()))
 
 
-def _each(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if COPIES in batch.schema.names:
+def _with_multiplicity(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if MULTIPLICITY in batch.schema.names:
         return batch
     number: int = batch.num_rows
-    return batch.append_column(COPIES, pa.array(np.ones(number, np.int64)))
+    return batch.append_column(MULTIPLICITY, pa.array(np.ones(number, np.int64)))
 
 
-def _is_fewer(told: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
-    return batch.num_rows < FEW or told.num_rows * WORTH <= batch.num_rows
+def _is_fewer(combined: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
+    return batch.num_rows < MIN_ROWS or combined.num_rows * MIN_RATIO <= batch.num_rows

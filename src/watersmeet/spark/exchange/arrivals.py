@@ -15,11 +15,11 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from watersmeet.spark.exchange.packing import MARKS, from_blobs, place_of
+from watersmeet.spark.exchange.packing import WATERMARKS, from_blobs, place_of
 
 
 @dataclass(frozen=True)
-class Spilled:
+class SpilledBlob:
     """A blob in a file: its place in the order of delivery, where it begins, and its bytes."""
 
     file: BinaryIO
@@ -40,16 +40,16 @@ class SpillFile:
         self.size = 0
         self._file: BinaryIO | None = None
 
-    def put(self, blob: bytes) -> Spilled:
+    def put(self, blob: bytes) -> SpilledBlob:
         """Write a blob."""
         if self._file is None:
             # Without a buffer, so that what was written can be read.
             self._file = TemporaryFile(buffering=0, prefix="watersmeet-", dir=self.folder)  # noqa: SIM115 - see `close`
-        left = memoryview(blob)
-        while left:
-            left = left[self._file.write(left) :]
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[self._file.write(rest) :]
         self.size += len(blob)
-        return Spilled(self._file, place_of(blob), self.size - len(blob), len(blob))
+        return SpilledBlob(self._file, place_of(blob), self.size - len(blob), len(blob))
 
     def close(self) -> None:
         """Remove it."""
@@ -57,7 +57,7 @@ class SpillFile:
             self._file.close()
 
 
-class Arrivals:
+class InputBuffer:
     """Records of a shard that no step has seen yet; ``split``: the ports whose rows need not wait for the whole batch.
 
     - ``ports``: those that something came to in this batch
@@ -68,16 +68,16 @@ class Arrivals:
     def __init__(self, split: frozenset[int]) -> None:
         self.split = split
         self.ports: set[int] = set()
-        self.marks: dict[int, list[bytes]] = {}
+        self.watermarks: dict[int, list[bytes]] = {}
         self.late: list[bytes] = []
         self.bytes = 0
-        self._blobs: dict[int, list[bytes | Spilled]] = {}
+        self._blobs: dict[int, list[bytes | SpilledBlob]] = {}
 
     def add(self, port: int, kind: int, blob: bytes) -> None:
         """Take a record of rows or marks."""
         self.ports.add(port)
-        if kind == MARKS:
-            self.marks.setdefault(port, []).append(blob)
+        if kind == WATERMARKS:
+            self.watermarks.setdefault(port, []).append(blob)
             return
         self._blobs.setdefault(port, []).append(blob)
         self.bytes += len(blob) if port in self.split else 0
@@ -90,7 +90,9 @@ class Arrivals:
     def spill(self, file: SpillFile) -> None:
         """Let rows that need not wait for the whole batch wait in a file."""
         for port in self.split & self._blobs.keys():
-            self._blobs[port] = [one if isinstance(one, Spilled) else file.put(one) for one in self._blobs[port]]
+            self._blobs[port] = [
+                blob if isinstance(blob, SpilledBlob) else file.put(blob) for blob in self._blobs[port]
+            ]
         self.bytes = 0
 
     def parts(self, size: int) -> Iterator[tuple[dict[int, pa.Table], bool]]:
@@ -113,13 +115,13 @@ class Arrivals:
         return {port: from_blobs([_read(blob) for blob in self._blobs.pop(port)]) for port in some}
 
 
-def _size(blob: bytes | Spilled) -> int:
-    return blob.size if isinstance(blob, Spilled) else len(blob)
+def _size(blob: bytes | SpilledBlob) -> int:
+    return blob.size if isinstance(blob, SpilledBlob) else len(blob)
 
 
-def _place(blob: bytes | Spilled) -> int:
-    return blob.place if isinstance(blob, Spilled) else place_of(blob)
+def _place(blob: bytes | SpilledBlob) -> int:
+    return blob.place if isinstance(blob, SpilledBlob) else place_of(blob)
 
 
-def _read(blob: bytes | Spilled) -> bytes:
-    return blob.read() if isinstance(blob, Spilled) else blob
+def _read(blob: bytes | SpilledBlob) -> bytes:
+    return blob.read() if isinstance(blob, SpilledBlob) else blob

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import COPIES, OP, WEIGHT
+from watersmeet.joins.core.changes import MULTIPLICITY, OP, WEIGHT
 from watersmeet.joins.core.codes import code_of, is_hashable
 from watersmeet.joins.core.condition import Condition, columns_of, evaluate, holds
-from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
-from watersmeet.spark.exchange.alike import Alike, AlikeInWindows, Batches
+from watersmeet.physical.steps import AssignWindows, Compute, DeriveChange, FieldAccess, Filter, Projection, Step
+from watersmeet.spark.exchange.alike import Batches, Precombine, WindowPrecombine
 
 KEEP = "#keep"
 """Whether a row goes on; where it is not there, all do."""
-MARKS_COLUMN, LATE_ROW = "#marks", "#late"
+WATERMARKS_COLUMN, LATE_ROW = "#marks", "#late"
 """In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
 PART = "#part"
 """In the frame of a union: the number of the part a row comes from."""
@@ -27,54 +27,56 @@ PARTITION = "#partition"
 """In the frame of a source whose partitions have marks of their own: which one a row comes from."""
 ORDER = "#order"
 """In the frame of a source that tells the order of its changes itself: a number that grows with it."""
-TRAVELLING = (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
+METADATA_COLUMNS = (KEEP, WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
 """What goes along with the columns of a row, whatever these are."""
 
-UNFOLDED = 262_144
+MAX_UNFOLDED_ROWS = 262_144
 """Rows of no more windows than so many are unfolded at once."""
 Codes = tuple[tuple[str, tuple[str, ...]], ...]
 """Columns that are hashes, each with the columns it is a hash of."""
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnPipeline:
     """Goes the ``steps`` of a way and gives rows of ``schema``, as Spark would have made them.
 
-    ``codes``: those of its columns that are hashes of others; ``alike``: what puts rows together that are alike.
+    ``codes``: those of its columns that are hashes of others; ``precombine``: what puts rows together that are alike.
     """
 
     steps: tuple[Step, ...]
     schema: pa.Schema
     codes: Codes = ()
-    alike: Alike | None = None
+    precombine: Precombine | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches of one map task, as they go to the exchange."""
         steps = self.steps
-        unfold = next((step for step in steps if isinstance(step, Unfold)), None)
+        unfold = next((step for step in steps if isinstance(step, AssignWindows)), None)
         if unfold is not None:
             place = steps.index(unfold)
-            batches, steps = _gone(steps[:place], batches), steps[place:]
-            if self.alike is not None and self._moves_marks_only(unfold, steps[1:]):
-                batches = AlikeInWindows(unfold)(batches)
-            batches = _sliced(batches, max(1, UNFOLDED // unfold.windows.number))
-        gone = _gone(steps, batches)
-        return map(self._shown, gone if self.alike is None else self.alike(gone))
+            batches, steps = _apply_steps(steps[:place], batches), steps[place:]
+            if self.precombine is not None and self._moves_watermarks_only(unfold, steps[1:]):
+                batches = WindowPrecombine(unfold)(batches)
+            batches = _slice_batches(batches, max(1, MAX_UNFOLDED_ROWS // unfold.windows.number))
+        transformed = _apply_steps(steps, batches)
+        return map(self._output_batch, transformed if self.precombine is None else self.precombine(transformed))
 
-    def _moves_marks_only(self, unfold: Unfold, behind: tuple[Step, ...]) -> bool:
+    def _moves_watermarks_only(self, unfold: AssignWindows, behind: tuple[Step, ...]) -> bool:
         """Whether nothing behind the windows asks for the times that rows were unfolded by, but marks."""
-        if unfold.is_outer or self.alike is None or len(behind) != 1 or not isinstance(behind[0], Show):
+        if unfold.is_outer or self.precombine is None or len(behind) != 1 or not isinstance(behind[0], Projection):
             return False
-        asks = [name for name, value in behind[0].columns if unfold.time in _read_by(value)]
-        return all(name in self.alike.times for name in asks)
+        readers = [name for name, value in behind[0].columns if unfold.time in _input_columns(value)]
+        return all(name in self.precombine.times for name in readers)
 
-    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _output_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = dict(self.codes)
-        found = {field.name: _as(batch.column(field.name), field) for field in self.schema if field.name not in hashes}
+        arrays = {
+            field.name: _cast(batch.column(field.name), field) for field in self.schema if field.name not in hashes
+        }
         for name, columns in self.codes:
-            found[name] = pa.array(code_of([found[column] for column in columns]))
-        shown = pa.RecordBatch.from_arrays([found[field.name] for field in self.schema], schema=self.schema)
-        return shown if self.alike is None else shown.append_column(COPIES, batch.column(COPIES))
+            arrays[name] = pa.array(code_of([arrays[column] for column in columns]))
+        shown = pa.RecordBatch.from_arrays([arrays[field.name] for field in self.schema], schema=self.schema)
+        return shown if self.precombine is None else shown.append_column(MULTIPLICITY, batch.column(MULTIPLICITY))
 
     def can_take(self, leaf: pa.Schema) -> bool:
         """Whether all of it can be done to rows of a leaf, and gives the types of Spark."""
@@ -89,30 +91,30 @@ class Columns:
         return True
 
 
-def _sliced(batches: Batches, rows: int) -> Batches:
+def _slice_batches(batches: Batches, rows: int) -> Batches:
     for batch in batches:
         for start in range(0, max(batch.num_rows, 1), rows):
             yield batch.slice(start, rows)
 
 
-def _read_by(value: Condition | Field) -> frozenset[str]:
-    return frozenset({value.column}) if isinstance(value, Field) else columns_of(value)
+def _input_columns(value: Condition | FieldAccess) -> frozenset[str]:
+    return frozenset({value.column}) if isinstance(value, FieldAccess) else columns_of(value)
 
 
-def _gone(steps: tuple[Step, ...], batches: Batches) -> Batches:
-    return (reduce(_stepped, steps, batch) for batch in batches)
+def _apply_steps(steps: tuple[Step, ...], batches: Batches) -> Batches:
+    return (reduce(_apply_step, steps, batch) for batch in batches)
 
 
-def _stepped(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
+def _apply_step(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
     match step:
-        case Keep():
-            return _kept(step, batch)
-        case Change():
-            return _changed(step, batch)
-        case Unfold():
-            return _unfolded(step, batch)
-        case Show():
-            return _shown(step, batch)
+        case Filter():
+            return _apply_keep(step, batch)
+        case DeriveChange():
+            return _apply_change(step, batch)
+        case AssignWindows():
+            return _apply_unfold(step, batch)
+        case Projection():
+            return _apply_show(step, batch)
         case Compute(name, condition, is_dead):
             if is_dead:
                 return batch.append_column(name, pa.array(~_holds(condition, batch)))
@@ -121,21 +123,21 @@ def _stepped(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
             assert_never(step)
 
 
-def _changed(step: Change, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _apply_change(step: DeriveChange, batch: pa.RecordBatch) -> pa.RecordBatch:
     kind = pa.int64() if step.column == WEIGHT else pa.int8()
     comes, goes = (pa.scalar(number, kind) for number in (1, -1))
-    if step.told not in batch.schema.names or batch.column(step.told).null_count == batch.num_rows:
+    if step.origin not in batch.schema.names or batch.column(step.origin).null_count == batch.num_rows:
         return batch.append_column(step.column, pa.repeat(comes, batch.num_rows))
-    is_gone = pc.fill_null(pc.equal(batch.column(step.told), "-"), False)
+    is_gone = pc.fill_null(pc.equal(batch.column(step.origin), "-"), False)
     return batch.append_column(step.column, pc.if_else(is_gone, goes, comes))
 
 
-def _kept(step: Keep, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _apply_keep(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
     is_true = pa.array(_holds(step.condition, batch))
     if step.beats is None:
         return _with_keep(batch, is_true)
-    place, told = batch.schema.get_field_index(step.beats), batch.column(step.beats)
-    return batch.set_column(place, step.beats, pc.if_else(is_true, told, pa.scalar(-1, told.type)))
+    place, values = batch.schema.get_field_index(step.beats), batch.column(step.beats)
+    return batch.set_column(place, step.beats, pc.if_else(is_true, values, pa.scalar(-1, values.type)))
 
 
 def _with_keep(batch: pa.RecordBatch, keep: pa.Array) -> pa.RecordBatch:
@@ -146,7 +148,7 @@ def _with_keep(batch: pa.RecordBatch, keep: pa.Array) -> pa.RecordBatch:
     return batch.set_column(place, KEEP, pc.and_(batch.column(place), keep))
 
 
-def _unfolded(step: Unfold, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _apply_unfold(step: AssignWindows, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Windows as Spark counts them, from 1970 on."""
     times = batch.column(step.time)
     if not pa.types.is_timestamp(times.type):
@@ -169,32 +171,33 @@ def _unfolded(step: Unfold, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(step.name, pa.StructArray.from_arrays(bounds, ["start", "end"]))
 
 
-def _shown(step: Show, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _apply_show(step: Projection, batch: pa.RecordBatch) -> pa.RecordBatch:
     names = batch.schema.names
     arrays = [_value(value, batch) for _, value in step.columns]
-    along = [name for name in names if name in (*TRAVELLING, WEIGHT, OP, COPIES)]
+    passthrough = [name for name in names if name in (*METADATA_COLUMNS, WEIGHT, OP, MULTIPLICITY)]
     arrays += [
-        _renamed(batch.column(name), step.marks) if name == MARKS_COLUMN else batch.column(name) for name in along
+        _rename_watermarks(batch.column(name), step.watermarks) if name == WATERMARKS_COLUMN else batch.column(name)
+        for name in passthrough
     ]
-    return pa.RecordBatch.from_arrays(arrays, names=[*(name for name, _ in step.columns), *along])
+    return pa.RecordBatch.from_arrays(arrays, names=[*(name for name, _ in step.columns), *passthrough])
 
 
-def _renamed(marks: pa.Array, names: tuple[tuple[str, str], ...]) -> pa.Array:
+def _rename_watermarks(watermarks: pa.Array, names: tuple[tuple[str, str], ...]) -> pa.Array:
     """Marks under the names that their times have behind a view, which may show one of them under several."""
-    if marks.null_count == len(marks):
-        return marks
+    if watermarks.null_count == len(watermarks):
+        return watermarks
 
-    def told(text: str | None) -> str | None:
+    def rename(text: str | None) -> str | None:
         if text is None:
             return None
-        known = json.loads(text)
-        return json.dumps({outer: known[inner] for inner, outer in names if known.get(inner) is not None})
+        values = json.loads(text)
+        return json.dumps({outer: values[inner] for inner, outer in names if values.get(inner) is not None})
 
-    return pa.array(map(told, marks.to_pylist()), marks.type)
+    return pa.array(map(rename, watermarks.to_pylist()), watermarks.type)
 
 
-def _value(value: Condition | Field, batch: pa.RecordBatch) -> pa.Array:
-    if isinstance(value, Field):
+def _value(value: Condition | FieldAccess, batch: pa.RecordBatch) -> pa.Array:
+    if isinstance(value, FieldAccess):
         return pc.struct_field(batch.column(value.column), value.name)
     return evaluate(value, batch.column, batch.num_rows)
 
@@ -203,5 +206,5 @@ def _holds(condition: Condition, batch: pa.RecordBatch) -> np.ndarray:
     return holds(condition, batch.column, batch.num_rows)
 
 
-def _as(column: pa.Array, field: pa.Field) -> pa.Array:
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     return column if column.type == field.type else column.cast(field.type)

@@ -17,9 +17,9 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from watersmeet.spark.exchange.leaving import MET_NAMES
+from watersmeet.spark.exchange.leaving import OUTPUT_NAMES
 from watersmeet.spark.exchange.packing import PACKED
-from watersmeet.spark.private.crossings import Crossing
+from watersmeet.spark.private.crossings import PythonTransfer
 
 _FIXED = (
     NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, DayTimeIntervalType, YearMonthIntervalType,
@@ -28,8 +28,8 @@ _WIDEST = 16
 """So many bytes does a value of fixed width take at most, as decimals do."""
 _OURS = (
     # From the exchange into a join, under the label of the group; out of a join, into rows or into the next exchange.
-    ([PACKED.names[0], *PACKED.names], MET_NAMES),
-    (MET_NAMES, None),
+    ([PACKED.names[0], *PACKED.names], OUTPUT_NAMES),
+    (OUTPUT_NAMES, None),
     # Paths of files that workers read, and marks from outside: few rows, and short ones.
     (["path"], PACKED.names),
     (["column", "value"], PACKED.names),
@@ -37,14 +37,14 @@ _OURS = (
 """What crosses in the exchange by the names of its columns, given and made; None: any."""
 
 
-def is_bounded(crossings: Iterable[Crossing], room: int | None) -> bool:
+def is_bounded(crossings: Iterable[PythonTransfer], room: int | None) -> bool:
     """Whether rows cross, and none of them takes more than its room; records of ours have spacers, see `packing`."""
-    rows = [one.given for one in crossings if not _is_ours(one)]
+    rows = [one.input_schema for one in crossings if not _is_ours(one)]
     return room is not None and bool(rows) and all(_width(one) <= room for one in rows)
 
 
-def _is_ours(one: Crossing) -> bool:
-    return any(one.given.names == given and made in (None, one.made.names) for given, made in _OURS)
+def _is_ours(one: PythonTransfer) -> bool:
+    return any(one.input_schema.names == given and made in (None, one.output_schema.names) for given, made in _OURS)
 
 
 def _width(type_: DataType) -> float:

@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.families import keeping_of
-from watersmeet.joins.core.operator import Emission, Family, Report
-from watersmeet.joins.core.spread import Counts
-from watersmeet.joins.state.layout import one_batch
-from watersmeet.observe.progress import EXAMPLES, MARK, OWN, port_names
-from watersmeet.observe.told import Told
+from watersmeet.families import state_schema_of
+from watersmeet.joins.core.operator import Emission, StepReport, StreamOperator
+from watersmeet.joins.core.spread import Histogram
+from watersmeet.joins.state.layout import to_record_batch
+from watersmeet.observe.progress import EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX, port_names
+from watersmeet.observe.told import ShardMetrics
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.packing import LATE, ROWS, SPACER, UNMATCHED, spacers, to_blob
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
+PORT_METRICS = ("rows", "late", "padded", "state", "dropped", "partitions")
 """The numbers of a step that there are per port."""
-SPREADS = ("delays", "lateness")
+HISTOGRAMS = ("delays", "lateness")
 """What a step counts by how long it is."""
-MET_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
+OUTPUT_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
 """The records of an operator. Few columns: what a frame costs on its way through pandas is per column."""
 ROWS_PER_BATCH = 1_024
 """Batches that have fewer rows on average leave as one."""
 BYTES_PER_FRAME = 4 * 2**20
 """When so many bytes of records wait, they are handed to Spark."""
 Made = TypeVar("Made")
-MET_NAMES = [part.split()[0] for part in MET_DDL.split(", ")]
+OUTPUT_NAMES = [part.split()[0] for part in OUTPUT_DDL.split(", ")]
 
 
-class Leaving:
+class OutputBuffer:
     """Records that Spark has not got yet. Rows of one kind that follow each other become one record.
 
     ``room``: how many bytes there may be per record, where Spark counts records alone.
@@ -52,11 +52,11 @@ class Leaving:
         self.bytes = 0
 
     @property
-    def is_much(self) -> bool:
+    def is_full(self) -> bool:
         """Whether it is time to hand them to Spark."""
         return self.bytes > BYTES_PER_FRAME
 
-    def rows(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
+    def add_rows(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
         """Take rows."""
         if self.batches and ((kind, port) != self.kind or not table.schema.equals(self.batches[0].schema)):
             self.close()
@@ -70,13 +70,13 @@ class Leaving:
         self._append(kind, port, blob, report)
         self.bytes += len(blob or b"")
 
-    def frame(self) -> pd.DataFrame:
+    def take_frame(self) -> pd.DataFrame:
         """All of it, as Spark takes it."""
         import pandas as pd  # imported late: only workers that run a batch need it
 
         self.close()
-        taken, self.records, self.bytes = self.records, [], 0
-        return pd.DataFrame(taken, columns=pd.Index(MET_NAMES), dtype=object)
+        records, self.records, self.bytes = self.records, [], 0
+        return pd.DataFrame(records, columns=pd.Index(OUTPUT_NAMES), dtype=object)
 
     def close(self) -> None:
         """Make a record of the rows that wait."""
@@ -84,7 +84,7 @@ class Leaving:
             rows = sum(batch.num_rows for batch in self.batches)
             if rows < ROWS_PER_BATCH * len(self.batches):
                 # Each costs as much as so many rows on its way out, and there are some of every shard.
-                self.batches = [one_batch(pa.Table.from_batches(self.batches))]
+                self.batches = [to_record_batch(pa.Table.from_batches(self.batches))]
             self._append(*self.kind, to_blob(self.batches))
             self.batches = []
 
@@ -93,19 +93,19 @@ class Leaving:
         self.records += [(SPACER, None, None, None)] * spacers(blob, self.room)
 
 
-class Tally:
+class OperatorCounters:
     """What a join did in a batch of a shard: the numbers of its steps, the rows it handed out, the seconds it computed.
 
     Waiting for Spark to bring rows or to take them is not computing; reading and writing the state is. ``counted``
-    are the ports whose rows this shard counts, ``leaving`` takes what is handed out; unless the join ``is_last`` of
+    are the ports whose rows this shard counts, ``output`` takes what is handed out; unless the join ``is_last`` of
     those that run in one operator, its rows go to the next one and are only counted.
     """
 
     def __init__(
         self,
-        operator: Family,
+        operator: StreamOperator,
         counted: frozenset[int],
-        leaving: Leaving,
+        output: OutputBuffer,
         examples: Examples | None = None,
         *,
         is_last: bool = True,
@@ -113,14 +113,14 @@ class Tally:
         self.operator = operator
         self.is_last = is_last
         self.counted = counted
-        self.leaving = leaving
+        self.output = output
         self.examples = examples
-        self.reports: list[Report] = []
+        self.reports: list[StepReport] = []
         self.rows = 0
         self.seconds = 0.0
 
     @contextmanager
-    def computing(self) -> Generator[None]:
+    def measure_time(self) -> Generator[None]:
         """The time in here counts."""
         began = perf_counter()
         try:
@@ -128,16 +128,16 @@ class Tally:
         finally:
             self.seconds += perf_counter() - began
 
-    def timed(self, pieces: Iterator[Made]) -> Iterator[Made]:
+    def measure_each(self, pieces: Iterator[Made]) -> Iterator[Made]:
         """The same pieces; the time to make each counts, that to hand it on does not."""
         while True:
-            with self.computing():
+            with self.measure_time():
                 piece = next(pieces, None)
             if piece is None:
                 return
             yield piece
 
-    def handed_out(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
+    def emit_rows(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
         """Rows that come out; a table without rows is nothing."""
         if not table.num_rows:
             return
@@ -145,67 +145,69 @@ class Tally:
         if self.examples is not None and kind == ROWS:
             self.examples.take(table)
         if self.is_last or kind != ROWS:
-            with self.computing():
-                self.leaving.rows(table, kind, port)
+            with self.measure_time():
+                self.output.add_rows(table, kind, port)
 
-    def emitted(self, emission: Emission) -> None:
+    def add_emission(self, emission: Emission) -> None:
         """What an emission hands out, and its numbers, which are added."""
         self.reports.append(emission.report)
         if self.examples is not None:
-            self.examples.late(emission.report.too_late)
+            self.examples.take_late(emission.report.too_late)
         for table in emission.rows:
-            self.handed_out(table)
+            self.emit_rows(table)
         for port, table in emission.late:
             if port in self.counted and table.num_rows:
-                self.leaving.rows(table, LATE, port)
+                self.output.add_rows(table, LATE, port)
         for port, table in emission.unmatched:
-            self.handed_out(table, UNMATCHED, port)
+            self.emit_rows(table, UNMATCHED, port)
 
     @cached_property
-    def report(self) -> Report:
+    def report(self) -> StepReport:
         """The numbers of the batch, once all its steps are done."""
-        return _added(self.reports)
+        return _merge_reports(self.reports)
 
     def to_text(self) -> str:
         """What the next operator and tests read of it, as a record holds it."""
         report = self.report
-        told: dict[str, object] = {name: self._counted(getattr(report, name)) for name in ("state", "partitions")}
-        return json.dumps(told | {"watermarks": dict(report.watermarks)}, default=int)
+        summary: dict[str, object] = {name: self._own_counts(getattr(report, name)) for name in ("state", "partitions")}
+        return json.dumps(summary | {"watermarks": dict(report.watermarks)}, default=int)
 
-    def told(self, times: Sequence[str]) -> Told:
+    def collect_metrics(self, times: Sequence[str]) -> ShardMetrics:
         """The numbers of the batch as they are put together with those of other shards; marks of these columns.
 
         Those of ports that another shard counts are left to it. A join that the batch did not come to tells its name.
         """
-        sides = port_names(len(self.operator.shown))
+        sides = port_names(len(self.operator.result_columns))
         highest: dict[str, Any] = {"operator": self.operator.name}
         if not self.reports:
             return {"sum": {f"rows_{side}": 0 for side in sides}, "highest": highest}
         report = self.report
         sums: dict[str, Any] = {"matched": report.matched, "written": report.written}
         sums |= {"emitted": self.rows, "seconds": self.seconds, "shards": 1}
-        highest["fullest"] = sum(self._counted(report.state))
-        for name, values in ({name: getattr(report, name) for name in NUMBERS} | self._stored(report)).items():
-            counted = self._counted(values)
+        highest["fullest"] = sum(self._own_counts(report.state))
+        for name, values in (
+            {name: getattr(report, name) for name in PORT_METRICS} | self._state_writes(report)
+        ).items():
+            counted = self._own_counts(values)
             for port, side in enumerate(sides):
                 is_sum = name != "partitions" or self.operator.is_partitioned(port)
                 (sums if is_sum else highest)[f"{name}_{side}"] = counted[port] if port < len(counted) else None
         if self.examples is not None:
-            highest |= {f"{EXAMPLES}{kind}": json.dumps(rows) for kind, rows in self.examples.kept.items()}
-        lowest = {f"{MARK}{time}": report.watermarks.get(time) for time in times}
-        lowest |= {f"{OWN}{time}": report.received.get(time) for time in times}
-        spreads = {name: _by_range(getattr(report, name)) for name in SPREADS}
+            highest |= {f"{EXAMPLE_PREFIX}{kind}": json.dumps(rows) for kind, rows in self.examples.by_kind.items()}
+        lowest = {f"{WATERMARK_PREFIX}{time}": report.watermarks.get(time) for time in times}
+        lowest |= {f"{OWN_WATERMARK_PREFIX}{time}": report.received.get(time) for time in times}
+        spreads = {name: _ranges_in_use(getattr(report, name)) for name in HISTOGRAMS}
         return {"sum": sums, "highest": highest, "lowest": lowest, "sums": spreads}
 
-    def _counted(self, values: Sequence[int]) -> list[int]:
+    def _own_counts(self, values: Sequence[int]) -> list[int]:
         """Numbers per port, those that this shard counts."""
         return [value if port in self.counted else 0 for port, value in enumerate(values)]
 
-    def _stored(self, report: Report) -> dict[str, Sequence[int]]:
+    def _state_writes(self, report: StepReport) -> dict[str, Sequence[int]]:
         """Rows that were written to the state per port, and their bytes: a port may have several spines."""
         counts = [[0] * len(report.rows) for _ in range(2)]
         if report.stored:
-            keeping, identity = keeping_of(self.operator.name), self.operator.identity
+            keeping, identity = state_schema_of(self.operator.name), self.operator.identity
             for spine, amounts in report.stored.items():
                 port = keeping.spine(identity, spine).port
                 for count, amount in zip(counts, amounts, strict=True):
@@ -213,12 +215,12 @@ class Tally:
         return dict(zip(("stored", "bytes"), counts, strict=True))
 
 
-def _by_range(counts: Counts | None) -> dict[str, float] | None:
+def _ranges_in_use(counts: Histogram | None) -> dict[str, float] | None:
     """Those ranges that hold something, by their numbers."""
     return None if counts is None else {str(number): count for number, count in enumerate(counts.tolist()) if count}
 
 
-def _added(reports: list[Report]) -> Report:
+def _merge_reports(reports: list[StepReport]) -> StepReport:
     """The numbers of a batch from those of its steps: what is counted adds up, what is kept is told by the last."""
     last = reports[-1]
     counted = ("rows", "late", "padded", "dropped")
@@ -229,5 +231,5 @@ def _added(reports: list[Report]) -> Report:
         before = stored.get(spine, (0, 0))
         stored[spine] = (before[0] + rows, before[1] + size)
     whole["stored"] = stored
-    spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in SPREADS}
-    return replace(last, **whole, **sums, **{name: sum(found) if found else None for name, found in spreads.items()})
+    spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in HISTOGRAMS}
+    return replace(last, **whole, **sums, **{name: sum(counts) if counts else None for name, counts in spreads.items()})

@@ -8,8 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.observe.progress import JOIN, Reading, port_names
-from watersmeet.observe.told import TELLS
+from watersmeet.observe.progress import JOIN_PREFIX, ProgressSchema, port_names
+from watersmeet.observe.told import REPORTS
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -23,27 +23,29 @@ from watersmeet.physical import (
     scan_plans,
     view_plans,
 )
-from watersmeet.spark.exchange.packing import TOLD
+from watersmeet.spark.exchange.packing import METRICS
 from watersmeet.type_names import is_moment
 
 
-def observed(records: DataFrame, name: str) -> DataFrame:
+def observe_metrics(records: DataFrame, name: str) -> DataFrame:
     """The records of an operator, of which Spark collects what its joins tell of every batch.
 
     Texts, not numbers that Spark adds up: for each of these it would make and compile code in every task.
     """
-    texts = F.collect_list(F.when(F.col("kind") == TOLD, F.col("report")))
-    return records.observe(f"{JOIN}{name}", texts.alias(TELLS))
+    texts = F.collect_list(F.when(F.col("kind") == METRICS, F.col("report")))
+    return records.observe(f"{JOIN_PREFIX}{name}", texts.alias(REPORTS))
 
 
-def reading_of(plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]) -> Reading:
+def make_reading(
+    plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]
+) -> ProgressSchema:
     """What the numbers of a query stand for, whose joins are observed under these names.
 
     A DataFrame that has several names is one source, under the first of them.
     """
     first = {name: next(n for n, other in frames.items() if other is frame) for name, frame in frames.items()}
     feeds = {
-        f"{JOIN}{name_of(join)}": {
+        f"{JOIN_PREFIX}{name_of(join)}": {
             side: first.get(source, source)
             for side, port in zip(port_names(len(join.ports)), join.ports, strict=True)
             if (source := _source(port.input)) is not None
@@ -51,20 +53,20 @@ def reading_of(plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapp
         for join in join_plans(plan.relation)
     }
     # Innermost first.
-    return Reading(temporal_of(plan), feeds, frozenset([*feeds][-1:]))
+    return ProgressSchema(temporal_columns(plan), feeds, frozenset([*feeds][-1:]))
 
 
-def temporal_of(plan: QueryPlan) -> frozenset[str]:
+def temporal_columns(plan: QueryPlan) -> frozenset[str]:
     """The watermarked columns of a query that hold timestamps or dates."""
-    found = {
-        f"{scan.alias}.{mark.column}"
+    columns = {
+        f"{scan.alias}.{watermark.column}"
         for scan in scan_plans(plan.relation)
-        for mark in scan.source.watermarks
-        if (field := scan.source.field(mark.column)) is not None and is_moment(field.type)
+        for watermark in scan.source.watermarks
+        if (field := scan.source.field(watermark.column)) is not None and is_moment(field.type)
     }
     for view in view_plans(plan.relation):
-        found |= {outer for inner, outer in view.marks if inner in found}
-    return frozenset(found)
+        columns |= {outer for inner, outer in view.watermarks if inner in columns}
+    return frozenset(columns)
 
 
 def _source(plan: RelationPlan) -> str | None:
@@ -83,7 +85,7 @@ def _source(plan: RelationPlan) -> str | None:
             return None
 
 
-def cores(spark: SparkSession) -> int | None:
+def core_count(spark: SparkSession) -> int | None:
     """How many tasks Spark can run at the same time now; a remote server does not tell."""
     try:
         return spark.sparkContext.defaultParallelism
@@ -91,7 +93,7 @@ def cores(spark: SparkSession) -> int | None:
         return None
 
 
-def page_of_spark(spark: SparkSession) -> str:
+def spark_ui_url(spark: SparkSession) -> str:
     """The address of Spark's own page; a remote server does not tell, and it may be switched off."""
     try:
         return spark.sparkContext.uiWebUrl or ""

@@ -20,19 +20,19 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
-from watersmeet.joins.core.marks import mark_behind
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.marks import watermark_behind
+from watersmeet.joins.core.operator import Watermarks
 from watersmeet.joins.core.routing import route_codes, split_rows
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
-from watersmeet.physical.nodes import Lag, Route
-from watersmeet.spark.exchange.alike import Alike, Batches
-from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Columns
-from watersmeet.spark.exchange.shards import groups
+from watersmeet.physical.nodes import Route, WatermarkLag
+from watersmeet.spark.exchange.alike import Batches, Precombine
+from watersmeet.spark.exchange.columns import LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN, ColumnPipeline
+from watersmeet.spark.exchange.shards import group_labels
 from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import state_partitions
 
-ROWS, MARKS, LATE, REPORT, UNMATCHED, TOLD, SPACER = 0, 1, 2, 3, 4, 5, 6
+ROWS, WATERMARKS, LATE, REPORT, UNMATCHED, METRICS, SPACER = 0, 1, 2, 3, 4, 5, 6
 """The kinds of records: rows, marks; and only out of a join: late rows, the marks of a shard and what it keeps, rows of
 one side that died alone and go to an output of their own, and what each join of an operator tells of its numbers.
 Spacers are passed over, see `spacers`."""
@@ -44,9 +44,9 @@ PACKED = pa.schema(
 """Records: the label under which Spark groups them, which is that of a shard, and the shard that each is of."""
 SHARD = "#shard"
 """The column that decides about the shard, where no other does; it goes no further."""
-UNMATCHED_SHOWN = ("_unmatched_left", "_unmatched_right")
+UNMATCHED_OUTPUT_COLUMNS = ("_unmatched_left", "_unmatched_right")
 """The columns in which a result shows rows of a side that have an output of their own."""
-LATE_SHOWN = "_late"
+LATE_OUTPUT_COLUMN = "_late"
 LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
 """The column in which a result shows late rows, and what it tells of each."""
 
@@ -70,90 +70,94 @@ class Pack:
     - ``route`` says which shard that is, by the column ``by``; where that is NULL, by a hash of the columns
       ``null_keys``
     - ``lags`` are the watermarked columns of a source; a port fed by a join has none and finds its marks in
-      `MARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
+      `WATERMARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
     - ``keep``: rows for which it is false are there for their event times and go no further; None: all go on
     - ``names``: the columns arrive under others, for Spark would read the dot of ``alias.column`` as a path
     - ``position``: a column to add that tells in which order the rows of the batch were delivered, or what the source
       says of it in `ORDER`; None: none
-    - ``alike``: what puts rows together that are alike, where they come one by one
+    - ``precombine``: what puts rows together that are alike, where they come one by one
     """
 
     port: int
     route: Route
     by: str | None
     shards: tuple[int, ...]
-    lags: tuple[Lag, ...]
+    lags: tuple[WatermarkLag, ...]
     keep: str | None
     names: tuple[str, ...]
     position: str | None = None
-    alike: Alike | None = None
+    precombine: Precombine | None = None
     null_keys: tuple[str, ...] = ()
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the batches of one map task."""
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.shards]
         rows = seen = 0
-        marks = _Folded()
-        given = (batch.rename_columns(list(self.names)) for batch in batches)
-        for named in given if self.alike is None else self.alike(given):
+        watermarks = _WatermarkFold()
+        renamed = (batch.rename_columns(list(self.names)) for batch in batches)
+        for named in renamed if self.precombine is None else self.precombine(renamed):
             if self.position is not None:
-                told = named.column(ORDER) if ORDER in self.names else None
-                places = pa.array(_place(seen) + np.arange(named.num_rows)) if told is None else told
+                order = named.column(ORDER) if ORDER in self.names else None
+                places = pa.array(_place(seen) + np.arange(named.num_rows)) if order is None else order
                 named = named.append_column(self.position, places)
             seen += named.num_rows
-            self._note_marks(named, marks)
-            yield from self._late(named)
-            kept = self._kept(named)
-            self._split(kept, waiting)
-            rows += kept.num_rows
+            self._fold_watermarks(named, watermarks)
+            yield from self._late_records(named)
+            retained = self._select_rows(named)
+            self._split(retained, waiting)
+            rows += retained.num_rows
             if rows >= ROWS_PER_BLOB * len(self.shards):
-                yield from records(self._flush(waiting, seen), self.shards)
+                yield from pack_records(self._flush(waiting, seen), self.shards)
                 rows = 0
-        yield from records(chain(self._flush(waiting, seen), self._marks(marks, seen)), self.shards)
+        yield from pack_records(
+            chain(self._flush(waiting, seen), self._watermark_records(watermarks, seen)), self.shards
+        )
 
-    def _marks(self, marks: _Folded, seen: int) -> Iterator[Record]:
+    def _watermark_records(self, watermarks: _WatermarkFold, seen: int) -> Iterator[Record]:
         if seen or len(self.shards) == 1:
             # Also without any mark: every shard must be visited, or the marks that a join passes on would be those of
             # some of its shards only. One that is alone may have something to show without rows: the group of all.
-            blob = marks.to_bytes()
-            yield from ((shard, self.port, MARKS, blob) for shard in self.shards)
+            blob = watermarks.to_bytes()
+            yield from ((shard, self.port, WATERMARKS, blob) for shard in self.shards)
 
-    def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
+    def _fold_watermarks(self, batch: pa.RecordBatch, watermarks: _WatermarkFold) -> None:
         """Fold the marks that a batch brings."""
         for lag in self.lags:
             rows = batch.select([lag.column, *(name for name in (PARTITION,) if name in self.names)])
             rows = rows if lag.part is None else rows.filter(pc.equal(batch.column(PART), lag.part))
-            marks.fold({name: mark_of(latest, lag.lag) for name, latest in self._latest(lag, rows)}, lowest=False)
-        if MARKS_COLUMN in self.names:
-            for text in batch.column(MARKS_COLUMN).drop_null().to_pylist():
-                marks.fold(json.loads(text), lowest=True)
+            watermarks.fold(
+                {name: watermark_of(latest, lag.lag) for name, latest in self._latest(lag, rows)}, lowest=False
+            )
+        if WATERMARKS_COLUMN in self.names:
+            for text in batch.column(WATERMARKS_COLUMN).drop_null().to_pylist():
+                watermarks.fold(json.loads(text), lowest=True)
 
-    def _latest(self, lag: Lag, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Scalar]]:
+    def _latest(self, lag: WatermarkLag, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Scalar]]:
         """The latest time of a column under the name of its mark: one, or one of each partition."""
-        found = [(None, pc.max(rows.column(lag.column)))]
+        times_by_partition = [(None, pc.max(rows.column(lag.column)))]
         if PARTITION in self.names:
             latest = pa.Table.from_batches([rows]).rename_columns(["time", "by"]).group_by("by")
             by, times = latest.aggregate([("time", "max")]).select(["by", "time_max"]).columns
-            found = list(zip(by.to_pylist(), times, strict=True))
-        for name, time in found:
+            times_by_partition = list(zip(by.to_pylist(), times, strict=True))
+        for name, time in times_by_partition:
             if time.is_valid:
-                yield lag.mark if name is None else f"{lag.mark}{OF_PARTITION}{name}", time
+                yield lag.watermark if name is None else f"{lag.watermark}{OF_PARTITION}{name}", time
 
-    def _late(self, batch: pa.RecordBatch) -> Batches:
+    def _late_records(self, batch: pa.RecordBatch) -> Batches:
         """Late rows of a join further up, which pass through this one: any shard will do."""
         if LATE_ROW in self.names:
             blobs = batch.column(LATE_ROW).drop_null().to_pylist()
-            yield from records(((self.shards[0], self.port, LATE, blob) for blob in blobs), self.shards)
+            yield from pack_records(((self.shards[0], self.port, LATE, blob) for blob in blobs), self.shards)
 
-    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _select_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that go on, with the columns that the operator knows."""
-        kept = pa.repeat(pa.scalar(True), batch.num_rows) if self.keep is None else batch.column(self.keep)
-        for name in (MARKS_COLUMN, LATE_ROW):
+        mask = pa.repeat(pa.scalar(True), batch.num_rows) if self.keep is None else batch.column(self.keep)
+        for name in (WATERMARKS_COLUMN, LATE_ROW):
             if name in self.names:
-                kept = pc.and_(kept, batch.column(name).is_null())
-        ours = [name for name in (self.keep, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER) if name in self.names]
+                mask = pc.and_(mask, batch.column(name).is_null())
+        ours = [name for name in (self.keep, WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER) if name in self.names]
         batch = batch.drop_columns(ours) if ours else batch
-        return batch if pc.all(kept).as_py() else batch.filter(kept)
+        return batch if pc.all(mask).as_py() else batch.filter(mask)
 
     def _split(self, batch: pa.RecordBatch, waiting: list[list[pa.RecordBatch]]) -> None:
         if len(self.shards) == 1 or self.route == "all" or self.by is None:
@@ -169,12 +173,12 @@ class Pack:
     def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int) -> Iterator[Record]:
         for shard, part in zip(self.shards, waiting, strict=True):
             if part and any(batch.num_rows for batch in part):
-                yield shard, self.port, ROWS, squeezed(part, _place(seen))
+                yield shard, self.port, ROWS, compress_blob(part, _place(seen))
             part.clear()
 
 
 @dataclass(frozen=True)
-class PackMarks:
+class PackWatermarks:
     """Sends marks that come from outside, as rows ``(column, value)``, to every shard.
 
     ``columns`` are those that matter, each with what its mark is called here.
@@ -186,17 +190,17 @@ class PackMarks:
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the marks of one map task."""
-        marks = _Folded()
+        watermarks = _WatermarkFold()
         for batch in batches:
             for row in batch.to_pylist():
                 if row["column"] in self.columns:
-                    marks.fold({self.columns[row["column"]]: row["value"]}, lowest=False)
-        if marks.marks or len(self.shards) == 1:
-            blob = marks.to_bytes()
-            yield from records(((shard, self.port, MARKS, blob) for shard in self.shards), self.shards)
+                    watermarks.fold({self.columns[row["column"]]: row["value"]}, lowest=False)
+        if watermarks.watermarks or len(self.shards) == 1:
+            blob = watermarks.to_bytes()
+            yield from pack_records(((shard, self.port, WATERMARKS, blob) for shard in self.shards), self.shards)
 
 
-Late = Literal["dropped", "shown", "passed"]
+LateMode = Literal["dropped", "shown", "passed"]
 """What becomes of late rows: nothing, they are shown in a column of the result, or passed on as they are."""
 
 
@@ -204,13 +208,13 @@ Late = Literal["dropped", "shown", "passed"]
 class Unpack:
     """Turns the records of a join back into rows of ``schema``.
 
-    With ``marks``, its marks follow in rows of their own; with ``late`` late rows do, in a column of the schema. So do
-    rows that died alone and have an output of their own, wherever the schema has a column for them.
+    With ``watermarks``, its watermarks follow in rows of their own; with ``late`` late rows do, in a column of the
+    schema. So do rows that died alone and have an output of their own, wherever the schema has a column for them.
     """
 
     schema: pa.Schema
-    marks: bool = False
-    late: Late = "dropped"
+    watermarks: bool = False
+    late: LateMode = "dropped"
 
     def __call__(self, batches: Batches) -> Batches:
         """Unpack the records of one task."""
@@ -218,15 +222,17 @@ class Unpack:
             for i, kind in enumerate(batch.column("kind").to_pylist()):
                 if kind == ROWS:
                     yield from self._rows(batch.column("blob")[i].as_buffer())
-                elif kind == REPORT and self.marks:
-                    told = json.loads(batch.column("report")[i].as_py())
-                    yield self._only({MARKS_COLUMN: pa.array([json.dumps(told["watermarks"])])})
+                elif kind == REPORT and self.watermarks:
+                    report = json.loads(batch.column("report")[i].as_py())
+                    yield self._sparse_batch({WATERMARKS_COLUMN: pa.array([json.dumps(report["watermarks"])])})
                 elif kind == LATE and self.late == "passed":
-                    yield self._only({LATE_ROW: pa.array([batch.column("blob")[i].as_py()])})
+                    yield self._sparse_batch({LATE_ROW: pa.array([batch.column("blob")[i].as_py()])})
                 elif kind == LATE and self.late == "shown":
-                    yield self._shown(from_blobs([batch.column("blob")[i].as_py()]))
+                    yield self._late_batch(from_blobs([batch.column("blob")[i].as_py()]))
                 elif kind == UNMATCHED:
-                    yield self._alone(batch.column("port")[i].as_py(), from_blobs([batch.column("blob")[i].as_py()]))
+                    yield self._batch_of_unmatched(
+                        batch.column("port")[i].as_py(), from_blobs([batch.column("blob")[i].as_py()])
+                    )
 
     def _rows(self, blob: pa.Buffer) -> Batches:
         for batch in pa.ipc.open_stream(blob):
@@ -237,15 +243,15 @@ class Unpack:
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _only(self, given: dict[str, pa.Array]) -> pa.RecordBatch:
+    def _sparse_batch(self, values: dict[str, pa.Array]) -> pa.RecordBatch:
         """Rows that have nothing but the columns given."""
-        size = len(next(iter(given.values())))
-        columns = [given.get(f.name, pa.nulls(size, f.type)) for f in self.schema]
+        size = len(next(iter(values.values())))
+        columns = [values.get(f.name, pa.nulls(size, f.type)) for f in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _shown(self, late: pa.Table) -> pa.RecordBatch:
+    def _late_batch(self, late: pa.Table) -> pa.RecordBatch:
         """Late rows as structs: the side, the mark that was missed, by how much, and the row under the side's name."""
-        kind = self.schema.field(LATE_SHOWN).type
+        kind = self.schema.field(LATE_OUTPUT_COLUMN).type
         alias = late.column_names[0].split(".", 1)[0]
         values: list[pa.Array] = []
         for field in kind:
@@ -258,13 +264,15 @@ class Unpack:
                 values.append(pa.StructArray.from_arrays(parts, fields=list(field.type)))
             else:
                 values.append(pa.nulls(late.num_rows, field.type))
-        return self._only({LATE_SHOWN: pa.StructArray.from_arrays(values, fields=list(kind))})
+        return self._sparse_batch({LATE_OUTPUT_COLUMN: pa.StructArray.from_arrays(values, fields=list(kind))})
 
-    def _alone(self, port: int, rows: pa.Table) -> pa.RecordBatch:
+    def _batch_of_unmatched(self, port: int, rows: pa.Table) -> pa.RecordBatch:
         """Rows that died alone as structs, each with the columns of its side."""
-        kind = self.schema.field(UNMATCHED_SHOWN[port]).type
+        kind = self.schema.field(UNMATCHED_OUTPUT_COLUMNS[port]).type
         parts = [column.combine_chunks().cast(f.type) for column, f in zip(rows.columns, kind, strict=True)]
-        return self._only({UNMATCHED_SHOWN[port]: pa.StructArray.from_arrays(parts, fields=list(kind))})
+        return self._sparse_batch(
+            {UNMATCHED_OUTPUT_COLUMNS[port]: pa.StructArray.from_arrays(parts, fields=list(kind))}
+        )
 
 
 @dataclass(frozen=True)
@@ -272,7 +280,7 @@ class Repack:
     """Packs the rows of a join for the next exchange, which never become rows of Spark's."""
 
     unpack: Unpack
-    columns: Columns
+    columns: ColumnPipeline
     pack: Pack
 
     def __call__(self, batches: Batches) -> Batches:
@@ -280,39 +288,39 @@ class Repack:
         return self.pack(self.columns(self.unpack(batches)))
 
 
-class _Folded:
+class _WatermarkFold:
     """Marks of a map task: of the rows of a source the latest per column, of the shards of a join the earliest."""
 
     def __init__(self) -> None:
-        self.marks: dict[str, int] = {}
+        self.watermarks: dict[str, int] = {}
         self.lowest = False
 
-    def fold(self, marks: Marks, *, lowest: bool) -> None:
+    def fold(self, watermarks: Watermarks, *, lowest: bool) -> None:
         choose: Callable[[int, int], int] = min if lowest else max
         self.lowest = lowest
-        for column, value in marks.items():
-            self.marks[column] = choose(value, self.marks.get(column, value))
+        for column, value in watermarks.items():
+            self.watermarks[column] = choose(value, self.watermarks.get(column, value))
 
     def to_bytes(self) -> bytes:
-        return json.dumps({"lowest": self.lowest, "marks": self.marks}).encode()
+        return json.dumps({"lowest": self.lowest, "marks": self.watermarks}).encode()
 
 
-def mark_of(latest: pa.Scalar, lag: int) -> int:
+def watermark_of(latest: pa.Scalar, lag: int) -> int:
     """The mark that the latest time of a column gives; no time of a row is the end of input."""
     time = int(as_int64(pa.array([latest], latest.type))[0])
-    return mark_behind(time, lag)
+    return watermark_behind(time, lag)
 
 
-def fold_marks(blobs: Sequence[bytes]) -> dict[str, int]:
+def fold_watermarks(blobs: Sequence[bytes]) -> dict[str, int]:
     """The marks of a batch from the records of all its map tasks."""
-    folded: dict[bool, _Folded] = {False: _Folded(), True: _Folded()}
+    folded: dict[bool, _WatermarkFold] = {False: _WatermarkFold(), True: _WatermarkFold()}
     for blob in blobs:
         read = json.loads(blob)
         folded[read["lowest"]].fold(read["marks"], lowest=read["lowest"])
-    return dict(sorted((folded[False].marks | folded[True].marks).items()))
+    return dict(sorted((folded[False].watermarks | folded[True].watermarks).items()))
 
 
-def squeezed(batches: Sequence[pa.RecordBatch], place: int) -> bytes:
+def compress_blob(batches: Sequence[pa.RecordBatch], place: int) -> bytes:
     """The same as `to_blob`, compressed if a sample says that it becomes half as large.
 
     Between two stages a blob is copied some five times: to the JVM, into a file, out of it, to a worker.
@@ -357,13 +365,13 @@ def _place(seen: int) -> int:
     return ((0 if context is None else context.partitionId()) << 40) + seen
 
 
-def records(given: Iterable[Record], shards: tuple[int, ...]) -> Batches:
+def pack_records(items: Iterable[Record], shards: tuple[int, ...]) -> Batches:
     """Records for some of these shards as batches, each under the label of its group."""
-    under = groups(shards, state_partitions())
+    under = group_labels(shards, state_partitions())
     room = room_here()
     waiting: list[Record | Spacer] = []
     size = 0
-    for record in given:
+    for record in items:
         shard, port, _, blob = record
         waiting.append(record)
         waiting += [(shard, port, SPACER, None)] * spacers(blob, room)
@@ -387,8 +395,8 @@ def spacers(blob: bytes | None, room: int | None) -> int:
     return 0 if blob is None or room is None else len(blob) // room
 
 
-def _as_batch(given: Sequence[Record | Spacer], under: Mapping[int, int]) -> pa.RecordBatch:
-    shards, *rest = zip(*given, strict=True)
+def _as_batch(items: Sequence[Record | Spacer], under: Mapping[int, int]) -> pa.RecordBatch:
+    shards, *rest = zip(*items, strict=True)
     columns = [[under[shard] for shard in shards], shards, *rest]
     return pa.RecordBatch.from_arrays(
         [pa.array(c, f.type) for c, f in zip(columns, PACKED, strict=True)], schema=PACKED

@@ -28,12 +28,12 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan, ScanPlan
 from watersmeet.plan.expressions import quote
 
-PORT_SHOWN = "_port_"
+PORT_OUTPUT_PREFIX = "_port_"
 """How the columns begin in which a result shows the ports of a join that have outputs of their own."""
 
 
 @dataclass(frozen=True)
-class Meeting:
+class JoinSchema:
     """A join, and the schemas of the rows that go into its ports."""
 
     plan: JoinPlan
@@ -41,22 +41,22 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Met(Meeting):
+class JoinOutput(JoinSchema):
     """A join with the records that come out of its operator."""
 
     records: DataFrame
 
 
-def emitted_schema(met: Meeting) -> StructType:
+def output_schema(join: JoinSchema) -> StructType:
     """The schema of the rows in a join's records: a side that can be missing is nullable."""
     fields = {
-        field.name: StructField(field.name, field.dataType, field.nullable or met.plan.may_miss[port])
-        for port, schema in enumerate(met.inputs)
+        field.name: StructField(field.name, field.dataType, field.nullable or join.plan.may_miss[port])
+        for port, schema in enumerate(join.inputs)
         for field in schema
     }
-    types = {PADDED: "TINYINT NOT NULL", WEIGHT: "BIGINT NOT NULL", **dict(met.plan.made)}
-    further = (name for name in met.plan.operator.extra if name not in met.plan.columns)
-    names = (*met.plan.columns, *further)
+    types = {PADDED: "TINYINT NOT NULL", WEIGHT: "BIGINT NOT NULL", **dict(join.plan.extra_types)}
+    further = (name for name in join.plan.operator.extra if name not in join.plan.columns)
+    names = (*join.plan.columns, *further)
     return StructType([ddl_field(name, types[name]) if name in types else fields[name] for name in names])
 
 
@@ -66,14 +66,14 @@ def ddl_field(name: str, type_: str) -> StructField:
     return StructField(name, field.dataType, field.nullable)
 
 
-def completed(met: Met, frame: DataFrame) -> DataFrame:
+def complete_rows(join: JoinOutput, frame: DataFrame) -> DataFrame:
     """The frame with values where a side is missing, and with what is derived, in place of the extra columns."""
-    extra = [name for name in met.plan.operator.extra if name != WEIGHT and name not in met.plan.columns]
+    extra = [name for name in join.plan.operator.extra if name != WEIGHT and name not in join.plan.columns]
     if not extra:
         return frame
-    pads = dict(_pads(met))
+    pads = dict(_pads(join))
     columns = [pads.get(name, F.col(quote(name))).alias(name) for name in frame.columns if name not in extra]
-    return frame.select(*columns, *map(_derived, met.plan.derived))
+    return frame.select(*columns, *map(_make_derived, join.plan.derived))
 
 
 def port_structs(plan: QueryPlan) -> Iterator[tuple[str, Column]]:
@@ -82,34 +82,37 @@ def port_structs(plan: QueryPlan) -> Iterator[tuple[str, Column]]:
         for number, port in enumerate(plan.relation.ports, 1):
             assert isinstance(port.input, ScanPlan)
             alias, fields = port.input.alias, port.input.source.fields
-            yield f"{PORT_SHOWN}{number}", F.struct(*(F.col(quote(f"{alias}.{f.name}")).alias(f.name) for f in fields))
+            yield (
+                f"{PORT_OUTPUT_PREFIX}{number}",
+                F.struct(*(F.col(quote(f"{alias}.{f.name}")).alias(f.name) for f in fields)),
+            )
 
 
-def _pads(met: Met) -> Iterator[tuple[str, Column]]:
+def _pads(join: JoinOutput) -> Iterator[tuple[str, Column]]:
     """The columns of sides that can be missing, with what they show then."""
-    types = {field.name: field.dataType for field in emitted_schema(met)}
-    given_to = {field.name: field.nullable for schema in met.inputs for field in schema}
-    for port, pad in enumerate(met.plan.pads):
-        if pad == "nulls" or not met.plan.may_miss[port]:
+    types = {field.name: field.dataType for field in output_schema(join)}
+    nullable = {field.name: field.nullable for schema in join.inputs for field in schema}
+    for port, pad in enumerate(join.plan.pads):
+        if pad == "nulls" or not join.plan.may_miss[port]:
             continue
-        given = {} if pad == "zeros" else dict(pad)
-        for name in met.plan.operator.shown[port]:
+        constants = {} if pad == "zeros" else dict(pad)
+        for name in join.plan.operator.result_columns[port]:
             if pad == "zeros":
-                value = zero(types[name])
-            elif name in given:
-                value = F.expr(given[name].sql()).cast(types[name])
+                value = zero_value(types[name])
+            elif name in constants:
+                value = F.expr(constants[name].sql()).cast(types[name])
             else:
                 continue
             shown = F.when(F.col(quote(PADDED)) == port, value).otherwise(F.col(quote(name)))
             # A column that has no NULLs has none when padded with a value, which Spark can only tell from a constant.
-            yield name, shown if given_to[name] else F.coalesce(shown, zero(types[name]))
+            yield name, shown if nullable[name] else F.coalesce(shown, zero_value(types[name]))
 
 
-def zero(type_: DataType) -> Column:
+def zero_value(type_: DataType) -> Column:
     """The value of a type that stands for nothing: 0, the empty text, false, the beginning of 1970, nothing in it."""
     match type_:
         case StructType():
-            return F.struct(*(zero(field.dataType).alias(field.name) for field in type_)).cast(type_)
+            return F.struct(*(zero_value(field.dataType).alias(field.name) for field in type_)).cast(type_)
         case ArrayType():
             return F.array().cast(type_)
         case MapType():
@@ -132,11 +135,11 @@ def zero(type_: DataType) -> Column:
             return F.lit(0).cast(type_)
 
 
-def _derived(column: Derived) -> Column:
+def _make_derived(column: Derived) -> Column:
     """What the operator tells, as the frame shows it."""
-    told = F.col(quote(column.of))
+    value = F.col(quote(column.of))
     if column.port is None:
-        return told.alias(column.name)
+        return value.alias(column.name)
     port = F.col(quote(column.port))
     side = F.get(F.array(*map(F.lit, column.sides)), port)
-    return F.when(port.isNotNull(), F.struct(side.alias("side"), told.alias("at"))).alias(column.name)
+    return F.when(port.isNotNull(), F.struct(side.alias("side"), value.alias("at"))).alias(column.name)

@@ -24,12 +24,12 @@ def labels(shards: int) -> tuple[int, ...]:
     >>> [spark_hash(label) % 4 for label in labels(4)]
     [0, 1, 2, 3]
     """
-    found: dict[int, int] = {}
+    by_partition: dict[int, int] = {}
     candidate = 0
-    while len(found) < shards:
-        found.setdefault(spark_hash(candidate) % shards, candidate)
+    while len(by_partition) < shards:
+        by_partition.setdefault(spark_hash(candidate) % shards, candidate)
         candidate += 1
-    return tuple(found[partition] for partition in range(shards))
+    return tuple(by_partition[partition] for partition in range(shards))
 
 
 def partition_of(label: int, partitions: int) -> int:
@@ -38,10 +38,10 @@ def partition_of(label: int, partitions: int) -> int:
 
 
 @cache
-def groups(shards: tuple[int, ...], partitions: int | None) -> Mapping[int, int]:
+def group_labels(shards: tuple[int, ...], partitions: int | None) -> Mapping[int, int]:
     """For each shard the label under which it comes: all of a group are on one partition; None: each comes alone.
 
-    >>> groups(labels(4), 2) == {label: labels(4)[place % 2] for place, label in enumerate(labels(4))}
+    >>> group_labels(labels(4), 2) == {label: labels(4)[place % 2] for place, label in enumerate(labels(4))}
     True
     """
     if partitions is None:
@@ -50,9 +50,7 @@ def groups(shards: tuple[int, ...], partitions: int | None) -> Mapping[int, int]
     for shard in shards:
         on.setdefault(partition_of(shard, partitions), []).append(shard)
     return {
-        shard: together[place - place % SHARDS_PER_GROUP]
-        for together in on.values()
-        for place, shard in enumerate(together)
+        shard: group[place - place % SHARDS_PER_GROUP] for group in on.values() for place, shard in enumerate(group)
     }
 
 

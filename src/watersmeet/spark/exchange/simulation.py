@@ -12,17 +12,17 @@ from time import perf_counter
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.physical.nodes import Lag
-from watersmeet.spark.exchange.packing import MARKS, ROWS, Pack, fold_marks, from_blobs
+from watersmeet.physical.nodes import WatermarkLag
+from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, Pack, fold_watermarks, from_blobs
 
 NAMES = ("l.id", "l.ts", "l.amount", "l.count")
 
 
 @dataclass(frozen=True)
-class Simulated:
+class ExchangeCost:
     """What was measured: seconds of one map task and of one shard, and of the shard those that marks take.
 
-    ``bytes``: that one task sends, ``mark_bytes`` of them marks; ``records``: how many records it sends.
+    ``bytes``: that one task sends, ``watermark_bytes`` of them marks; ``records``: how many records it sends.
     """
 
     tasks: int
@@ -30,9 +30,9 @@ class Simulated:
     rows: int
     task: float
     shard: float
-    marks: float
+    watermarks: float
     bytes: int
-    mark_bytes: int
+    watermark_bytes: int
     records: int
 
     @property
@@ -46,29 +46,31 @@ class Simulated:
         return self.seconds / self.rows
 
 
-def simulate(rows: int, tasks: int, shards: int, repeat: int = 3) -> Simulated:
+def simulate(rows: int, tasks: int, shards: int, repeat: int = 3) -> ExchangeCost:
     """Pack the share of one of so many tasks, and take in at one of so many shards: the quickest of some tries."""
-    return min((_simulated(rows, tasks, shards) for _ in range(repeat)), key=lambda one: one.seconds)
+    return min((_measure(rows, tasks, shards) for _ in range(repeat)), key=lambda cost: cost.seconds)
 
 
-def _simulated(rows: int, tasks: int, shards: int) -> Simulated:
+def _measure(rows: int, tasks: int, shards: int) -> ExchangeCost:
     share = max(1, rows // tasks)
     batch = _batch(share)
-    pack = Pack(0, "key", "l.id", tuple(range(shards)), (Lag("l.ts", 10_000_000, "l.ts"),), None, NAMES)
+    pack = Pack(0, "key", "l.id", tuple(range(shards)), (WatermarkLag("l.ts", 10_000_000, "l.ts"),), None, NAMES)
     began = perf_counter()
     sent = [record for records in pack(iter([batch])) for record in records.to_pylist()]
     task = perf_counter() - began
     # Every task sends a shard about the same: what this one sends to some of them stands for it.
-    of_rows = [record["blob"] for record in sent if record["kind"] == ROWS]
-    of_marks = [record["blob"] for record in sent if record["kind"] == MARKS]
-    sending = min(tasks, max(1, round(tasks * len(of_rows) / shards)))
+    row_blobs = [record["blob"] for record in sent if record["kind"] == ROWS]
+    watermark_blobs = [record["blob"] for record in sent if record["kind"] == WATERMARKS]
+    sending = min(tasks, max(1, round(tasks * len(row_blobs) / shards)))
     began = perf_counter()
-    fold_marks([of_marks[0]] * tasks)
-    marks = perf_counter() - began
-    from_blobs([of_rows[number % len(of_rows)] for number in range(sending)])
+    fold_watermarks([watermark_blobs[0]] * tasks)
+    watermarks = perf_counter() - began
+    from_blobs([row_blobs[number % len(row_blobs)] for number in range(sending)])
     shard = perf_counter() - began
     sizes = [len(record["blob"]) for record in sent]
-    return Simulated(tasks, shards, rows, task, shard, marks, sum(sizes), sum(map(len, of_marks)), len(sent))
+    return ExchangeCost(
+        tasks, shards, rows, task, shard, watermarks, sum(sizes), sum(map(len, watermark_blobs)), len(sent)
+    )
 
 
 def _batch(rows: int) -> pa.RecordBatch:

@@ -13,29 +13,31 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from watersmeet.errors import Refusal, TravellingError
+from watersmeet.errors import Refusal, WorkerRefusalError
 from watersmeet.joins.core.chain import Chain, Link, Piece
-from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks, StepError
+from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, StepError, Watermarks
 from watersmeet.joins.state.cache import share_runs
-from watersmeet.joins.state.format import FORMAT, READ, digest
+from watersmeet.joins.state.format import FORMAT, READABLE_FORMATS, digest
 from watersmeet.joins.state.null_keys import places_null_keys
-from watersmeet.observe.told import put_together, to_text
+from watersmeet.observe.told import merge_shard_metrics, to_text
 from watersmeet.physical.identity import canonical_json
-from watersmeet.spark.exchange.arrivals import Arrivals, SpillFile
+from watersmeet.spark.exchange.arrivals import InputBuffer, SpillFile
 from watersmeet.spark.exchange.examples import Examples
-from watersmeet.spark.exchange.leaving import Leaving, Tally
-from watersmeet.spark.exchange.packing import LATE, REPORT, SPACER, TOLD, fold_marks
+from watersmeet.spark.exchange.leaving import OperatorCounters, OutputBuffer
+from watersmeet.spark.exchange.packing import LATE, METRICS, REPORT, SPACER, fold_watermarks
 from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
 from watersmeet.spark.private.crossings import room_here
-from watersmeet.spark.private.told import accepted_before, query_of_task, run_group
+from watersmeet.spark.private.told import get_accepted_states, query_of_task, run_group
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RowsTold = Literal["none", "some"]
+SampleRows = Literal["none", "some"]
 """Whether numbers come with some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
-_ANEW = "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
+_NEW_CHECKPOINT = (
+    "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
+)
 BYTES_PER_STEP = 256 * 2**20
 """Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
 _own: set[tuple[str, str, str, int]] = set()
@@ -55,12 +57,12 @@ class Shards:
 
 
 @dataclass(frozen=True)
-class Stage:
+class JoinStage:
     """A join that runs in a processor: its link of the chain, and what else is known of it.
 
     - ``name``: what people call it; ``digest``: whose state its part of the state is
-    - ``told_as``: what it is called where its numbers are told, nothing if they are not; ``times``: the columns whose
-      marks are told
+    - ``metrics_name``: what it is called in the metrics, empty if it has none there; ``times``: the columns whose
+      watermarks are in the metrics
     - ``ports``: for each port of the exchange that feeds it, which one of its own that is
     - ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames)
     """
@@ -69,7 +71,7 @@ class Stage:
     name: str
     digest: str
     ports: Mapping[int, int]
-    told_as: str
+    metrics_name: str
     times: tuple[str, ...]
     ends: tuple[str, ...] = ()
 
@@ -78,11 +80,15 @@ class ShardProcessor(StatefulProcessor):
     """Hands each shard's records of a batch to the joins that run in it, and the emission of the last back to Spark."""
 
     def __init__(
-        self, stages: tuple[Stage, ...], shards: Shards, bytes_per_step: int = BYTES_PER_STEP, rows: RowsTold = "none"
+        self,
+        stages: tuple[JoinStage, ...],
+        shards: Shards,
+        bytes_per_step: int = BYTES_PER_STEP,
+        sample_rows: SampleRows = "none",
     ) -> None:
         self.stages = stages
         self.shards = shards
-        self.rows: RowsTold = rows
+        self.sample_rows: SampleRows = sample_rows
         self.bytes_per_step = bytes_per_step
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -97,26 +103,28 @@ class ShardProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """One batch of the shards of one group, which comes under the label of one of them."""
         group: dict[int, _Shard] = {}
-        leaving = Leaving(room_here())
+        output = OutputBuffer(room_here())
         states = States(self.handle, self.state, key[0])
-        with closing(SpillFile(local_folder())) as spilled:
-            self._take(rows, group, spilled, states, leaving)
-            shards = sorted(group.values(), key=lambda one: one.label)
+        with closing(SpillFile(local_folder())) as spill_file:
+            self._take(rows, group, spill_file, states, output)
+            shards = sorted(group.values(), key=lambda shard: shard.label)
             # What is read and written for all of them counts as the time of one.
-            with shards[0].tallies[-1].computing():
+            with shards[0].counters[-1].measure_time():
                 states.fetch()
-            for one in shards:
-                yield from one.close()
-        with shards[-1].tallies[-1].computing():
-            leaving.close()
+            for shard in shards:
+                yield from shard.close()
+        with shards[-1].counters[-1].measure_time():
+            output.close()
             states.flush()
-        for one in shards:
-            leaving.add(REPORT, report=one.tallies[-1].to_text())
-        for text in _told(shards, self.stages):
-            leaving.add(TOLD, report=text)
-        yield leaving.frame()
+        for shard in shards:
+            output.add(REPORT, report=shard.counters[-1].to_text())
+        for text in _metrics_texts(shards, self.stages):
+            output.add(METRICS, report=text)
+        yield output.take_frame()
 
-    def _take(self, rows: Any, group: dict[int, _Shard], spilled: SpillFile, states: States, leaving: Leaving) -> None:
+    def _take(
+        self, rows: Any, group: dict[int, _Shard], spill_file: SpillFile, states: States, output: OutputBuffer
+    ) -> None:
         """Let the shards of a group have their records; what is much waits in a file."""
         for records in rows:
             for shard, port, kind, blob in zip(
@@ -124,11 +132,14 @@ class ShardProcessor(StatefulProcessor):
             ):
                 if kind == SPACER:
                     continue
-                one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), states, leaving))
-                one.take(int(port), kind, blob)
-                if one.arrivals.bytes and sum(other.arrivals.bytes for other in group.values()) > self.bytes_per_step:
+                target = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), states, output))
+                target.take(int(port), kind, blob)
+                if (
+                    target.input_buffer.bytes
+                    and sum(other.input_buffer.bytes for other in group.values()) > self.bytes_per_step
+                ):
                     for other in group.values():
-                        other.arrivals.spill(spilled)
+                        other.input_buffer.spill(spill_file)
 
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
@@ -137,21 +148,21 @@ class ShardProcessor(StatefulProcessor):
 class _Shard:
     """One batch of one shard: the records that wait, the joins that take them, and what these did.
 
-    ``leaving`` takes what comes out; other shards may have the same.
+    ``output`` takes what comes out; other shards may have the same.
     """
 
-    def __init__(self, processor: ShardProcessor, label: int, states: States, leaving: Leaving) -> None:
+    def __init__(self, processor: ShardProcessor, label: int, states: States, output: OutputBuffer) -> None:
         self.label = label
         self.stages = processor.stages
         self.shards = processor.shards.number
-        self.leaving = leaving
+        self.output = output
         self.is_checked = False
         named = zip(self.stages, prefixes(len(self.stages)), strict=True)
         self.stores = [states.store(label, prefix, shard_owner(stage.digest, prefix, label)) for stage, prefix in named]
-        self.tallies = [self._tally(stage, processor.shards, processor.rows) for stage in self.stages]
-        self.chain = Chain([stage.link for stage in self.stages], self.stores, processor.bytes_per_step, self._around)
-        split = (stage.ports for stage in self.stages if stage.link.operator.may_split)
-        self.arrivals = Arrivals(frozenset(port for ports in split for port in ports))
+        self.counters = [self._make_counters(stage, processor.shards, processor.sample_rows) for stage in self.stages]
+        self.chain = Chain([stage.link for stage in self.stages], self.stores, processor.bytes_per_step, self._run_step)
+        split = (stage.ports for stage in self.stages if stage.link.operator.can_split_batch)
+        self.input_buffer = InputBuffer(frozenset(port for ports in split for port in ports))
 
     def check_owner(self) -> None:
         """Refuse the state of another query, once."""
@@ -163,63 +174,72 @@ class _Shard:
     def take(self, port: int, kind: int, blob: bytes) -> None:
         """A record of the exchange."""
         if kind == LATE:
-            self.arrivals.add_late(port, blob)
+            self.input_buffer.add_late(port, blob)
         else:
-            self.arrivals.add(port, kind, blob)
+            self.input_buffer.add(port, kind, blob)
 
     def close(self) -> Iterator[pd.DataFrame]:
         """Let the stages take the batch, the marks with the last of its rows."""
         self.check_owner()
-        for blob in sorted(self.arrivals.late):
-            self.leaving.add(LATE, blob=blob)
-        parts = self.arrivals.parts(self.chain.bytes_per_step)
-        for tables, is_last in self.tallies[0].timed(parts):
-            arrivals = [_of_ports(tables, stage.ports) for stage in self.stages]
+        for blob in sorted(self.input_buffer.late):
+            self.output.add(LATE, blob=blob)
+        parts = self.input_buffer.parts(self.chain.bytes_per_step)
+        for tables, is_last in self.counters[0].measure_each(parts):
+            inputs = [_stage_tables(tables, stage.ports) for stage in self.stages]
             if is_last:
-                marks = [self._marks(stage) for stage in self.stages]
-                came = {n for n, stage in enumerate(self.stages) if self.arrivals.ports.intersection(stage.ports)}
-                yield from self._handed_out(self.chain.close(arrivals, marks, came))
+                watermarks = [self._watermarks(stage) for stage in self.stages]
+                came = {n for n, stage in enumerate(self.stages) if self.input_buffer.ports.intersection(stage.ports)}
+                yield from self._emit(self.chain.close(inputs, watermarks, came))
                 continue
             for number, stage in enumerate(self.stages):
-                if stage.link.operator.may_split:
-                    yield from self._handed_out(self.chain.split(number, arrivals[number]))
+                if stage.link.operator.can_split_batch:
+                    yield from self._emit(self.chain.split(number, inputs[number]))
 
-    def _tally(self, stage: Stage, shards: Shards, rows: RowsTold) -> Tally:
-        ports = frozenset(range(len(stage.link.operator.shown)))
+    def _make_counters(self, stage: JoinStage, shards: Shards, sample_rows: SampleRows) -> OperatorCounters:
+        ports = frozenset(range(len(stage.link.operator.result_columns)))
         counted = ports if self.label == shards.first else ports - shards.to_all
-        examples = Examples(stage.link.operator) if rows == "some" else None
-        return Tally(stage.link.operator, counted, self.leaving, examples, is_last=stage is self.stages[-1])
+        examples = Examples(stage.link.operator) if sample_rows == "some" else None
+        return OperatorCounters(stage.link.operator, counted, self.output, examples, is_last=stage is self.stages[-1])
 
-    def _around(self, number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _run_step(self, number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The pieces of a step: the time that they take counts, and what cannot go on is refused by its name."""
         try:
-            yield from self.tallies[number].timed(pieces)
+            yield from self.counters[number].measure_each(pieces)
         except StepError as error:
             refusal = Refusal(error.condition, {"join": self.stages[number].name, **error.parameters})
-            raise TravellingError(refusal) from None
+            raise WorkerRefusalError(refusal) from None
 
-    def _marks(self, stage: Stage) -> Marks:
+    def _watermarks(self, stage: JoinStage) -> Watermarks:
         """The marks that a batch brings to the ports of a stage."""
-        marks = fold_marks([blob for port in stage.ports for blob in self.arrivals.marks.get(port, ())])
-        return marks | dict.fromkeys(stage.ends, END_OF_INPUT) | (_run() if stage.link.operator.needs_run else {})
+        watermarks = fold_watermarks(
+            [blob for port in stage.ports for blob in self.input_buffer.watermarks.get(port, ())]
+        )
+        return (
+            watermarks
+            | dict.fromkeys(stage.ends, END_OF_INPUT)
+            | (_run_watermark() if stage.link.operator.needs_run else {})
+        )
 
-    def _handed_out(self, pieces: Iterator[tuple[int, Piece]]) -> Iterator[pd.DataFrame]:
+    def _emit(self, pieces: Iterator[tuple[int, Piece]]) -> Iterator[pd.DataFrame]:
         """Let the stages run; gives what they hand out whenever that has become much."""
         for number, piece in pieces:
-            tally = self.tallies[number]
+            counters = self.counters[number]
             if isinstance(piece, Emission):
-                tally.emitted(piece)
+                counters.add_emission(piece)
             else:
-                tally.handed_out(piece)
-            if self.leaving.is_much:
-                yield self.leaving.frame()
+                counters.emit_rows(piece)
+            if self.output.is_full:
+                yield self.output.take_frame()
 
 
-def _told(shards: Sequence[_Shard], stages: Sequence[Stage]) -> Iterator[str]:
+def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Iterator[str]:
     """What the joins tell of a batch, for all shards of a group."""
     for number, stage in enumerate(stages):
-        if stage.told_as:
-            yield to_text(stage.told_as, put_together(shard.tallies[number].told(stage.times) for shard in shards))
+        if stage.metrics_name:
+            yield to_text(
+                stage.metrics_name,
+                merge_shard_metrics(shard.counters[number].collect_metrics(stage.times) for shard in shards),
+            )
 
 
 def prefixes(stages: int) -> tuple[str, ...]:
@@ -231,7 +251,7 @@ def prefixes(stages: int) -> tuple[str, ...]:
     return ("",) if stages == 1 else tuple(f"{place}/" for place in range(stages))
 
 
-def _check_owner(stage: Stage, store: SparkStore, shard: int, shards: int) -> None:
+def _check_owner(stage: JoinStage, store: SparkStore, shard: int, shards: int) -> None:
     """Refuse the state of another query: the last line of defence, where nobody could look before the start.
 
     That of the query as it was before a change that was accepted is taken over. What an earlier batch of this run has
@@ -241,37 +261,39 @@ def _check_owner(stage: Stage, store: SparkStore, shard: int, shards: int) -> No
     own = None if run is None else (run, store.prefix, stage.digest, shard)
     if own in _own:
         return
-    found = store.get(_FINGERPRINT)
-    if found is not None and found.decode() not in (f"{number} {stage.digest}" for number in READ):
-        was = accepted_before().get(found.decode())
+    fingerprint = store.get(_FINGERPRINT)
+    if fingerprint is not None and fingerprint.decode() not in (
+        f"{number} {stage.digest}" for number in READABLE_FORMATS
+    ):
+        was = get_accepted_states().get(fingerprint.decode())
         if was is None:
-            raise TravellingError(_foreign(stage.name, found.decode(), stage.digest))
+            raise WorkerRefusalError(_foreign_state(stage.name, fingerprint.decode(), stage.digest))
         # In another number of shards it is the same.
         if canonical_json(was) != canonical_json(stage.link.operator.identity):
             stage.link.operator.take_over(store, was)
     if not places_null_keys(stage.link.operator, store, shards):
-        raise TravellingError(Refusal("NULL_KEYS_IN_ANY_SHARD", {"join": stage.name}))
-    if found is None or found.decode() != f"{FORMAT} {stage.digest}":
+        raise WorkerRefusalError(Refusal("NULL_KEYS_IN_ANY_SHARD", {"join": stage.name}))
+    if fingerprint is None or fingerprint.decode() != f"{FORMAT} {stage.digest}":
         store.put(_FINGERPRINT, f"{FORMAT} {stage.digest}".encode())
     elif own is not None and not store.changed:
         # Only what was read: a task that fails leaves nothing that it has put.
         _own.add(own)
 
 
-def _foreign(join: str, found: str, own: str) -> Refusal:
+def _foreign_state(join: str, fingerprint: str, own: str) -> Refusal:
     """Why a state is not our own: its fingerprint is of another format, or of another join."""
-    number, _, digest = found.rpartition(" ")
-    told = {"checkpoint": "of this run", "hint": _ANEW}
+    number, _, digest = fingerprint.rpartition(" ")
+    parameters = {"checkpoint": "of this run", "hint": _NEW_CHECKPOINT}
     if not number:
-        return Refusal("CHECKPOINT_WITHOUT_FORMAT", {**told, "file": f"the state of the join of {join}"})
-    if digest != own and number in map(str, READ):
+        return Refusal("CHECKPOINT_WITHOUT_FORMAT", {**parameters, "file": f"the state of the join of {join}"})
+    if digest != own and number in map(str, READABLE_FORMATS):
         difference = f"the join of {join}, the types of its columns or the number of its shards differ"
-        return Refusal("CHECKPOINT_OF_ANOTHER_QUERY", {**told, "difference": difference})
-    told = {**told, "version": "a later one", "format": number, "known": str(FORMAT)}
-    return Refusal("CHECKPOINT_OF_A_NEWER_VERSION", told)
+        return Refusal("CHECKPOINT_OF_ANOTHER_QUERY", {**parameters, "difference": difference})
+    parameters = {**parameters, "version": "a later one", "format": number, "known": str(FORMAT)}
+    return Refusal("CHECKPOINT_OF_A_NEWER_VERSION", parameters)
 
 
-def _run() -> dict[str, int]:
+def _run_watermark() -> dict[str, int]:
     """The mark that tells this start of the query from others."""
     group = run_group()
     return {} if group is None else {RUN: int.from_bytes(sha256(group.encode()).digest()[:7], "big")}
@@ -287,6 +309,6 @@ def local_folder() -> str | None:
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
 
 
-def _of_ports(tables: Mapping[int, pa.Table], ports: Mapping[int, int]) -> dict[int, pa.Table]:
+def _stage_tables(tables: Mapping[int, pa.Table], ports: Mapping[int, int]) -> dict[int, pa.Table]:
     """The rows of the ports of the exchange that feed a stage, by what the stage calls them."""
     return dict(sorted((ports[port], table) for port, table in tables.items() if port in ports))

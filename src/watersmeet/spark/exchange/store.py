@@ -13,10 +13,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.joins.state.format import DIRECTORY, RUN
-from watersmeet.joins.state.spine import missing_runs, take_run
+from watersmeet.joins.state.spine import cache_run, runs_to_fetch
 from watersmeet.spark.exchange.shards import partition_of
 from watersmeet.spark.private.large import put
-from watersmeet.spark.private.requests import sent_together, value_of
+from watersmeet.spark.private.requests import decode_value, pipeline_requests
 from watersmeet.spark.private.told import enter_state, state_partitions
 
 # As types, not as text: Spark would have the JVM parse a text anew in every task.
@@ -24,7 +24,7 @@ NAME = StructType([StructField("name", StringType())])
 VALUE = StructType([StructField("value", BinaryType())])
 WAITING = 4 * 2**20
 """When so many bytes of a group wait to be written, they are."""
-AT_ONCE = 16
+RUNS_PER_FETCH = 16
 """So many runs are fetched at once."""
 
 
@@ -54,46 +54,48 @@ class States:
 
     def fetch(self) -> None:
         """Fetch what a step will most likely read: the directories, then small runs that are not at hand."""
-        directories = self._fetched([(store, DIRECTORY) for store in self.stores if DIRECTORY not in store.changed])
+        directories = self._fetch_values(
+            [(store, DIRECTORY) for store in self.stores if DIRECTORY not in store.changed]
+        )
         missing: list[tuple[SparkStore, str, str]] = []
         for (store, name), value in directories.items():
             store.fetched[name] = value
-            missing += [] if value is None else [(store, *run) for run in missing_runs(value)]
+            missing += [] if value is None else [(store, *run) for run in runs_to_fetch(value)]
         # The first one tells how wide rows are.
         start, size = 0, 1
         while start < len(missing):
             some = missing[start : start + size]
-            found = self._fetched([(store, RUN + name) for store, _, name in some])
+            values = self._fetch_values([(store, RUN + name) for store, _, name in some])
             for store, owner, name in some:
-                value = found[store, RUN + name]
-                if value is not None and not take_run(owner, name, value):
+                value = values[store, RUN + name]
+                if value is not None and not cache_run(owner, name, value):
                     return
-            start, size = start + size, AT_ONCE
+            start, size = start + size, RUNS_PER_FETCH
 
     def flush(self) -> None:
         """Write what waits."""
         self.waiting = 0
-        with sent_together(self.handle):
+        with pipeline_requests(self.handle):
             for store in self.stores:
                 store.write()
 
-    def _fetched(self, names: Iterable[tuple[SparkStore, str]]) -> Mapping[tuple[SparkStore, str], bytes | None]:
+    def _fetch_values(self, names: Iterable[tuple[SparkStore, str]]) -> Mapping[tuple[SparkStore, str], bytes | None]:
         """Values of stores, asked for at once."""
-        asked: list[tuple[SparkStore, str] | None] = []
-        found: list[Any] = []
-        with sent_together(self.handle) as answers:
+        requests: list[tuple[SparkStore, str] | None] = []
+        values: list[Any] = []
+        with pipeline_requests(self.handle) as answers:
             for store, name in names:
                 if self.enter(store.shard):
-                    asked.append(None)
-                    found.append(None)
-                asked.append((store, name))
-                found.append(self.state.getValue((store.prefix + name,)))
+                    requests.append(None)
+                    values.append(None)
+                requests.append((store, name))
+                values.append(self.state.getValue((store.prefix + name,)))
         if answers is not None:
-            found = [value_of(self.handle, answer) for answer in answers]
+            values = [decode_value(self.handle, answer) for answer in answers]
         return {
-            one: None if value is None else bytes(value[0])
-            for one, value in zip(asked, found, strict=True)
-            if one is not None
+            request: None if value is None else bytes(value[0])
+            for request, value in zip(requests, values, strict=True)
+            if request is not None
         }
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from watersmeet.local.values import ELSEWHERE
+from watersmeet.local.values import SPARK_EVALUATOR
 
 _PLACE = "#place"
 
 
 @contextmanager
-def evaluating(spark: SparkSession) -> Generator[None]:
+def evaluate_on_spark(spark: SparkSession) -> Generator[None]:
     """Let Spark evaluate meanwhile what this process cannot."""
     types: dict[str, pa.DataType] = {}
 
@@ -23,12 +23,12 @@ def evaluating(spark: SparkSession) -> Generator[None]:
         if not rows.num_rows and sql in types:
             return pa.array([], types[sql])
         placed = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
-        found = spark.createDataFrame(placed).selectExpr(f"{sql} AS value", f"`{_PLACE}`").toArrow().sort_by(_PLACE)
-        types[sql] = found.schema.field("value").type
-        return pa.concat_arrays([*found.column("value").chunks, pa.array([], types[sql])])
+        table = spark.createDataFrame(placed).selectExpr(f"{sql} AS value", f"`{_PLACE}`").toArrow().sort_by(_PLACE)
+        types[sql] = table.schema.field("value").type
+        return pa.concat_arrays([*table.column("value").chunks, pa.array([], types[sql])])
 
-    token = ELSEWHERE.set(evaluate)
+    token = SPARK_EVALUATOR.set(evaluate)
     try:
         yield
     finally:
-        ELSEWHERE.reset(token)
+        SPARK_EVALUATOR.reset(token)

@@ -18,7 +18,7 @@ MICROS_PER_MILLI = 1000
 
 
 @dataclass(frozen=True)
-class Log:
+class OffsetLog:
     """What a checkpoint says of its batches.
 
     - ``batches``: those that succeeded and are still known; ``clocks``: when each began, in microseconds
@@ -43,7 +43,7 @@ class Log:
     def batch_of(self, partition: str, offset: int) -> int | None:
         """The batch that read a record; None: none has yet, or it was before the first that began.
 
-        >>> Log((0, 1), offsets={"t-0": {0: 5, 1: 9}}).batch_of("t-0", 5)
+        >>> OffsetLog((0, 1), offsets={"t-0": {0: 5, 1: 9}}).batch_of("t-0", 5)
         1
         """
         if offset < self.begin.get(partition, 0):
@@ -63,10 +63,10 @@ def plain_path(path: str) -> str:
     return unquote(path)
 
 
-def read_log(checkpoint: Path) -> Log:
+def read_log(checkpoint: Path) -> OffsetLog:
     """The log of a checkpoint; without batches if there is none."""
     committed = {int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()}
-    known = sorted(
+    batches = sorted(
         int(path.name)
         for path in (checkpoint / "offsets").glob("*")
         if path.name.isdecimal() and int(path.name) in committed
@@ -75,26 +75,26 @@ def read_log(checkpoint: Path) -> Log:
     steps: dict[int, dict[int, int]] = {}
     offsets: dict[str, dict[int, int]] = {}
     begin: dict[str, int] = {}
-    for batch in list(known):
+    for batch in list(batches):
         lines = _lines(checkpoint / "offsets" / str(batch))
         if not lines:
-            known.remove(batch)
+            batches.remove(batch)
             continue
         clocks[batch] = int(json.loads(lines[0]).get("batchTimestampMs", 0)) * MICROS_PER_MILLI
         for number, line in enumerate(lines[1:]):
-            told = json.loads(line) if line.startswith("{") else None
-            if not isinstance(told, dict):
+            source_offset = json.loads(line) if line.startswith("{") else None
+            if not isinstance(source_offset, dict):
                 continue
-            if "logOffset" in told:
-                steps.setdefault(number, {})[batch] = int(cast("Any", told)["logOffset"])
+            if "logOffset" in source_offset:
+                steps.setdefault(number, {})[batch] = int(cast("Any", source_offset)["logOffset"])
                 continue
-            for partition, offset in _partitions(cast("dict[str, Any]", told)):
+            for partition, offset in _partitions(cast("dict[str, Any]", source_offset)):
                 offsets.setdefault(partition, {})[batch] = offset
-            begin |= {name: first for name, first in _first(checkpoint, number) if name not in begin}
-    found = [one for number, of_batch in steps.items() for one in _files(checkpoint, number, of_batch)]
-    files = {file: batch for file, batch, _ in found}
-    older = frozenset(file for file, _, is_older in found if is_older and known[0] > 0)
-    return Log(tuple(known), clocks, files, offsets, begin, older)
+            begin |= {name: first for name, first in _start_offsets(checkpoint, number) if name not in begin}
+    entries = [entry for number, of_batch in steps.items() for entry in _files(checkpoint, number, of_batch)]
+    files = {file: batch for file, batch, _ in entries}
+    older = frozenset(file for file, _, is_older in entries if is_older and batches[0] > 0)
+    return OffsetLog(tuple(batches), clocks, files, offsets, begin, older)
 
 
 def _lines(path: Path) -> list[str]:
@@ -105,14 +105,14 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _partitions(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for topic, parts in told.items():
+def _partitions(offsets_by_topic: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for topic, parts in offsets_by_topic.items():
         if isinstance(parts, dict):
             for partition, offset in cast("dict[str, int]", parts).items():
                 yield f"{topic}-{partition}", int(offset)
 
 
-def _first(checkpoint: Path, number: int) -> Iterator[tuple[str, int]]:
+def _start_offsets(checkpoint: Path, number: int) -> Iterator[tuple[str, int]]:
     """Where the first batch began to read a topic."""
     path = checkpoint / "sources" / str(number) / "0"
     text = path.read_text("utf-8", errors="replace") if path.is_file() else ""

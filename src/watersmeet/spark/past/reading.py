@@ -29,8 +29,8 @@ from watersmeet.physical.identity import scan_names
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
-from watersmeet.spark.past.log import Log, plain_path
-from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE, counted, place_of
+from watersmeet.spark.past.log import OffsetLog, plain_path
+from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE, count_malformed, place_of
 from watersmeet.spark.sources.reading import is_static, read_source
 from watersmeet.spark.sources.static_copies import copy_of
 
@@ -49,7 +49,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Past:
+class InputHistory:
     """What a query has read: its batches, rows that could not be read, and rows that it has not read yet by source.
 
     ``unknown`` are sentences about what cannot be known any more. ``uncertain_until``: the last batch of which it is
@@ -70,32 +70,34 @@ class _InBatches:
         self.read = self.readStream = spark.read
 
 
-def read_past(
-    spark: SparkSession, script: Script, plan: QueryPlan, log: Log, storage: Path, rebuilt: int | None = None
-) -> Past:
+def read_input_history(
+    spark: SparkSession, script: Script, plan: QueryPlan, log: OffsetLog, storage: Path, rebuilt: int | None = None
+) -> InputHistory:
     """What a query has read by the log of its checkpoint; ``storage`` has its marks from outside and static tables.
 
     ``rebuilt``: the last batch whose rows its state was rebuilt from.
     """
-    read = (one for scan in scan_plans(plan.relation) for one in (scan.parts or (scan.source,)))
-    sources = {one.name: script.with_options(one) for one in read}
+    read = (source_part for scan in scan_plans(plan.relation) for source_part in (scan.parts or (scan.source,)))
+    sources = {source_part.name: script.with_options(source_part) for source_part in read}
     tables: dict[str, pa.Table] = {}
     malformed: list[Unreadable] = []
     uncertain = max(-1 if log.is_whole else log.batches[0], -1 if rebuilt is None else rebuilt)
     unknown = (
-        [] if uncertain < 0 else [_forgotten(log) if rebuilt is None or uncertain > rebuilt else _rebuilt(rebuilt)]
+        []
+        if uncertain < 0
+        else [_truncation_note(log) if rebuilt is None or uncertain > rebuilt else _rebuild_note(rebuilt)]
     )
     for source in sources.values():
         rows = _rows(spark, script, source, log, storage)
-        tables[source.name], bad = _apart(source, rows)
+        tables[source.name], bad = _split_malformed(source, rows)
         malformed += bad
-        unknown += _gone(source, log)
-        unknown += _lost(source, tables[source.name], len(bad), log)
-    marks = _marks(plan, log)
+        unknown += _file_loss_notes(source, log)
+        unknown += _record_loss_notes(source, tables[source.name], len(bad), log)
+    watermarks = _external_watermarks(plan, log)
     batches = tuple(
         Batch(
-            {n: _of(t, batch) for n, t in tables.items()},
-            {NOW: log.clocks[batch], **marks.get(batch, {})},
+            {n: _rows_of_batch(t, batch) for n, t in tables.items()},
+            {NOW: log.clocks[batch], **watermarks.get(batch, {})},
             False,
             batch,
         )
@@ -104,40 +106,40 @@ def read_past(
     waiting = {
         name: table.filter(table.column(_BATCH).is_null()).drop_columns([_BATCH]) for name, table in tables.items()
     }
-    return Past(batches, tuple(malformed), waiting, tuple(unknown), uncertain)
+    return InputHistory(batches, tuple(malformed), waiting, tuple(unknown), uncertain)
 
 
-def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage: Path) -> pa.Table:
+def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, storage: Path) -> pa.Table:
     """All rows of a source, each with its batch and where it was read."""
-    frame = frame_of_past(spark, script, whole_topics(source), storage)
+    frame = replay_frame(spark, script, whole_topics(source), storage)
     if source_format(source).has_partitions and PLACE not in frame.columns:
-        raise _not_told(source, "which record is which, since its values are read as they are")
+        raise _untraceable(source, "which record is which, since its values are read as they are")
     names = (*(f.name for f in source.fields), CHANGE, PARTITION, REASON, VALUE)
-    told = [F.col(quote(name)) for name in names if name in frame.columns]
+    columns = [F.col(quote(name)) for name in names if name in frame.columns]
     place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
     parts = {name: place.getField(name) for name in ("file", "topic", "partition", "offset")}
     of = F.concat(parts["topic"], F.lit("-"), parts["partition"].cast("string"))
-    shown = frame.select(*told, parts["file"].alias("#file"), parts["offset"].alias("#offset"), of.alias("#of"))
+    shown = frame.select(*columns, parts["file"].alias("#file"), parts["offset"].alias("#offset"), of.alias("#of"))
     try:
-        return _placed(
+        return _assign_batches(
             source, shown.toArrow(), log, is_static=is_static(source) and not copy_of(source, storage).is_dir()
         )
     except PySparkException as error:
-        raise _not_told(source, str(error).strip().partition("\n")[0]) from error
+        raise _untraceable(source, str(error).strip().partition("\n")[0]) from error
 
 
-def frame_of_past(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
+def replay_frame(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
     """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
     if is_static(source) and copy_of(source, storage).is_dir():
         return spark.read.parquet(location_of(copy_of(source, storage)))
     format_ = source_format(source)
-    if not is_static(source) and "path" not in source.said and not format_.has_partitions:
-        raise _not_told(source, f"what it had: {source.format} cannot be read again")
+    if not is_static(source) and "path" not in source.lowercase_options and not format_.has_partitions:
+        raise _untraceable(source, f"what it had: {source.format} cannot be read again")
     frame = read_source(cast("SparkSession", _InBatches(spark)), script, source)
-    return counted(source, frame, "drop")
+    return count_malformed(source, frame, "drop")
 
 
-def _not_told(source: Source, reason: str) -> WatersmeetError:
+def _untraceable(source: Source, reason: str) -> WatersmeetError:
     return refuse("NOT_TOLD", query=f"the queries that read {source.name}", reason=reason)
 
 
@@ -154,7 +156,7 @@ def whole_topics(source: Source) -> Source:
     return replace(source, options={**options, "failOnDataLoss": "false"})
 
 
-def _placed(source: Source, table: pa.Table, log: Log, *, is_static: bool) -> pa.Table:
+def _assign_batches(source: Source, table: pa.Table, log: OffsetLog, *, is_static: bool) -> pa.Table:
     """Rows with their batch, and where they were read in words; a table that Spark looks up is there from the start."""
     files = [None if path is None or not path else plain_path(path) for path in table.column("#file").to_pylist()]
     offsets, parts = table.column("#offset").to_pylist(), table.column("#of").to_pylist()
@@ -169,19 +171,23 @@ def _placed(source: Source, table: pa.Table, log: Log, *, is_static: bool) -> pa
             batches.append(log.batches[0] if is_static else log.files.get(file or ""))
             places.append(file or "")
     fields = [f for f in source.fields if f.name in table.column_names]
-    columns = {f.name: _typed(table.column(f.name), arrow_type(f.type)) for f in fields}
+    columns = {f.name: _cast_column(table.column(f.name), arrow_type(f.type)) for f in fields}
     if source.kind == "table":
-        told = table.column(CHANGE) if CHANGE in table.column_names else pa.array(["+"] * table.num_rows, pa.string())
-        columns[CHANGE] = pc.fill_null(told.cast(pa.string()), "+")
-    along = {name: table.column(name) for name in (PARTITION, REASON, VALUE) if name in table.column_names}
-    return pa.table({**columns, **along, WHERE: pa.array(places, pa.string()), _BATCH: pa.array(batches, pa.int64())})
+        changes = (
+            table.column(CHANGE) if CHANGE in table.column_names else pa.array(["+"] * table.num_rows, pa.string())
+        )
+        columns[CHANGE] = pc.fill_null(changes.cast(pa.string()), "+")
+    passthrough = {name: table.column(name) for name in (PARTITION, REASON, VALUE) if name in table.column_names}
+    return pa.table(
+        {**columns, **passthrough, WHERE: pa.array(places, pa.string()), _BATCH: pa.array(batches, pa.int64())}
+    )
 
 
-def _typed(column: Any, kind: Any) -> Any:
+def _cast_column(column: Any, kind: Any) -> Any:
     return column if column.type == kind else column.cast(kind)
 
 
-def _apart(source: Source, table: pa.Table) -> tuple[pa.Table, list[Unreadable]]:
+def _split_malformed(source: Source, table: pa.Table) -> tuple[pa.Table, list[Unreadable]]:
     """The rows that could be read, and what is told of the others."""
     if REASON not in table.column_names:
         return table, []
@@ -194,26 +200,28 @@ def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value or "")
 
 
-def _of(table: pa.Table, batch: int) -> pa.Table:
+def _rows_of_batch(table: pa.Table, batch: int) -> pa.Table:
     return table.filter(pc.equal(table.column(_BATCH), batch)).drop_columns([_BATCH])
 
 
-def _marks(plan: QueryPlan, log: Log) -> dict[int, dict[str, int]]:
+def _external_watermarks(plan: QueryPlan, log: OffsetLog) -> dict[int, dict[str, int]]:
     """Marks from outside, by batch, as the query calls their columns."""
-    called = {name: column for column, name in scan_names(plan).items()}
-    found: dict[int, dict[str, int]] = {}
+    column_names = {name: column for column, name in scan_names(plan).items()}
+    watermarks: dict[int, dict[str, int]] = {}
     for file, batch in log.files.items():
         path = Path(file)
         if path.parent.parent.name == "marks" and path.is_file():
             for line in path.read_text("utf-8").splitlines():
-                told: dict[str, Any] = json.loads(line)
-                found.setdefault(batch, {})[called.get(str(told["column"]), str(told["column"]))] = int(told["value"])
-    return found
+                record: dict[str, Any] = json.loads(line)
+                watermarks.setdefault(batch, {})[column_names.get(str(record["column"]), str(record["column"]))] = int(
+                    record["value"]
+                )
+    return watermarks
 
 
-def _gone(source: Source, log: Log) -> Iterable[str]:
+def _file_loss_notes(source: Source, log: OffsetLog) -> Iterable[str]:
     """What was read of a source and is there no longer."""
-    path = source.said.get("path")
+    path = source.lowercase_options.get("path")
     if path is None or "://" in local_path(path):
         return
     folder = local_path(path).rstrip("/")
@@ -224,29 +232,28 @@ def _gone(source: Source, log: Log) -> Iterable[str]:
         yield f"{files} {of}, such as {missing[0]}: of such rows and the watermarks they moved nothing can be known."
 
 
-def _lost(source: Source, table: pa.Table, malformed: int, log: Log) -> Iterable[str]:
+def _record_loss_notes(source: Source, table: pa.Table, malformed: int, log: OffsetLog) -> Iterable[str]:
     """What topics no longer have of what was read; and that a table that Spark looks up is read as it is now."""
     if is_static(source):
         yield f"{source.name} is told of as it is now; the query has seen it as it was."
     if PARTITION in table.column_names:
         topics = set(pc.unique(table.column(PARTITION)).to_pylist()) | {
-            one for one in log.offsets if one.rpartition("-")[0] in source_format(source).topics
+            partition for partition in log.offsets if partition.rpartition("-")[0] in source_format(source).topics
         }
-        ends = {one: max(log.offsets[one].values()) for one in topics if one in log.offsets}
-        asked = sum(end - log.begin.get(one, 0) for one, end in ends.items())
-        there = table.num_rows - table.column(_BATCH).null_count + malformed
-        if there < asked:
-            told = "they were compacted or are too old, or never were rows"
-            yield f"{asked - there:,} of {asked:,} records of {source.name} are not there any more: {told}."
+        ends = {partition: max(log.offsets[partition].values()) for partition in topics if partition in log.offsets}
+        expected = sum(end - log.begin.get(partition, 0) for partition, end in ends.items())
+        available = table.num_rows - table.column(_BATCH).null_count + malformed
+        if available < expected:
+            reason = "they were compacted or are too old, or never were rows"
+            yield f"{expected - available:,} of {expected:,} records of {source.name} are not there any more: {reason}."
 
 
-def _rebuilt(batch: int) -> str:
-    told = "of rows that came until then, this is what the query does with them as it is now"
-    return (
-        f"The state was rebuilt after batch {batch}: {told}; which of them were late before, and what came out of them."
-    )
+def _rebuild_note(batch: int) -> str:
+    consequence = "of rows that came until then, this is what the query does with them as it is now"
+    before = "which of them were late before, and what came out of them"
+    return f"The state was rebuilt after batch {batch}: {consequence}; {before}."
 
 
-def _forgotten(log: Log) -> str:
-    told = "their rows are told of as if all had come in that one, and which of them were late cannot be known"
-    return f"Spark has forgotten the batches before {log.batches[0]}: {told}."
+def _truncation_note(log: OffsetLog) -> str:
+    consequence = "their rows are told of as if all had come in that one, and which of them were late cannot be known"
+    return f"Spark has forgotten the batches before {log.batches[0]}: {consequence}."

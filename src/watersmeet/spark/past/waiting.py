@@ -11,7 +11,7 @@ from watersmeet.catalog import Source
 from watersmeet.locations import local_path
 from watersmeet.spark.past.log import read_log
 
-Waiting = Callable[[], int | None]
+FileCounter = Callable[[], int | None]
 """How many files wait; None: that is not known."""
 FORMATS = frozenset({"json", "csv", "parquet", "orc", "text", "avro", "xml"})
 MOST_FILES, MOST_BYTES = 20_000, 8_000_000
@@ -24,31 +24,37 @@ _OTHERS = frozenset({"pathglobfilter", "recursivefilelookup", "maxfileage", "cle
 """Options by which Spark reads others than those that lie in the folder."""
 
 
-def waiting_files(sources: Iterable[Source], checkpoint: Path) -> dict[str, Waiting]:
+def backlog_counters(sources: Iterable[Source], checkpoint: Path) -> dict[str, FileCounter]:
     """For the sources of a query that are folders of this machine, what tells how many files wait."""
-    return {one.name: _told(Path(path), checkpoint) for one in sources if (path := _folder(one)) is not None}
+    return {
+        source.name: _make_counter(Path(path), checkpoint)
+        for source in sources
+        if (path := _folder(source)) is not None
+    }
 
 
 def _folder(source: Source) -> str | None:
-    said = source.said
-    path = local_path(said.get("path", ""))
+    options = source.lowercase_options
+    path = local_path(options.get("path", ""))
     is_plain = path and "://" not in path and not set(path) & set("*?[{")
-    return path if is_plain and (source.format or "").lower() in FORMATS and said.keys().isdisjoint(_OTHERS) else None
+    return (
+        path if is_plain and (source.format or "").lower() in FORMATS and options.keys().isdisjoint(_OTHERS) else None
+    )
 
 
-def _told(folder: Path, checkpoint: Path) -> Waiting:
-    known: tuple[float, int | None] | None = None
+def _make_counter(folder: Path, checkpoint: Path) -> FileCounter:
+    cached: tuple[float, int | None] | None = None
 
-    def told() -> int | None:
-        nonlocal known
-        if known is None or monotonic() - known[0] > PAUSE:
-            known = monotonic(), count_waiting(folder, checkpoint)
-        return known[1]
+    def count() -> int | None:
+        nonlocal cached
+        if cached is None or monotonic() - cached[0] > PAUSE:
+            cached = monotonic(), count_unread_files(folder, checkpoint)
+        return cached[1]
 
-    return told
+    return count
 
 
-def count_waiting(folder: Path, checkpoint: Path) -> int | None:
+def count_unread_files(folder: Path, checkpoint: Path) -> int | None:
     """How many files of a folder no batch has read; None: it is no plain folder, or too much to look through."""
     logs = list((checkpoint / "sources").glob("*/*"))
     try:

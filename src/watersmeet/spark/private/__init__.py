@@ -23,7 +23,7 @@ def spark_version() -> str:
 def check_version() -> None:
     """Refuse a Spark that is too old. What a later one lacks is said where it is looked for."""
     if tuple(int(part) for part in spark_version().split(".")[:2]) < OLDEST:
-        raise unknown("`transformWithStateInPandas`", "no join can run")
+        raise unknown_spark("`transformWithStateInPandas`", "no join can run")
     if spark_version().startswith("4.0.") and int(protobuf_version().split(".")[0]) > 6:
         raise refuse("PROTOBUF_UNFIT", version=spark_version(), found=protobuf_version())
 
@@ -41,6 +41,6 @@ def protobuf_version() -> str:
         return "0"
 
 
-def unknown(what: str, consequence: str, known: str = SEEN) -> WatersmeetError:
-    """The refusal of a Spark that lacks something without which nothing goes on; ``known``: which ones have it."""
-    return refuse("UNKNOWN_SPARK", version=spark_version(), what=what, consequence=consequence, known=known)
+def unknown_spark(what: str, consequence: str, versions: str = SEEN) -> WatersmeetError:
+    """The refusal of a Spark that lacks something without which nothing goes on; ``versions``: which ones have it."""
+    return refuse("UNKNOWN_SPARK", version=spark_version(), what=what, consequence=consequence, known=versions)

@@ -15,7 +15,7 @@ import socket
 import sys
 from contextlib import suppress
 
-SPARE = "WATERSMEET_SPARE"
+PREFORK_DIR = "WATERSMEET_SPARE"
 """The variable that names the folder in which it listens."""
 SOCKET = "requests"
 TAKEN = b"taken\n"
@@ -25,44 +25,44 @@ STREAMS = (0, 1, 2)
 """The standard streams, which go with a request."""
 
 
-def request(arguments: list[bytes], folder: bytes, environ: dict[bytes, bytes]) -> bytes:
+def encode_request(arguments: list[bytes], folder: bytes, environ: dict[bytes, bytes]) -> bytes:
     """What a request says: the arguments of Python, where it was started, and its environment; none of them is empty.
 
-    >>> said(request([b"-m", b"module"], b"/tmp", {b"PATH": b"/bin", b"NONE": b""}))
+    >>> parse_request(encode_request([b"-m", b"module"], b"/tmp", {b"PATH": b"/bin", b"NONE": b""}))
     ([b'-m', b'module'], b'/tmp', {b'PATH': b'/bin', b'NONE': b''})
     """
     variables = (name + b"=" + value for name, value in environ.items())
     return b"\0\0".join((b"\0".join(arguments), folder, b"\0".join(variables)))
 
 
-def said(text: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes]]:
+def parse_request(text: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes]]:
     """The same of a request that was read."""
     arguments, folder, variables = text.split(b"\0\0")
     environ = dict(variable.split(b"=", 1) for variable in variables.split(b"\0"))
     return arguments.split(b"\0"), folder, environ
 
 
-def take(folder: str, asked: bytes) -> socket.socket | None:
+def take(folder: str, payload: bytes) -> socket.socket | None:
     """The connection to the process that listens in that folder, if it has taken the request over."""
-    found = os.lstat(folder)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    stat = os.lstat(folder)
+    if stat.st_uid != os.geteuid() or stat.st_mode & 0o077:
         return None
     # The address of a socket must be short, the path of a folder need not be.
     os.chdir(folder)
-    spare = socket.socket(socket.AF_UNIX)
-    spare.settimeout(SECONDS)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(SECONDS)
     try:
-        spare.connect(SOCKET)
+        connection.connect(SOCKET)
         # The streams go with the first bytes.
-        sent = socket.send_fds(spare, [asked], STREAMS)
-        spare.sendall(asked[sent:])
-        spare.shutdown(socket.SHUT_WR)
-        return spare if spare.recv(len(TAKEN)) == TAKEN else None
+        sent = socket.send_fds(connection, [payload], STREAMS)
+        connection.sendall(payload[sent:])
+        connection.shutdown(socket.SHUT_WR)
+        return connection if connection.recv(len(TAKEN)) == TAKEN else None
     except TimeoutError:
         # From here on nobody can take it any more: what was said until now counts.
-        spare.shutdown(socket.SHUT_RDWR)
-        if spare.recv(len(TAKEN)) == TAKEN:
-            return spare
+        connection.shutdown(socket.SHUT_RDWR)
+        if connection.recv(len(TAKEN)) == TAKEN:
+            return connection
         # Who has not answered once is not asked again.
         os.unlink(SOCKET)  # noqa: PTH108 - to import pathlib takes longer than all the rest
         return None
@@ -72,13 +72,13 @@ def main(command: list[str]) -> None:
     """Ask for what a command of Python would do; run it if nobody takes it over."""
     here = os.getcwd()  # noqa: PTH109 - as above
     with suppress(OSError):
-        asked = request([os.fsencode(part) for part in command[1:]], os.fsencode(here), dict(os.environb))
-        spare = take(os.environ[SPARE], asked)
-        if spare is not None:
-            spare.settimeout(None)
+        payload = encode_request([os.fsencode(part) for part in command[1:]], os.fsencode(here), dict(os.environb))
+        connection = take(os.environ[PREFORK_DIR], payload)
+        if connection is not None:
+            connection.settimeout(None)
             # Whoever lives for long keeps the connection for as long.
             with suppress(OSError):
-                while spare.recv(1):
+                while connection.recv(1):
                     pass
             return
     os.chdir(here)

@@ -36,11 +36,11 @@ _OURS = f"{IN_BATCHES}watersmeet."
 
 
 @dataclass(frozen=True)
-class Crossing:
+class PythonTransfer:
     """Rows that are handed to a function in Python, and those that it gives."""
 
-    given: StructType
-    made: StructType
+    input_schema: StructType
+    output_schema: StructType
 
 
 def room(records: str | None) -> int | None:
@@ -61,7 +61,7 @@ def room_here() -> int | None:
     return room(context.getLocalProperty(RECORDS))
 
 
-def crossings_of(frame: Any, sink: str) -> tuple[Crossing, ...] | None:
+def python_transfers(frame: Any, sink: str) -> tuple[PythonTransfer, ...] | None:
     """All that crosses to Python when this frame is written to a format; None: that cannot be told.
 
     What functions of ours do with a batch may be that its rows cross.
@@ -70,28 +70,30 @@ def crossings_of(frame: Any, sink: str) -> tuple[Crossing, ...] | None:
     if not hasattr(frame, "_jdf") or not (is_ours or sink.lower() in _SINKS):
         return None
     try:
-        known = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-        found = [*_in_plan(frame._jdf.queryExecution().analyzed(), (known.PYTHON_UDF(), known.GENERATE()))]
+        patterns = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        transfers = [*_in_plan(frame._jdf.queryExecution().analyzed(), (patterns.PYTHON_UDF(), patterns.GENERATE()))]
     except Exception:  # our own, of Java, or of the library that speaks to it
         return None
-    return (*found, Crossing(frame.schema, StructType())) if is_ours else tuple(found)
+    return (*transfers, PythonTransfer(frame.schema, StructType())) if is_ours else tuple(transfers)
 
 
-def _in_plan(node: Any, patterns: tuple[Any, Any]) -> Iterator[Crossing]:
+def _in_plan(node: Any, patterns: tuple[Any, Any]) -> Iterator[PythonTransfer]:
     """What crosses in a part of a plan; an error where Python is called in another way than by whole rows."""
     if not _has(node, patterns):
         return
     kind = node.getClass().getSimpleName()
     if kind in _CALLS:
-        yield Crossing(*(StructType.fromJson(json.loads(one.schema().json())) for one in (node.child(), node)))
-    elif any(_has(one, patterns) for one in _all(node.expressions())) or _makes_a_table(kind, node):
+        yield PythonTransfer(
+            *(StructType.fromJson(json.loads(plan_node.schema().json())) for plan_node in (node.child(), node))
+        )
+    elif any(_has(plan_node, patterns) for plan_node in _scala_items(node.expressions())) or _makes_a_table(kind, node):
         raise LookupError(kind)
-    for child in _all(node.children()):
+    for child in _scala_items(node.children()):
         yield from _in_plan(child, patterns)
 
 
 def _has(part: Any, patterns: tuple[Any, Any]) -> bool:
-    return any(part.containsPattern(one) for one in patterns)
+    return any(part.containsPattern(pattern) for pattern in patterns)
 
 
 def _makes_a_table(kind: str, node: Any) -> bool:
@@ -99,5 +101,5 @@ def _makes_a_table(kind: str, node: Any) -> bool:
     return kind == "Generate" and "Python" in node.generator().getClass().getSimpleName()
 
 
-def _all(found: Any) -> Iterator[Any]:
-    return (found.apply(n) for n in range(found.size()))
+def _scala_items(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(n) for n in range(sequence.size()))

@@ -27,10 +27,10 @@ PAUSE = 0.05
 _threads: dict[Path, Thread] = {}
 
 
-def keep_forgetting(spark: SparkSession, folder: Path) -> None:
+def start_socket_cleanup(spark: SparkSession, folder: Path) -> None:
     """Forget the sockets of a folder every now and then, for as long as Java lives."""
     if folder not in _threads or not _threads[folder].is_alive():
-        _threads[folder] = Thread(target=_forget_always, args=(spark, folder), name="sockets", daemon=True)
+        _threads[folder] = Thread(target=_clean_up_forever, args=(spark, folder), name="sockets", daemon=True)
         _threads[folder].start()
 
 
@@ -67,7 +67,7 @@ def _copy_paths(jvm: Any, paths: Any) -> Any:
             sleep(PAUSE)
 
 
-def _forget_always(spark: SparkSession, folder: Path) -> None:
+def _clean_up_forever(spark: SparkSession, folder: Path) -> None:
     from py4j.protocol import Py4JJavaError
 
     while True:

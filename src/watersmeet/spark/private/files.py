@@ -80,7 +80,7 @@ def folder_of(spark: SparkSession, path: str | Path) -> Folder:
     return LocalFolder(Path(folder.files.makeQualified(folder.path).toUri().getPath()))
 
 
-def is_there(spark: Any, address: str) -> bool:
+def file_exists(spark: Any, address: str) -> bool:
     """Whether there is a file at an address, written as a URI."""
     parts = urlsplit(address)
     if parts.scheme in ("", "file") or not hasattr(spark, "_jvm"):

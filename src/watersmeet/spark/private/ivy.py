@@ -36,31 +36,31 @@ def ivy_fetch(
     ``is_whole``: these alone and nothing that they ask for. ``settings``: a file of Ivy's. ``repositories``: where
     else to look.
     """
-    found = [] if (jars := spark_jars()) is None else sorted(jars.glob("ivy-*.jar"))
-    if not found:
+    ivy_jars = [] if (jars := spark_jars()) is None else sorted(jars.glob("ivy-*.jar"))
+    if not ivy_jars:
         return "this Spark comes without Ivy"
     work = into / ".ivy"
     work.mkdir()
-    (work / "ivy.xml").write_text(_asked(packages, is_whole=is_whole), "utf-8")
+    (work / "ivy.xml").write_text(_dependency_xml(packages, is_whole=is_whole), "utf-8")
     if settings is None and repositories:
         (work / "settings.xml").write_text(_settings(repositories), "utf-8")
         settings = str(work / "settings.xml")
     command = [
-        str(java), "-cp", str(found[-1]), "org.apache.ivy.Main", "-ivy", str(work / "ivy.xml"),
+        str(java), "-cp", str(ivy_jars[-1]), "org.apache.ivy.Main", "-ivy", str(work / "ivy.xml"),
         "-cache", str(work / "cache"), "-retrieve", f"{into}/[artifact]-[revision].[ext]", "-types", "jar", "bundle",
         *(() if settings is None else ("-settings", settings)),
     ]  # fmt: skip
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
-    if told.returncode == 0:
+    if result.returncode == 0:
         return None
-    missing = [line.strip(" :\t") for line in told.stdout.splitlines() if "not found" in line]
-    return missing[0] if missing else (told.stderr.strip() or told.stdout.strip()).split("\n")[-1]
+    missing = [line.strip(" :\t") for line in result.stdout.splitlines() if "not found" in line]
+    return missing[0] if missing else (result.stderr.strip() or result.stdout.strip()).split("\n")[-1]
 
 
-def _asked(packages: Sequence[str], *, is_whole: bool) -> str:
+def _dependency_xml(packages: Sequence[str], *, is_whole: bool) -> str:
     lines = [
         f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)} "
         f'conf="default->default" transitive="{str(not is_whole).lower()}"/>'
@@ -72,9 +72,9 @@ def _asked(packages: Sequence[str], *, is_whole: bool) -> str:
 
 def _settings(repositories: Sequence[str]) -> str:
     """Ivy's settings: the given places first, then where it looks by itself."""
-    given = "".join(
+    resolvers = "".join(
         f'<ibiblio name="given-{number}" m2compatible="true" root={quoteattr(root)}/>'
         for number, root in enumerate(repositories)
     )
-    chain = f'<chain name="all">{given}<ibiblio name="public" m2compatible="true"/></chain>'
+    chain = f'<chain name="all">{resolvers}<ibiblio name="public" m2compatible="true"/></chain>'
     return f'<ivysettings><settings defaultResolver="all"/><resolvers>{chain}</resolvers></ivysettings>'

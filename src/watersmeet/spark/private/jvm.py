@@ -54,13 +54,13 @@ def death_of(error: BaseException) -> str | None:
     return f"by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def quiet() -> None:
+def silence_py4j() -> None:
     """Keep what PySpark says of a lost JVM out of the standard error, where it comes with stacks: we report it."""
     from pyspark import accumulators
 
     for name in _SERVERS:
         if hasattr(accumulators, name):
-            getattr(accumulators, name).handle_error = _nothing
+            getattr(accumulators, name).handle_error = _ignore_error
     logger = logging.getLogger("py4j")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -76,11 +76,11 @@ def root_cause(error: BaseException) -> str | None:
     'java.io.IOException: disk is full'
     >>> root_cause(Exception("java.lang is only named"))
     """
-    found = [match["error"] for match in _CAUSE.finditer(_text_of(error))]
-    return found[-1] if found else None
+    causes = [match["error"] for match in _CAUSE.finditer(_text_of(error))]
+    return causes[-1] if causes else None
 
 
-def _nothing(*asked: object) -> None:
+def _ignore_error(*args: object) -> None:
     """Said of an error."""
 
 

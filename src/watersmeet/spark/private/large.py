@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.serializers import pickle_protocol
 
-from watersmeet.spark.private.requests import Written
+from watersmeet.spark.private.requests import WriteBuffer
 
 LARGE = 64 * 1024
 """A pickler hands bytes on as they are, if they are so many."""
@@ -35,10 +35,10 @@ def put(state: Any, key: str, value: bytes) -> None:
     if numbers is None or not all(hasattr(part, name) for part, names in parts for name in names):
         state.updateValue((key,), (value,))
         return
-    pickled = Written()
+    pickled = WriteBuffer()
     Pickler(pickled, pickle_protocol).dump((value,))
-    told = api._serialize_to_bytes(client.user_key_schema, (key,))
-    head = message_head(numbers, state._stateName, told, pickled.bytes)
+    encoded_key = api._serialize_to_bytes(client.user_key_schema, (key,))
+    head = message_head(numbers, state._stateName, encoded_key, pickled.bytes)
     for piece in (pack("!ii", 0, len(head) + pickled.bytes) + head, *pickled.pieces):
         api.sockfile.write(piece)
     api.sockfile.flush()
@@ -76,9 +76,9 @@ def _field(number: int, length: int) -> bytes:
     '1a ac 02'
     """
     written = bytearray()
-    for left in (number << 3 | 2, length):
-        while left > 127:
-            written.append(left & 127 | 128)
-            left >>= 7
-        written.append(left)
+    for rest in (number << 3 | 2, length):
+        while rest > 127:
+            written.append(rest & 127 | 128)
+            rest >>= 7
+        written.append(rest)
     return bytes(written)

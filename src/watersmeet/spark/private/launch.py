@@ -21,7 +21,7 @@ _FILE = "--properties-file"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
-def submitted() -> dict[str, str] | None:
+def submit_settings() -> dict[str, str] | None:
     """The settings with which this program was submitted, its master among them; None: nobody has submitted it."""
     if _SUBMITTED not in os.environ:
         return None
@@ -63,10 +63,10 @@ def properties(settings: Mapping[str, str]) -> str:
     >>> properties({"a": " x=y:z\n"})
     'a=\\u0020x\\u003dy\\u003az\\u000a\n'
     """
-    return "".join(f"{name}={''.join(map(_escaped, value))}\n" for name, value in settings.items())
+    return "".join(f"{name}={''.join(map(_escape_character, value))}\n" for name, value in settings.items())
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character.isascii() and (character.isalnum() or character in "-_./,*+$@()[]"):
         return character
     units = character.encode("utf-16-be").hex()

@@ -28,11 +28,11 @@ _CLASSES = tuple(f"{_PACKAGE}{part}.FileSystemBasedCheckpointFileManager" for pa
 
 def keep_checkpoints_here(spark: SparkSession) -> None:
     """Let the queries of a session of ours write their checkpoints to this machine quickly, unless it says how."""
-    for name, value in quickly_here(spark).items():
+    for name, value in local_checkpoint_settings(spark).items():
         spark.conf.set(name, value)
 
 
-def quickly_here(spark: SparkSession) -> dict[str, str]:
+def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
     """What a session must be set to so that checkpoints on this machine are written quickly; nothing where it may not.
 
     Hadoop's class is told to write no checksums, in this JVM, for good.
@@ -44,11 +44,11 @@ def quickly_here(spark: SparkSession) -> dict[str, str]:
     if not context.master.startswith("local"):
         return {}
     with suppress(Exception):
-        known = next(name for name in _CLASSES if _is_there(jvm, name))
+        manager = next(name for name in _CLASSES if _is_there(jvm, name))
         local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
         if local.getClass().getName() == FILES[IMPLEMENTATION]:
             local.setWriteChecksum(False)
-            return {MANAGER: known, CHECKSUMS: "false"}
+            return {MANAGER: manager, CHECKSUMS: "false"}
     return {}
 
 

@@ -35,7 +35,7 @@ _PARTS = (
 """Names that are asked for part by part."""
 
 
-def ask_once(spark: SparkSession) -> None:
+def cache_jvm_names(spark: SparkSession) -> None:
     """Keep the answers of the JVM of a session to what will be asked again."""
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
@@ -45,16 +45,16 @@ def ask_once(spark: SparkSession) -> None:
 
         for name in (*_SHORT, *_WHOLE):
             # What is no class yet may become one: PySpark tells the view of further packages when it needs them.
-            if isinstance(found := getattr(jvm, name), JavaClass):
-                _kept(jvm)[name] = found
+            if isinstance(member := getattr(jvm, name), JavaClass):
+                _attributes(jvm)[name] = member
         for name in _PARTS:
             holder = jvm
             for part in name.split("."):
-                found: Any = getattr(holder, part)
-                _kept(holder)[part] = found
-                holder = found
+                member: Any = getattr(holder, part)
+                _attributes(holder)[part] = member
+                holder = member
 
 
-def _kept(holder: Any) -> dict[str, Any]:
+def _attributes(holder: Any) -> dict[str, Any]:
     """Where the bridge looks before it asks."""
     return cast("dict[str, Any]", vars(holder))

@@ -70,7 +70,7 @@ def worker_python(environ: Mapping[str, str]) -> str:
         # Another Spark than the installed package: only its own archive fits it.
         return sys.executable
     python, script = shlex.quote(sys.executable), shlex.quote(str(asking.__file__))
-    text = PYTHON.format(python=python, worker=WORKER, daemon=DAEMON, spare=asking.SPARE, asking=script)
+    text = PYTHON.format(python=python, worker=WORKER, daemon=DAEMON, spare=asking.PREFORK_DIR, asking=script)
     return str(shim("python", text, environ))
 
 

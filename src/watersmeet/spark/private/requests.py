@@ -20,7 +20,7 @@ Answers = list[bytes]
 """What was answered to each of some requests."""
 
 
-class Written:
+class WriteBuffer:
     """A file that holds what was written to it, as it was written."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Written:
 
 
 @contextmanager
-def sent_together(handle: Any) -> Generator[Answers | None]:
+def pipeline_requests(handle: Any) -> Generator[Answers | None]:
     """Send the requests that are made meanwhile at the end, some at a time; the answers are there after that.
 
     Until then each seems to be answered by nothing. None: each is sent when it is made.
@@ -47,13 +47,13 @@ def sent_together(handle: Any) -> Generator[Answers | None]:
         yield None
         return
     file, receive = client.sockfile, client._receive_proto_message
-    requests, ends, answers = Written(), list[tuple[int, int]](), Answers()
+    requests, ends, answers = WriteBuffer(), list[tuple[int, int]](), Answers()
 
-    def pretended() -> tuple[int, str, bytes]:
+    def fake_answer() -> tuple[int, str, bytes]:
         ends.append((len(requests.pieces), requests.bytes))
         return 0, "", b""
 
-    client.sockfile, client._receive_proto_message = requests, pretended
+    client.sockfile, client._receive_proto_message = requests, fake_answer
     try:
         yield answers
     finally:
@@ -74,6 +74,6 @@ def sent_together(handle: Any) -> Generator[Answers | None]:
             start, before, sent = end, size, made
 
 
-def value_of(handle: Any, answer: bytes) -> Any:
+def decode_value(handle: Any, answer: bytes) -> Any:
     """The value of a map that was asked for, by the answer; None: there is none."""
     return handle._statefulProcessorApiClient._deserialize_from_bytes(answer) if answer else None

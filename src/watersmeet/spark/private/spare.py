@@ -31,7 +31,7 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
-from watersmeet.spark.private.asking import SECONDS, SOCKET, SPARE, STREAMS, TAKEN, said
+from watersmeet.spark.private.asking import PREFORK_DIR, SECONDS, SOCKET, STREAMS, TAKEN, parse_request
 from watersmeet.spark.private.daemon import import_once
 
 WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
@@ -47,50 +47,50 @@ _OF_SPARK = (
 _OF_SHELLS = ("_", "PWD", "OLDPWD", "SHLVL")
 
 
-def start_spare(environ: MutableMapping[str, str], folder: Path) -> None:
+def start_prefork_server(environ: MutableMapping[str, str], folder: Path) -> None:
     """Start the process, unless it runs already; it ends with this one, which holds its standard input open.
 
     It listens in a folder of its own below ``folder``, since requests contain Spark's secret.
     """
-    kept = _kept.get(environ.get(SPARE, ""))
-    if os.name != "posix" or (kept is not None and kept.poll() is None):
+    process = _processes.get(environ.get(PREFORK_DIR, ""))
+    if os.name != "posix" or (process is not None and process.poll() is None):
         return
     own = tempfile.mkdtemp(prefix="ready-", dir=folder)
     command = [sys.executable, "-m", __name__, own]
-    _kept[own] = subprocess.Popen(
+    _processes[own] = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
-        env=as_spark_starts(environ),
+        env=spark_worker_environ(environ),
     )
-    environ[SPARE] = own
+    environ[PREFORK_DIR] = own
 
 
-def as_spark_starts(environ: Mapping[str, str]) -> dict[str, str]:
+def spark_worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment with what Spark sets for workers and Python, or a library, reads when it starts."""
     return {"PYTHONHASHSEED": "0", **environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
 
 
-def are_alike(own: Mapping[bytes, bytes], asked: Mapping[bytes, bytes]) -> bool:
+def is_compatible_environ(own: Mapping[bytes, bytes], requested: Mapping[bytes, bytes]) -> bool:
     """Whether a process with one environment may become that with the other.
 
     What Spark sets is read when it is needed, but for a few variables, and what shells set, or drop for its name, is of
     no account; all else must be the same, since it may have been read already.
 
-    >>> are_alike({b"LANG": b"C"}, {b"LANG": b"C", b"SPARK_REUSE_WORKER": b"1"})
+    >>> is_compatible_environ({b"LANG": b"C"}, {b"LANG": b"C", b"SPARK_REUSE_WORKER": b"1"})
     True
-    >>> are_alike({}, {b"ARROW_IO_THREADS": b"2"}), are_alike({b"LANG": b"C"}, {})
+    >>> is_compatible_environ({}, {b"ARROW_IO_THREADS": b"2"}), is_compatible_environ({b"LANG": b"C"}, {})
     (False, False)
     """
-    changed = {os.fsdecode(name) for name, _ in own.items() ^ asked.items()}
+    changed = {os.fsdecode(name) for name, _ in own.items() ^ requested.items()}
     return all(
         name not in READS and (name.startswith(_OF_SPARK) or name in _OF_SHELLS or not name.isidentifier())
         for name in changed
     )
 
 
-_kept: dict[str, subprocess.Popen[bytes]] = {}
+_processes: dict[str, subprocess.Popen[bytes]] = {}
 """The processes by their folders: one that nobody refers to would lose its standard input."""
 
 
@@ -114,23 +114,23 @@ def _serve(folder: str) -> None:
             # Here and not in the process that made the folder, which may have been killed.
             shutil.rmtree(folder, ignore_errors=True)
             return
-        asking, _ = requests.accept()
+        connection, _ = requests.accept()
         if os.fork() == 0:
             requests.close()
-            _work(asking)
+            _work(connection)
             os._exit(0)
-        asking.close()
+        connection.close()
 
 
-def _work(asking: socket.socket) -> None:
+def _work(connection: socket.socket) -> None:
     """Be the process that Spark waits for, if the one who asks still does: who waited too long goes another way."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        asked, streams = _read(asking)
-        (_, module, *arguments), folder, environ = said(asked)
+        payload, streams = _read(connection)
+        (_, module, *arguments), folder, environ = parse_request(payload)
         is_daemon = os.fsdecode(module) == DAEMON
         # The other one runs nothing but our own answer.
-        if len(streams) != len(STREAMS) or (is_daemon and not are_alike(os.environb, environ)):
+        if len(streams) != len(STREAMS) or (is_daemon and not is_compatible_environ(os.environb, environ)):
             return
         os.chdir(folder)
         os.environb.clear()
@@ -140,13 +140,13 @@ def _work(asking: socket.socket) -> None:
             if is_daemon:
                 os.dup2(other, own)
             os.close(other)
-        asking.sendall(TAKEN)
+        connection.sendall(TAKEN)
     except (OSError, ValueError):
         return
     if is_daemon:
-        _like_one_of_java(os.fsdecode(folder))
+        _imitate_java_child(os.fsdecode(folder))
     else:
-        asking.close()
+        connection.close()
         # That it is imported already.
         warnings.simplefilter("ignore", RuntimeWarning)
     # As Spark runs it: how it reaches Spark is its own matter. All that it imports is there already.
@@ -154,7 +154,7 @@ def _work(asking: socket.socket) -> None:
     runpy.run_module(os.fsdecode(module), run_name="__main__", alter_sys=True)
 
 
-def _like_one_of_java(folder: str) -> None:
+def _imitate_java_child(folder: str) -> None:
     """Be as a process that Java has started in that folder: what it inherits, and what Python begins with."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
@@ -166,13 +166,13 @@ def _like_one_of_java(folder: str) -> None:
     importlib.import_module("numpy.random").seed()
 
 
-def _read(asking: socket.socket) -> tuple[bytes, list[int]]:
+def _read(connection: socket.socket) -> tuple[bytes, list[int]]:
     """A request, and the streams of whoever asks."""
-    asking.settimeout(SECONDS)
-    start, streams, _, _ = socket.recv_fds(asking, 1 << 16, len(STREAMS))
+    connection.settimeout(SECONDS)
+    start, streams, _, _ = socket.recv_fds(connection, 1 << 16, len(STREAMS))
     parts = [start]
     while parts[-1]:
-        parts.append(asking.recv(1 << 16))
+        parts.append(connection.recv(1 << 16))
     return b"".join(parts), streams
 
 

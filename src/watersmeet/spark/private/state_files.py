@@ -48,7 +48,7 @@ def take_operator(checkpoint: Path, made: Path, operator: int) -> None:
             file.write_text(text.replace("/state/0/_stateSchema/", f"/state/{operator}/_stateSchema/"), "utf-8")
 
 
-def put_at(checkpoint: Path, place: Path) -> None:
+def relocate_state(checkpoint: Path, place: Path) -> None:
     """Let a checkpoint be one that lies at another place."""
     for file in checkpoint.glob("state/*/_metadata/v2/*"):
         if _is_checksum(file):
@@ -56,7 +56,7 @@ def put_at(checkpoint: Path, place: Path) -> None:
             file.unlink()
         else:
             text = file.read_text("utf-8")
-            file.write_text(_SCHEMA.sub(lambda found: f'"file:{place}{found[1]}"', text), "utf-8")
+            file.write_text(_SCHEMA.sub(lambda match: f'"file:{place}{match[1]}"', text), "utf-8")
 
 
 def _is_checksum(file: Path) -> bool:

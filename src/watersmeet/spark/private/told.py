@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from watersmeet.spark.private import spark_version, unknown
+from watersmeet.spark.private import spark_version, unknown_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ _LZ4, _LZ4_HEADER = b"LZ4Block", 21
 
 
 @contextmanager
-def unlogged() -> Generator[None]:
+def suppress_logs() -> Generator[None]:
     """Keep what Spark refuses meanwhile out of the log, where it comes with all of Java's stack: we report it.
 
     Uses the names of two loggers. Under other names they log as ever.
@@ -60,7 +60,7 @@ def arrow_schema(schema: StructType, timezone: str | None) -> Any:
     try:
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
-        raise unknown("`to_arrow_schema`", "no rows can be handed to workers") from error
+        raise unknown_spark("`to_arrow_schema`", "no rows can be handed to workers") from error
     if "timezone" in signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone=timezone)
     return pa.schema([_in_zone(field, timezone) for field in to_arrow_schema(schema)])
@@ -72,7 +72,7 @@ def _in_zone(field: Any, timezone: str | None) -> Any:
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return field.with_type(pa.timestamp(type_.unit, timezone))
     if pa.types.is_struct(type_):
-        return field.with_type(pa.struct([_in_zone(one, timezone) for one in type_]))
+        return field.with_type(pa.struct([_in_zone(child, timezone) for child in type_]))
     if pa.types.is_list(type_):
         return field.with_type(pa.list_(_in_zone(type_.value_field, timezone)))
     if pa.types.is_map(type_):
@@ -126,8 +126,8 @@ def state_partitions() -> int | None:
     if not spark_version().startswith(("4.1.", "4.2.", "4.3.")):
         return None
     context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty(_STATE_PARTITIONS)
-    return int(told) if told else None
+    text = None if context is None else context.getLocalProperty(_STATE_PARTITIONS)
+    return int(text) if text else None
 
 
 def enter_state(handle: Any, shard: int) -> None:
@@ -141,7 +141,7 @@ def enter_state(handle: Any, shard: int) -> None:
 _ACCEPTED = "watersmeet.accepted"
 
 
-def tell_workers(spark: Any, accepted: Mapping[str, Any]) -> bool:
+def set_accepted_states(spark: Any, accepted: Mapping[str, Any]) -> bool:
     """Tell the workers of the queries that this thread starts from now on whose states they may take over.
 
     Uses local properties of the thread, which a query inherits and its tasks see. False: a session of Spark Connect has
@@ -154,11 +154,11 @@ def tell_workers(spark: Any, accepted: Mapping[str, Any]) -> bool:
     return True
 
 
-def accepted_before() -> dict[str, Any]:
+def get_accepted_states() -> dict[str, Any]:
     """In a task of a query: whose states it may take over, by their fingerprints."""
     context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty(_ACCEPTED)
-    return json.loads(told) if told else {}
+    text = None if context is None else context.getLocalProperty(_ACCEPTED)
+    return json.loads(text) if text else {}
 
 
 def query_id(checkpoint: Path) -> str | None:
@@ -178,8 +178,8 @@ def operator_name(metadata: str) -> str:
     >>> operator_name('v2\n{"operatorInfo":{"operatorId":0,"operatorName":"stateStoreSave"}}')
     'stateStoreSave'
     """
-    found = re.search(r'"operatorName":"(\w+)"', metadata)
-    return found[1] if found else ""
+    match = re.search(r'"operatorName":"(\w+)"', metadata)
+    return match[1] if match else ""
 
 
 def unread_state(text: str) -> tuple[str, str | None] | None:

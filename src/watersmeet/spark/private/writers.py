@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
-from watersmeet.spark.private.crossings import IN_BATCHES, Crossing, crossings_of
+from watersmeet.spark.private.crossings import IN_BATCHES, PythonTransfer, python_transfers
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
 _LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"
@@ -35,7 +35,7 @@ Sources = list[tuple[int, dict[str, str]]]
 BeforeStart = Callable[[Any, str, tuple[str, ...], Sources, Mapping[str, str]], Started]
 """Called before a start with the session, the checkpoint, the tokens of the joins, the sources, and the options of the
 writer by their names in small letters; it may refuse."""
-Settings = Callable[[Any, str | None, tuple[str, ...], tuple[Crossing, ...] | None], Mapping[str, str]]
+Settings = Callable[[Any, str | None, tuple[str, ...], tuple[PythonTransfer, ...] | None], Mapping[str, str]]
 """Asked before a start for settings that the session does not have and the query is to get, with the session, the
 checkpoint if it is known, the tokens, and what crosses to Python if that is known."""
 _starting = RLock()
@@ -51,36 +51,36 @@ def watch_starts(writer: type, before: BeforeStart, settings: Settings) -> None:
     setattr(writer, _NOTED, {})
     made: Any = writer
     for name in ("option", "options", "queryName", "format", "foreach", "foreachBatch"):
-        setattr(made, name, _noting(getattr(made, name)))
+        setattr(made, name, _record_options(getattr(made, name)))
     for name in ("start", "toTable"):
-        setattr(made, name, _watched(getattr(made, name), before, settings))
+        setattr(made, name, _intercept_start(getattr(made, name), before, settings))
 
 
-def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+def _record_options(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def noted(self: Any, *args: Any, **named: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **named: Any) -> Any:
         _note(self, method, args, named)
         return method(self, *args, **named)
 
-    return noted
+    return wrapper
 
 
-def _watched(method: Callable[..., Any], before: BeforeStart, settings: Settings) -> Callable[..., Any]:
+def _intercept_start(method: Callable[..., Any], before: BeforeStart, settings: Settings) -> Callable[..., Any]:
     @wraps(method)
-    def started(self: Any, *args: Any, **named: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **named: Any) -> Any:
         _note(self, method, args, named)
         session, tokens = _tokens(self)
         if not tokens:
             return method(self, *args, **named)
         checkpoint = _checkpoint(self, session)
         after = before(session, checkpoint, tokens, sources_of(self), getattr(self, _NOTED)) if checkpoint else None
-        with _set(session, settings(session, checkpoint, tokens, _crossings(self, session, method.__name__))):
+        with _set(session, settings(session, checkpoint, tokens, _transfers(self, session, method.__name__))):
             query = method(self, *args, **named)
         if after is not None:
             after(query)
         return query
 
-    return started
+    return wrapper
 
 
 @contextmanager
@@ -96,15 +96,15 @@ def _set(session: Any, settings: Mapping[str, str]) -> Generator[None]:
 
 def _note(writer: Any, method: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Note the options that a call gives, and the name of the query."""
-    said = signature(method).bind(writer, *args, **named).arguments
-    told: dict[str, Any] = {**said.get("options", {}), _NAME: said.get("queryName")}
-    told[_SINK] = said.get("source") or said.get("format")
-    if "func" in said or "f" in said:
-        told[_SINK] = IN_BATCHES + str(getattr(said.get("func"), "__module__", ""))
-    if "key" in said:
-        told[said["key"]] = said["value"]
-    known = {name.lower(): str(value) for name, value in told.items() if value is not None}
-    setattr(writer, _NOTED, {**getattr(writer, _NOTED), **known})
+    arguments = signature(method).bind(writer, *args, **named).arguments
+    options: dict[str, Any] = {**arguments.get("options", {}), _NAME: arguments.get("queryName")}
+    options[_SINK] = arguments.get("source") or arguments.get("format")
+    if "func" in arguments or "f" in arguments:
+        options[_SINK] = IN_BATCHES + str(getattr(arguments.get("func"), "__module__", ""))
+    if "key" in arguments:
+        options[arguments["key"]] = arguments["value"]
+    noted = {name.lower(): str(value) for name, value in options.items() if value is not None}
+    setattr(writer, _NOTED, {**getattr(writer, _NOTED), **noted})
 
 
 def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
@@ -118,15 +118,15 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
             plan = writer._df._jdf.queryExecution().analyzed().toString().encode()
     except AttributeError:
         return None, ()
-    return session, tuple(dict.fromkeys(found.decode() for found in _TOKEN.findall(plan)))
+    return session, tuple(dict.fromkeys(token.decode() for token in _TOKEN.findall(plan)))
 
 
-def _crossings(writer: Any, session: Any, method: str) -> tuple[Crossing, ...] | None:
+def _transfers(writer: Any, session: Any, method: str) -> tuple[PythonTransfer, ...] | None:
     """What crosses to Python in what is written; None: that cannot be told, as of a table that may be anything."""
     if method == "toTable" or not hasattr(writer, "_df"):
         return None
     sink = getattr(writer, _NOTED).get(_SINK) or session.conf.get("spark.sql.sources.default", "")
-    return crossings_of(writer._df, sink)
+    return python_transfers(writer._df, sink)
 
 
 def sources_of(writer: Any) -> Sources:

@@ -22,92 +22,99 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.formats import source_format
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.operator import Watermarks
 from watersmeet.locations import local_path, location_of
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
-from watersmeet.spark.past.log import Log
-from watersmeet.spark.past.reading import frame_of_past, whole_topics
+from watersmeet.spark.past.log import OffsetLog
+from watersmeet.spark.past.reading import replay_frame, whole_topics
 from watersmeet.spark.rebuild.logs import is_in
-from watersmeet.spark.sources.malformed import PLACE, decoded, place_of, readable
+from watersmeet.spark.sources.malformed import PLACE, decode_path, place_of, readable_rows
 from watersmeet.spark.sources.reading import is_static
 from watersmeet.spark.sources.static_copies import copy_of
 
-MARKS_SCHEMA = "column STRING, value BIGINT"
+WATERMARKS_SCHEMA = "column STRING, value BIGINT"
 _BATCH, _ORDER = "watersmeet_batch", "watersmeet_order"
 _ONE = {"maxFilesPerTrigger": "1", "maxFileAge": "36500d"}
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """The batches that are replayed, by the log of the checkpoint: from ``begin`` on, with the ``marks`` before it."""
+class ReplayRange:
+    """The batches that are replayed, by the log of the checkpoint.
 
-    log: Log
+    They are those from ``begin`` on, with the ``watermarks`` before it.
+    """
+
+    log: OffsetLog
     batches: tuple[int, ...]
     begin: int
-    marks: Marks
+    watermarks: Watermarks
 
     @property
-    def is_forgotten(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether batches would have to be replayed that Spark does not remember as such."""
         return self.begin < self.log.batches[0]
 
     @property
     def steps(self) -> int:
         """In how many batches they are replayed: marks come before all of them."""
-        return len(self.batches) + bool(self.marks)
+        return len(self.batches) + bool(self.watermarks)
 
     def files(self, path: str) -> dict[str, int]:
         """The files of a path that are replayed, each with its batch."""
-        older = frozenset[str]() if self.is_forgotten else self.log.older
-        found = {f: batch for f, batch in self.log.files.items() if batch in self.batches and f not in older}
-        return {file: batch for file, batch in found.items() if is_in(file, path)}
+        older = frozenset[str]() if self.is_truncated else self.log.older
+        replayed = {f: batch for f, batch in self.log.files.items() if batch in self.batches and f not in older}
+        return {file: batch for file, batch in replayed.items() if is_in(file, path)}
 
-    def place(self, batch: int) -> int:
+    def step_of(self, batch: int) -> int:
         """Which batch of the replay a batch is."""
-        return self.batches.index(batch) + bool(self.marks)
+        return self.batches.index(batch) + bool(self.watermarks)
 
 
-def check_past(query: str, sources: Sequence[Source], stretch: Stretch) -> None:
+def check_replayable(query: str, sources: Sequence[Source], replay: ReplayRange) -> None:
     """Refuse what cannot be read again: sources that forget, and files that are gone."""
     for source in sources:
-        path = source.said.get("path")
+        path = source.lowercase_options.get("path")
         if is_static(source):
             continue
         if path is None and not source_format(source).has_partitions:
-            raise lost(query, source.name, f"what {source.format} gave is gone once it was read")
+            raise input_gone(query, source.name, f"what {source.format} gave is gone once it was read")
         if path is None:
             continue
         if "://" in local_path(path):
             # Whether they are there is seen when they are read.
             continue
-        gone = [file for file in stretch.files(path) if not Path(file).exists()]
-        if gone:
-            more = f" and {len(gone) - 1:,} more are" if len(gone) > 1 else " is"
-            raise lost(query, source.name, f"the file {gone[0]}{more} gone")
+        missing = [file for file in replay.files(path) if not Path(file).exists()]
+        if missing:
+            more = f" and {len(missing) - 1:,} more are" if len(missing) > 1 else " is"
+            raise input_gone(query, source.name, f"the file {missing[0]}{more} gone")
 
 
-def lost(query: str, source: str, reason: str) -> WatersmeetError:
+def input_gone(query: str, source: str, reason: str) -> WatersmeetError:
     """The refusal of a past that cannot be read again."""
     return refuse("PAST_IS_GONE", query=query, source=source, reason=reason)
 
 
-def past_stream(
-    spark: SparkSession, script: Script, source: Source, storage: Path, stretch: Stretch, folder: Path, query: str
+def replay_stream(
+    spark: SparkSession, script: Script, source: Source, storage: Path, replay: ReplayRange, folder: Path, query: str
 ) -> DataFrame:
     """The rows that a source had in these batches, as a stream of them."""
     links = folder / "links"
     if is_static(source):
-        asked = replace(source, options={**source.options, "path": location_of(copy_of(source, storage))})
+        replayed_source = replace(source, options={**source.options, "path": location_of(copy_of(source, storage))})
     else:
-        asked = _linked(source, stretch, links) if "path" in source.said else _offsets(source, stretch)
+        replayed_source = (
+            _link_files(source, replay, links) if "path" in source.lowercase_options else _limit_offsets(source, replay)
+        )
     try:
-        frame = frame_of_past(spark, script, source if is_static(source) else asked, storage)
+        frame = replay_frame(spark, script, source if is_static(source) else replayed_source, storage)
         if source_format(source).has_partitions and PLACE not in frame.columns:
-            raise lost(query, source.name, "nothing tells which record is which, since values are read as they are")
+            raise input_gone(
+                query, source.name, "nothing tells which record is which, since values are read as they are"
+            )
         place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
-        frame = frame.withColumn(_BATCH, _batch(asked, place, stretch, links))
-        frame = readable(frame.withColumn(_ORDER, F.monotonically_increasing_id()))
+        frame = frame.withColumn(_BATCH, _batch(replayed_source, place, replay, links))
+        frame = readable_rows(frame.withColumn(_ORDER, F.monotonically_increasing_id()))
         frame = frame.where(F.col(_BATCH).isNotNull())
         raw = folder / "raw"
         ordered = frame.repartition(_BATCH).sortWithinPartitions(_BATCH, _ORDER).drop(_ORDER)
@@ -115,36 +122,36 @@ def past_stream(
         rows = frame.drop(_BATCH, _ORDER)
         rows.limit(0).coalesce(1).write.parquet(f"file:{folder / 'none'}")
     except PySparkException as error:
-        raise lost(query, source.name, str(error).strip().partition("\n")[0]) from error
-    _lay_out(raw, next((folder / "none").glob("part-*")), folder / "batches", stretch.steps)
+        raise input_gone(query, source.name, str(error).strip().partition("\n")[0]) from error
+    _write_batch_files(raw, next((folder / "none").glob("part-*")), folder / "batches", replay.steps)
     return spark.readStream.schema(rows.schema).options(**_ONE).parquet(f"file:{folder / 'batches'}")
 
 
-def nothing_stream(rows: DataFrame, steps: int, folder: Path) -> DataFrame:
+def empty_stream(rows: DataFrame, steps: int, folder: Path) -> DataFrame:
     """A stream of as many batches without rows, for a source that the query did not read before."""
     spark = rows.sparkSession
     spark.createDataFrame([], rows.schema).coalesce(1).write.parquet(f"file:{folder / 'none'}")
-    _lay_out(folder / "raw", next((folder / "none").glob("part-*")), folder / "batches", steps)
+    _write_batch_files(folder / "raw", next((folder / "none").glob("part-*")), folder / "batches", steps)
     return spark.readStream.schema(rows.schema).options(**_ONE).parquet(f"file:{folder / 'batches'}")
 
 
-def marks_stream(spark: SparkSession, marks: Mapping[int, Marks], steps: int, folder: Path) -> DataFrame:
+def watermark_stream(spark: SparkSession, watermarks: Mapping[int, Watermarks], steps: int, folder: Path) -> DataFrame:
     """Marks from outside, by batch of the replay, as a stream of them."""
     folder.mkdir(parents=True)
     for step in range(steps):
-        told = [json.dumps({"column": name, "value": value}) for name, value in marks.get(step, {}).items()]
-        _put(folder / f"{step}.json", "".join(f"{line}\n" for line in told), step)
-    return spark.readStream.schema(MARKS_SCHEMA).options(**_ONE).json(f"file:{folder}")
+        lines = [json.dumps({"column": name, "value": value}) for name, value in watermarks.get(step, {}).items()]
+        _put(folder / f"{step}.json", "".join(f"{line}\n" for line in lines), step)
+    return spark.readStream.schema(WATERMARKS_SCHEMA).options(**_ONE).json(f"file:{folder}")
 
 
-def _linked(source: Source, stretch: Stretch, links: Path) -> Source:
+def _link_files(source: Source, replay: ReplayRange, links: Path) -> Source:
     """The source as one of links to those of its files that are replayed, under the names that they have."""
-    root = Path(local_path(source.said["path"])).absolute()
+    root = Path(local_path(source.lowercase_options["path"])).absolute()
     links.mkdir(parents=True)
     if not root.is_dir():
         # A pattern, a file, or another machine's: all of it is read, and what is not asked for left out.
         return source
-    for file in stretch.files(source.said["path"]):
+    for file in replay.files(source.lowercase_options["path"]):
         link = links / Path(file).relative_to(root)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(file)
@@ -152,46 +159,55 @@ def _linked(source: Source, stretch: Stretch, links: Path) -> Source:
     return replace(source, options={**options, "path": location_of(links)})
 
 
-def _offsets(source: Source, stretch: Stretch) -> Source:
+def _limit_offsets(source: Source, replay: ReplayRange) -> Source:
     """The source as one of those offsets of its topics that are replayed."""
-    first, last = stretch.batches[0], stretch.batches[-1]
-    log = stretch.log
+    first, last = replay.batches[0], replay.batches[-1]
+    log = replay.log
     bounds: tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]] = ({}, {})
-    named = set(source_format(source).topics)
+    topics = set(source_format(source).topics)
     for name, ends in log.offsets.items():
         topic, _, number = name.rpartition("-")
-        if named and topic not in named:
+        if topics and topic not in topics:
             continue
         before = [end for batch, end in ends.items() if batch < first]
         bounds[0].setdefault(topic, {})[number] = max(before) if before else log.begin.get(name, -2)
         bounds[1].setdefault(topic, {})[number] = ends.get(last, -1)
-    told = {"startingOffsets": json.dumps(bounds[0]), "endingOffsets": json.dumps(bounds[1])}
-    return replace(source, options={**whole_topics(source).options, **told, "failOnDataLoss": "true"})
+    offset_options = {"startingOffsets": json.dumps(bounds[0]), "endingOffsets": json.dumps(bounds[1])}
+    return replace(source, options={**whole_topics(source).options, **offset_options, "failOnDataLoss": "true"})
 
 
-def _batch(source: Source, place: Column, stretch: Stretch, links: Path) -> Column:
+def _batch(source: Source, place: Column, replay: ReplayRange, links: Path) -> Column:
     """In which batch of the replay a row came; NULL: in none."""
-    if "path" in source.said:
-        root, files = Path(local_path(source.said["path"])).absolute(), stretch.files(source.said["path"])
+    if "path" in source.lowercase_options:
+        root, files = (
+            Path(local_path(source.lowercase_options["path"])).absolute(),
+            replay.files(source.lowercase_options["path"]),
+        )
         if root == links.absolute():
-            log = stretch.log.files
-            found = {str(link): log[str(link.readlink())] for link in links.rglob("*") if link.is_symlink()}
+            log = replay.log.files
+            batch_by_file = {str(link): log[str(link.readlink())] for link in links.rglob("*") if link.is_symlink()}
         else:
-            found = files
-        known = F.create_map(*(F.lit(x) for file, batch in found.items() for x in (file, stretch.place(batch))))
-        return F.try_element_at(known, decoded(place.getField("file"))) if found else F.lit(None).cast("int")
+            batch_by_file = files
+        batch_map = F.create_map(
+            *(F.lit(x) for file, batch in batch_by_file.items() for x in (file, replay.step_of(batch)))
+        )
+        return (
+            F.try_element_at(batch_map, decode_path(place.getField("file")))
+            if batch_by_file
+            else F.lit(None).cast("int")
+        )
     of = F.concat(place.getField("topic"), F.lit("-"), place.getField("partition").cast("string"))
     offset = place.getField("offset")
     whens = [
-        F.when((of == name) & (offset >= stretch.log.begin.get(name, 0)) & (offset < ends[batch]), stretch.place(batch))
-        for name, ends in stretch.log.offsets.items()
+        F.when((of == name) & (offset >= replay.log.begin.get(name, 0)) & (offset < ends[batch]), replay.step_of(batch))
+        for name, ends in replay.log.offsets.items()
         for batch in sorted(ends)
-        if batch in stretch.batches
+        if batch in replay.batches
     ]
     return reduce(lambda a, b: F.coalesce(a, b), whens, F.lit(None).cast("int"))
 
 
-def _lay_out(raw: Path, none: Path, folder: Path, steps: int) -> None:
+def _write_batch_files(raw: Path, none: Path, folder: Path, steps: int) -> None:
     """A file for each batch of the replay, in their order."""
     folder.mkdir()
     for step in range(steps):
@@ -201,16 +217,16 @@ def _lay_out(raw: Path, none: Path, folder: Path, steps: int) -> None:
             parts[0].rename(file)
         else:
             shutil.copyfile(none, file)
-        _dated(file, step)
+        _set_file_time(file, step)
     shutil.rmtree(raw, ignore_errors=True)
 
 
 def _put(file: Path, text: str, step: int) -> None:
     file.write_text(text, "utf-8")
-    _dated(file, step)
+    _set_file_time(file, step)
 
 
-def _dated(file: Path, step: int) -> None:
+def _set_file_time(file: Path, step: int) -> None:
     """Spark takes files in the order of their times."""
     moment = int(time.time()) // 86400 * 86400 - 86400 + step
     os.utime(file, (moment, moment))

@@ -24,7 +24,7 @@ Sources = Sequence[tuple[int, Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileLogEntry:
     """A file that a source has written down: in which of its folders, at which of its steps, and what it wrote."""
 
     folder: int
@@ -34,37 +34,37 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Read:
+class SourcePositions:
     """What a checkpoint says of how far its sources are: their lines, by batch, and all files of their logs."""
 
     lines: Mapping[int, Sequence[str]]
     heads: Mapping[int, Mapping[str, Any]]
-    entries: Sequence[Entry]
+    entries: Sequence[FileLogEntry]
 
     @staticmethod
-    def of(checkpoint: Path, batches: Sequence[int]) -> Read:
+    def of(checkpoint: Path, batches: Sequence[int]) -> SourcePositions:
         """What it says of these batches."""
         lines: dict[int, list[str]] = {}
         heads: dict[int, dict[str, Any]] = {}
         for batch in batches:
             _, head, *rest = (checkpoint / "offsets" / str(batch)).read_text("utf-8").split("\n")
             lines[batch], heads[batch] = rest, json.loads(head)
-        return Read(lines, heads, tuple(_entries(checkpoint)))
+        return SourcePositions(lines, heads, tuple(_entries(checkpoint)))
 
-    def files(self, batch: int) -> list[Entry]:
+    def files(self, batch: int) -> list[FileLogEntry]:
         """The files that were read up to a batch."""
         # Sources that are equal have a folder together, and lines that are equal; the first of them counts folders.
-        steps = [int(_told(line).get("logOffset", -1)) for line in self.lines[batch]]
+        steps = [int(_parse_object(line).get("logOffset", -1)) for line in self.lines[batch]]
         return [entry for entry in self.entries if entry.step <= steps[entry.folder]]
 
     def offsets(self, batch: int) -> list[tuple[frozenset[str], str]]:
         """The lines of topics, each with the names of these."""
-        told = ((line, _told(line)) for line in self.lines[batch])
-        return [(frozenset(topics), line) for line, topics in told if topics and "logOffset" not in topics]
+        parsed = ((line, _parse_object(line)) for line in self.lines[batch])
+        return [(frozenset(topics), line) for line, topics in parsed if topics and "logOffset" not in topics]
 
 
 def write_logs(
-    made: Path, was: Read, sources: Sources, batch: int, planned: int | None, conf: Mapping[str, Any]
+    made: Path, was: SourcePositions, sources: Sources, batch: int, planned: int | None, conf: Mapping[str, Any]
 ) -> None:
     """Write how far the sources of a new checkpoint are after ``batch``, and what is ``planned`` next, if anything is.
 
@@ -72,21 +72,21 @@ def write_logs(
     """
     done = set[int]()
     steps = [batch] if planned is None else [batch, planned]
-    lines: dict[int, list[str]] = {one: [] for one in steps}
+    lines: dict[int, list[str]] = {step: [] for step in steps}
     for number, options in sources:
-        said = {name.lower(): value for name, value in options.items()}
-        per_step = [_mine(said, sources, was.files(one)) for one in steps]
-        for place, one in enumerate(steps):
-            if "path" in said:
+        options_by_name = {name.lower(): value for name, value in options.items()}
+        per_step = [_entries_of_source(options_by_name, sources, was.files(step)) for step in steps]
+        for place, step in enumerate(steps):
+            if "path" in options_by_name:
                 # Spark compares the texts of offsets.
-                lines[one].append(f'{{"logOffset":{place}}}' if per_step[place] else NOTHING)
+                lines[step].append(f'{{"logOffset":{place}}}' if per_step[place] else NOTHING)
             else:
-                lines[one].append(_offsets(said, was, one))
-        if "path" in said and number not in done and any(per_step):
+                lines[step].append(_offsets(options_by_name, was, step))
+        if "path" in options_by_name and number not in done and any(per_step):
             _write_entries(made / "sources" / str(number), per_step)
             done.add(number)
-    for one in steps:
-        _write_offsets(made, one, {**was.heads[one], "conf": dict(conf)}, lines[one])
+    for step in steps:
+        _write_offsets(made, step, {**was.heads[step], "conf": dict(conf)}, lines[step])
     if batch:
         # Spark reads the batch before the last as well. Sinks know by its time which batch it is: this one is neither.
         head = {**was.heads[batch], "conf": dict(conf), "batchTimestampMs": 0}
@@ -99,42 +99,44 @@ def _write_offsets(made: Path, batch: int, head: Mapping[str, Any], lines: Seque
     (folder / str(batch)).write_text("\n".join(["v1", json.dumps(head), *lines]), "utf-8")
 
 
-def _write_entries(folder: Path, per_step: Sequence[Sequence[Entry]]) -> None:
+def _write_entries(folder: Path, per_step: Sequence[Sequence[FileLogEntry]]) -> None:
     """The log of a file source: what is done as its first step, and what is planned as the next."""
     folder.mkdir(parents=True)
     seen = set[str]()
     for step, entries in enumerate(per_step):
-        new = {one.path: one for one in entries if one.path not in seen}
+        new = {entry.path: entry for entry in entries if entry.path not in seen}
         seen |= new.keys()
-        texts = [json.dumps({**one.written, "batchId": step}) for one in new.values()]
+        texts = [json.dumps({**entry.written, "batchId": step}) for entry in new.values()]
         (folder / str(step)).write_text("\n".join(["v1", *texts]), "utf-8")
 
 
-def _offsets(said: Mapping[str, str], was: Read, batch: int) -> str:
+def _offsets(options: Mapping[str, str], was: SourcePositions, batch: int) -> str:
     """The line of a source of topics; nothing, if it is none, or nobody has read them."""
-    names = {name.strip() for name in said.get("subscribe", "").split(",")} - {""}
-    if FORMAT in said and said[FORMAT] == "kafka":
+    names = {name.strip() for name in options.get("subscribe", "").split(",")} - {""}
+    if FORMAT in options and options[FORMAT] == "kafka":
         for topics, line in was.offsets(batch):
             if (names and topics <= names) or (not names and topics):
                 return line
     return NOTHING
 
 
-def _mine(said: Mapping[str, str], sources: Sources, entries: Sequence[Entry]) -> list[Entry]:
+def _entries_of_source(
+    own_options: Mapping[str, str], sources: Sources, entries: Sequence[FileLogEntry]
+) -> list[FileLogEntry]:
     """Those of the files that a source with these options reads: the folders all of whose files lie in its path.
 
     Where paths lie in each other the longest counts.
     """
-    if "path" not in said:
+    if "path" not in own_options:
         return []
     paths = [value for _, options in sources for name, value in options.items() if name.lower() == "path"]
-    found: list[Entry] = []
+    matches: list[FileLogEntry] = []
     for folder in dict.fromkeys(entry.folder for entry in entries):
         own = [entry for entry in entries if entry.folder == folder]
         fits = [path for path in paths if all(is_in(entry.path, path) for entry in own)]
-        if fits and plain_path(max(fits, key=len)) == plain_path(said["path"]):
-            found += own
-    return found
+        if fits and plain_path(max(fits, key=len)) == plain_path(own_options["path"]):
+            matches += own
+    return matches
 
 
 def is_in(file: str, path: str) -> bool:
@@ -151,22 +153,24 @@ def is_in(file: str, path: str) -> bool:
     return file == place or file.startswith(f"{place}/")
 
 
-def _entries(checkpoint: Path) -> Iterator[Entry]:
+def _entries(checkpoint: Path) -> Iterator[FileLogEntry]:
     """All files that sources have written down, each once."""
     for folder in sorted((checkpoint / "sources").glob("*")):
         seen = set[str]()
         logs = [file for file in folder.glob("*") if file.name.removesuffix(".compact").isdecimal()]
         for file in sorted(logs, key=lambda log: (int(log.name.removesuffix(".compact")), log.suffix)):
             for line in file.read_text("utf-8", "replace").split("\n")[1:]:
-                told = _told(line)
-                if {"path", "batchId"} <= told.keys() and str(told["path"]) not in seen:
-                    seen.add(str(told["path"]))
-                    yield Entry(int(folder.name), int(told["batchId"]), plain_path(str(told["path"])), told)
+                record = _parse_object(line)
+                if {"path", "batchId"} <= record.keys() and str(record["path"]) not in seen:
+                    seen.add(str(record["path"]))
+                    yield FileLogEntry(
+                        int(folder.name), int(record["batchId"]), plain_path(str(record["path"])), record
+                    )
 
 
-def _told(line: str) -> dict[str, Any]:
+def _parse_object(line: str) -> dict[str, Any]:
     try:
-        found: Any = json.loads(line)
+        value: Any = json.loads(line)
     except ValueError:
         return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

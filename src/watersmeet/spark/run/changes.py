@@ -9,11 +9,11 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import refuse
-from watersmeet.families import changing, tables
+from watersmeet.families import change_rules, table_operators
 from watersmeet.joins.core.identity import Identity
-from watersmeet.physical.change import Follows, Marks, edit_of
+from watersmeet.physical.change import ChangeEffect, WatermarkValues, classify_edit
 from watersmeet.spark.private.files import folder_of
-from watersmeet.spark.private.told import tell_workers
+from watersmeet.spark.private.told import set_accepted_states
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.state.checkpoint import Checkpoint, last_committed
 from watersmeet.spark.state.look import State
@@ -23,7 +23,7 @@ Accepting = Literal["refuse", "accept", "rebuild", "tell"]
 ``rebuild``: its state is made anew. ``tell``: whichever of these can be done, for somebody who asks which it is."""
 
 
-def continued(
+def continue_checkpoint(
     spark: SparkSession,
     checkpoint: str | Path,
     was: Owner,
@@ -32,30 +32,32 @@ def continued(
     anew: str,
     how: str,
     rebuild: str = "",
-) -> tuple[Owner, tuple[Follows, ...]]:
+) -> tuple[Owner, tuple[ChangeEffect, ...]]:
     """Whose the checkpoint is once these queries go on with it, and what follows; ``was``, if they are the same.
 
     Refused, if they are others, or if something follows that nobody has accepted; ``how`` says how that is done, and
     ``rebuild`` how a state is made anew.
     """
-    if not was.check(now, str(checkpoint), anew, changing(), None, tables(), rebuild):
+    if not was.check(now, str(checkpoint), anew, change_rules(), None, table_operators(), rebuild):
         return was, ()
     # A query that has never finished a batch has nothing in its state.
     has_batch = last_committed(folder_of(spark, checkpoint)) is not None
     state = State(Checkpoint.open(spark, checkpoint)) if has_batch else None
-    follows = was.check(now, str(checkpoint), anew, changing(), None if state is None else _marks(state))
-    if accepting == "refuse" or not tell_workers(spark, {}):
-        told = "; ".join(dict.fromkeys(one.consequence for one in follows))
-        changed = "; ".join(dict.fromkeys(one.change for one in follows))
+    follows = was.check(
+        now, str(checkpoint), anew, change_rules(), None if state is None else _watermarks_by_stage(state)
+    )
+    if accepting == "refuse" or not set_accepted_states(spark, {}):
+        consequences = "; ".join(dict.fromkeys(effect.consequence for effect in follows))
+        changed = "; ".join(dict.fromkeys(effect.change for effect in follows))
         hint = how if accepting == "refuse" else f"through Spark Connect it cannot be accepted: undo it, or {anew}"
         raise refuse(
-            "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=told, difference=changed, hint=hint
+            "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=consequences, difference=changed, hint=hint
         )
-    left = {} if state is None else fingerprints(state)
-    return replace(was, queries=now.queries, accepted={**left, **was.accepted}), follows
+    fingerprints_left = {} if state is None else fingerprints(state)
+    return replace(was, queries=now.queries, accepted={**fingerprints_left, **was.accepted}), follows
 
 
-def to_rebuild(was: Owner, now: Owner, accepting: Accepting) -> str | None:
+def rebuild_reason(was: Owner, now: Owner, accepting: Accepting) -> str | None:
     """What has changed of queries whose state is to be made anew; None: nothing has, or it is not.
 
     Who wants to have it anew gets it so, also where it could go on.
@@ -63,29 +65,29 @@ def to_rebuild(was: Owner, now: Owner, accepting: Accepting) -> str | None:
     if accepting not in ("rebuild", "tell") or len(was.queries) != len(now.queries):
         return None
     for before, after in zip(was.queries, now.queries, strict=True):
-        found = edit_of(before, after, changing(), None, tables())
-        if found.kind == "rebuilt" or (found.kind == "continued" and accepting == "rebuild"):
-            return found.difference or "; ".join(dict.fromkeys(one.change for one in found.follows))
+        edit = classify_edit(before, after, change_rules(), None, table_operators())
+        if edit.kind == "rebuilt" or (edit.kind == "continued" and accepting == "rebuild"):
+            return edit.difference or "; ".join(dict.fromkeys(effect.change for effect in edit.effects))
     return None
 
 
-def _marks(state: State) -> list[list[Marks]]:
+def _watermarks_by_stage(state: State) -> list[list[WatermarkValues]]:
     """The marks that each stage of each query has received: the latest of its shards."""
     queries = state.checkpoint.owner.queries
-    found = [[dict[str, int]() for _ in told.identity["stages"]] for told in queries]
+    by_stage = [[dict[str, int]() for _ in query.identity["stages"]] for query in queries]
     for operator in state.checkpoint.operators:
-        latest = found[queries.index(operator.told)][operator.place]
+        latest = by_stage[queries.index(operator.query)][operator.place]
         for directory in state.directories[operator.number]:
-            for name, mark in directory.received.items():
-                latest[name] = max(mark, latest.get(name, mark))
-    return [list[Marks](stages) for stages in found]
+            for name, watermark in directory.received.items():
+                latest[name] = max(watermark, latest.get(name, watermark))
+    return [list[WatermarkValues](stages) for stages in by_stage]
 
 
 def fingerprints(state: State) -> dict[str, Identity]:
     """By what the shards of all operators were left, and what that was."""
-    found: dict[str, Identity] = {}
+    by_fingerprint: dict[str, Identity] = {}
     for operator in state.checkpoint.operators:
-        with state.checkpoint.reading():
+        with state.checkpoint.guard_reads():
             rows = state.checkpoint.values(operator).where("name = 'fingerprint'").select("value").distinct().collect()
-        found |= {bytes(row.value).decode(): operator.identity for row in rows}
-    return found
+        by_fingerprint |= {bytes(row.value).decode(): operator.identity for row in rows}
+    return by_fingerprint

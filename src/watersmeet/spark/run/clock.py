@@ -16,9 +16,9 @@ from pathlib import Path
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.spark.private.files import Folder, LocalFolder
 from watersmeet.spark.private.writers import FORMAT
-from watersmeet.spark.run.damage import PLANNED, numbers_in
+from watersmeet.spark.run.damage import OFFSETS_FOLDER, batch_numbers
 from watersmeet.spark.run.owner import OWNER, Owner
-from watersmeet.spark.state.swap import beside, swap
+from watersmeet.spark.state.swap import prepare_staging, swap
 
 CLOCK = "rate"
 """The source of Spark's that ticks."""
@@ -37,7 +37,7 @@ def take_clocks(folder: Folder, was: Owner, now: Owner, sources: Sources, spark_
         return
     places = _places(folder, was, now, sources)
     assert places is not None, "it was checked"
-    made = beside(folder.path)
+    made = prepare_staging(folder.path)
     try:
         _make(folder.path, made, places, _folders(places, sources))
         (made / OWNER).write_text(text, "utf-8")
@@ -52,9 +52,9 @@ def check_clocks(folder: Folder, checkpoint: str, was: Owner, now: Owner, source
         return
     if isinstance(folder, LocalFolder):
         if _places(folder, was, now, sources) is None:
-            raise _refused(checkpoint, now, anew)
+            raise _clock_refusal(checkpoint, now, anew)
     elif not _has_room(folder, sources):
-        raise _refused(checkpoint, now, anew)
+        raise _clock_refusal(checkpoint, now, anew)
 
 
 def add_clock(folder: Folder, sources: Sources) -> None:
@@ -64,20 +64,20 @@ def add_clock(folder: Folder, sources: Sources) -> None:
     """
     if not sources or not _has_room(folder, sources):
         return
-    for number in numbers_in(folder, PLANNED)[-2:]:
-        file = f"{PLANNED}/{number}"
+    for number in batch_numbers(folder, OFFSETS_FOLDER)[-2:]:
+        file = f"{OFFSETS_FOLDER}/{number}"
         text = folder.read(file) or ""
         if len(_lines(text)) == len(sources) - 1:
             folder.write(file, f"{text.rstrip()}\n{NOTHING}")
             # A checksum of the file as it was.
-            folder.delete(f"{PLANNED}/.{number}.crc")
+            folder.delete(f"{OFFSETS_FOLDER}/.{number}.crc")
             folder.delete(f"{file}.crc")
 
 
 def _has_room(folder: Folder, sources: Sources) -> bool:
     """Whether the checkpoint knows all sources but the last, which is the clock."""
-    known = _last(folder)
-    return bool(known) and _is_clock(sources[-1][1]) and len(known) == len(sources) - 1
+    lines = _last(folder)
+    return bool(lines) and _is_clock(sources[-1][1]) and len(lines) == len(sources) - 1
 
 
 def _places(folder: Folder, was: Owner, now: Owner, sources: Sources) -> Places | None:
@@ -88,55 +88,55 @@ def _places(folder: Folder, was: Owner, now: Owner, sources: Sources) -> Places 
     """
     if len(was.queries) != 1 or len(now.queries) != 1:
         return None
-    known = _last(folder)
-    before = [place for place, line in enumerate(known) if line.isdecimal()]
+    lines = _last(folder)
+    before = [place for place, line in enumerate(lines) if line.isdecimal()]
     after = [place for place, (_, options) in enumerate(sources) if _is_clock(options)]
     stages = [[stage for stage, follows in enumerate(owner.clocks) if follows] for owner in (was, now)]
-    if [len(before), len(after)] != [*map(len, stages)] or len(known) - len(before) != len(sources) - len(after):
+    if [len(before), len(after)] != [*map(len, stages)] or len(lines) - len(before) != len(sources) - len(after):
         return None
     ticked = dict(zip(stages[0], before, strict=True))
     ticks = dict(zip(after, stages[1], strict=True))
-    others = iter([place for place in range(len(known)) if place not in before])
+    others = iter([place for place in range(len(lines)) if place not in before])
     return [ticked.get(ticks[place]) if place in ticks else next(others) for place in range(len(sources))]
 
 
 def _folders(places: Places, sources: Sources) -> dict[int, int]:
     """The folder of each source by the one that it had: they are numbered as sources come, equal ones as one."""
     now = {was: number for was, (number, _) in zip(places, sources, strict=True) if was is not None}
-    known = max(now, default=-1) + 1
+    place_count = max(now, default=-1) + 1
     # What is gone was a clock, and equal to no other.
-    named = [("", now[place]) if place in now else ("gone", place) for place in range(known)]
+    named = [("", now[place]) if place in now else ("gone", place) for place in range(place_count)]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(named))}
     return {number: name[1] for name, number in numbers.items() if not name[0]}
 
 
 def _make(checkpoint: Path, made: Path, places: Places, folders: Mapping[int, int]) -> None:
     """Fill a new checkpoint: plans with their lines in other places, all else as it is, by links."""
-    known = len(_lines((checkpoint / PLANNED / str(_batches(checkpoint)[-1])).read_text("utf-8")))
+    line_count = len(_lines((checkpoint / OFFSETS_FOLDER / str(_batches(checkpoint)[-1])).read_text("utf-8")))
     for entry in checkpoint.iterdir():
-        if entry.name not in (PLANNED, "sources", OWNER) and not entry.name.startswith("."):
+        if entry.name not in (OFFSETS_FOLDER, "sources", OWNER) and not entry.name.startswith("."):
             _link(entry, made / entry.name)
     for was, now in folders.items():
         _link(checkpoint / "sources" / str(was), made / "sources" / str(now))
-    (made / PLANNED).mkdir(parents=True)
+    (made / OFFSETS_FOLDER).mkdir(parents=True)
     for batch in _batches(checkpoint):
-        head, lines = _parts((checkpoint / PLANNED / str(batch)).read_text("utf-8"))
+        head, lines = _parts((checkpoint / OFFSETS_FOLDER / str(batch)).read_text("utf-8"))
         # What was planned before an earlier change has other places, and nobody needs it.
-        if len(lines) == known:
+        if len(lines) == line_count:
             moved = [NOTHING if place is None else lines[place] for place in places]
-            (made / PLANNED / str(batch)).write_text("\n".join([*head, *moved]), "utf-8")
+            (made / OFFSETS_FOLDER / str(batch)).write_text("\n".join([*head, *moved]), "utf-8")
 
 
 def _link(what: Path, place: Path) -> None:
     """The same files at another place; nothing, if they are not there."""
     if what.is_dir():
-        shutil.copytree(what, place, copy_function=_linked)
+        shutil.copytree(what, place, copy_function=_link_file)
     elif what.is_file():
         place.parent.mkdir(parents=True, exist_ok=True)
-        _linked(str(what), str(place))
+        _link_file(str(what), str(place))
 
 
-def _linked(what: str, place: str) -> str:
+def _link_file(what: str, place: str) -> str:
     try:
         os.link(what, place)
     except OSError:
@@ -146,13 +146,13 @@ def _linked(what: str, place: str) -> str:
 
 
 def _batches(checkpoint: Path) -> list[int]:
-    return numbers_in(LocalFolder(checkpoint), PLANNED)
+    return batch_numbers(LocalFolder(checkpoint), OFFSETS_FOLDER)
 
 
 def _last(folder: Folder) -> list[str]:
     """The lines of the sources in the last plan."""
-    batches = numbers_in(folder, PLANNED)
-    return _lines(folder.read(f"{PLANNED}/{batches[-1]}") or "") if batches else []
+    batches = batch_numbers(folder, OFFSETS_FOLDER)
+    return _lines(folder.read(f"{OFFSETS_FOLDER}/{batches[-1]}") or "") if batches else []
 
 
 def _lines(text: str) -> list[str]:
@@ -169,9 +169,11 @@ def _is_clock(options: Mapping[str, str]) -> bool:
     return options.get(FORMAT) == CLOCK
 
 
-def _refused(checkpoint: str, now: Owner, anew: str) -> WatersmeetError:
-    told = "a side may be idle now, and none could be" if any(now.clocks) else "a side could be idle, and none may now"
+def _clock_refusal(checkpoint: str, now: Owner, anew: str) -> WatersmeetError:
+    difference = (
+        "a side may be idle now, and none could be" if any(now.clocks) else "a side could be idle, and none may now"
+    )
     return refuse(
         "CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, hint=f"undo the change, or {anew}",
-        difference=f"{told}; which of Spark's sources are the clocks of its joins cannot be told",
+        difference=f"{difference}; which of Spark's sources are the clocks of its joins cannot be told",
     )  # fmt: skip

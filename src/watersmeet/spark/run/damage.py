@@ -15,10 +15,10 @@ from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.spark.private.files import Folder
 from watersmeet.spark.private.told import is_state_schema, is_whole_changelog, unread_state
 
-PLANNED, DONE = "offsets", "commits"
+OFFSETS_FOLDER, COMMITS_FOLDER = "offsets", "commits"
 """The folders of a checkpoint with a file per batch: from when it was planned, and from when it was done."""
 
-RESUME = "a sink that is ahead of the copy then refuses: see `watersmeet run --sink-resume`"
+RESUME_HINT = "a sink that is ahead of the copy then refuses: see `watersmeet run --sink-resume`"
 
 _TORN = "is torn, or not what Spark has written there"
 
@@ -26,39 +26,44 @@ _TORN = "is torn, or not what Spark has written there"
 def check_files(folder: Folder, checkpoint: str, anew: str) -> None:
     """Refuse a checkpoint that Spark could not read; ``anew`` says how to start without it."""
     for file, reason in _damages(folder):
-        raise damaged(checkpoint, f"{checkpoint}/{file}", reason, anew)
+        raise damage_refusal(checkpoint, f"{checkpoint}/{file}", reason, anew)
 
 
 def state_damage(text: str) -> WatersmeetError | None:
     """The refusal of a checkpoint whose state Spark could not read, if that is what an error of a query says."""
-    found = unread_state(text)
-    if found is None:
+    location = unread_state(text)
+    if location is None:
         return None
-    checkpoint, file = found
+    checkpoint, file = location
     if file is None:
-        file, reason = _broken(Path(checkpoint), text)
+        file, reason = _find_broken_file(Path(checkpoint), text)
     else:
         reason = _TORN if Path(file).exists() else "is gone"
-    return damaged(checkpoint, file, reason, "let the query write into a sink of its own, with another name and path.")
+    return damage_refusal(
+        checkpoint, file, reason, "let the query write into a sink of its own, with another name and path."
+    )
 
 
-def damaged(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
+def damage_refusal(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
     """The refusal of a checkpoint for a file of it."""
-    hint = f"put back that file, or the checkpoint, from a copy ({RESUME}); or {anew}"
+    hint = f"put back that file, or the checkpoint, from a copy ({RESUME_HINT}); or {anew}"
     return refuse("DAMAGED_CHECKPOINT", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
 
 
 def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
-    planned, done = numbers_in(folder, PLANNED), numbers_in(folder, DONE)
+    planned, done = batch_numbers(folder, OFFSETS_FOLDER), batch_numbers(folder, COMMITS_FOLDER)
     if not planned and not done:
         return
     named = folder.read("metadata")
     if named is None or '"id"' not in named or not _is_json(named):
         yield "metadata", _TORN if named else "is empty or gone"
     if done and max(done) not in planned:
-        yield f"{PLANNED}/{max(done)}", "is gone"
+        yield f"{OFFSETS_FOLDER}/{max(done)}", "is gone"
     # Those that Spark reads: of a batch that is to be repeated it needs the one before, too.
-    read = [*(f"{PLANNED}/{number}" for number in planned[-2:]), *(f"{DONE}/{number}" for number in done[-1:])]
+    read = [
+        *(f"{OFFSETS_FOLDER}/{number}" for number in planned[-2:]),
+        *(f"{COMMITS_FOLDER}/{number}" for number in done[-1:]),
+    ]
     read += [*_source_files(folder), *_operator_files(folder)]
     for file in read:
         text = folder.read(file)
@@ -69,17 +74,17 @@ def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
         for name in folder.names(schemas):
             if not name.startswith(".") and not is_state_schema(folder.read(f"{schemas}/{name}") or ""):
                 yield f"{schemas}/{name}", _TORN
-    lines = [len((folder.read(f"{PLANNED}/{number}") or "").splitlines()) for number in planned[-2:]]
+    lines = [len((folder.read(f"{OFFSETS_FOLDER}/{number}") or "").splitlines()) for number in planned[-2:]]
     if lines and lines[-1] < lines[0]:
-        yield f"{PLANNED}/{planned[-1]}", _TORN
+        yield f"{OFFSETS_FOLDER}/{planned[-1]}", _TORN
 
 
-def _broken(checkpoint: Path, text: str) -> tuple[str, str]:
+def _find_broken_file(checkpoint: Path, text: str) -> tuple[str, str]:
     """The file of a state that is broken, as far as it can be seen from outside, else their folder, and why."""
     changes = {file: file.read_bytes() for file in sorted(checkpoint.glob("state/*/*/*.changelog"))}
-    can_tell = any(map(is_whole_changelog, changes.values()))
+    is_checkable = any(map(is_whole_changelog, changes.values()))
     for file, data in changes.items():
-        if not data or (can_tell and not is_whole_changelog(data)):
+        if not data or (is_checkable and not is_whole_changelog(data)):
             return str(file), _TORN if data else "is empty"
     causes = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
     return str(checkpoint / "state"), f"could not be loaded: {causes[-1] if causes else 'Spark does not say why'}"
@@ -88,7 +93,7 @@ def _broken(checkpoint: Path, text: str) -> tuple[str, str]:
 def _source_files(folder: Folder) -> Iterator[str]:
     """Where sources of files have written down what they read last; what others write there is their own affair."""
     for log in (f"sources/{source}" for source in folder.names("sources")):
-        for file in (f"{log}/{number}" for number in numbers_in(folder, log)[-1:]):
+        for file in (f"{log}/{number}" for number in batch_numbers(folder, log)[-1:]):
             if (folder.read(file) or "").startswith('v1\n{"path"'):
                 yield file
 
@@ -96,10 +101,10 @@ def _source_files(folder: Folder) -> Iterator[str]:
 def _operator_files(folder: Folder) -> Iterator[str]:
     """What the operators have written down of themselves with the last batch."""
     for log in (f"state/{operator}/_metadata/v2" for operator in folder.names("state")):
-        yield from (f"{log}/{number}" for number in numbers_in(folder, log)[-1:])
+        yield from (f"{log}/{number}" for number in batch_numbers(folder, log)[-1:])
 
 
-def numbers_in(folder: Folder, name: str) -> list[int]:
+def batch_numbers(folder: Folder, name: str) -> list[int]:
     """The batches that have a file in a folder of a checkpoint, in order."""
     return sorted(int(file) for file in folder.names(name) if file.isdecimal())
 

@@ -22,18 +22,18 @@ Use = Literal["shared", "alone"]
 
 
 @contextmanager
-def using(storage: Path, use: Use, queries: Collection[str] = ()) -> Generator[None]:
+def lock_storage(storage: Path, use: Use, queries: Collection[str] = ()) -> Generator[None]:
     """Use a storage folder, and queries of it, while this is entered; refused if others use what must be alone."""
-    with ExitStack() as held:
-        if not _locked(storage, LOCK, use, held):
+    with ExitStack() as stack:
+        if not _try_lock(storage, LOCK, use, stack):
             raise refuse("CHECKPOINT_IN_USE", storage=storage)
         for query in queries:
-            if not _locked(storage, f"in-use.{query}.lock", "alone", held):
+            if not _try_lock(storage, f"in-use.{query}.lock", "alone", stack):
                 raise refuse("QUERY_IN_USE", query=query, storage=storage)
         yield
 
 
-def _locked(storage: Path, name: str, use: Use, held: ExitStack) -> bool:
+def _try_lock(storage: Path, name: str, use: Use, stack: ExitStack) -> bool:
     """Whether nobody else has a lock that excludes this one; held until the end, where there are locks."""
     try:
         import fcntl
@@ -45,7 +45,7 @@ def _locked(storage: Path, name: str, use: Use, held: ExitStack) -> bool:
     except OSError:
         # A folder that cannot be written to is read at most.
         return True
-    held.callback(os.close, file)
+    stack.callback(os.close, file)
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if use == "shared" else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

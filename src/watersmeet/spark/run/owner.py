@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from watersmeet.analyze.settings import TOGETHER
+from watersmeet.analyze.settings import OPERATOR_CHAINING
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.format import FORMAT, READ
-from watersmeet.physical.change import Changing, Follows, Marks, edit_of
-from watersmeet.physical.difference import Told, difference
+from watersmeet.joins.state.format import FORMAT, READABLE_FORMATS
+from watersmeet.physical.change import ChangeEffect, ChangeRule, WatermarkValues, classify_edit
+from watersmeet.physical.difference import NamedIdentity, difference
 from watersmeet.physical.identity import canonical_json, digest
-from watersmeet.physical.together import Groups
+from watersmeet.physical.together import ChainGroups
 from watersmeet.version import __version__
 
 OWNER = "watersmeet.json"
@@ -31,7 +31,7 @@ class Owner:
     the last batch whose rows its state was rebuilt from; None: it never was.
     """
 
-    queries: tuple[Told, ...]
+    queries: tuple[NamedIdentity, ...]
     versions: dict[str, str] = field(default_factory=dict[str, str])
     format: int = FORMAT
     accepted: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
@@ -43,23 +43,23 @@ class Owner:
         return int(self.queries[0].identity["shards"])
 
     @property
-    def together(self) -> Groups:
+    def operator_chains(self) -> ChainGroups:
         """The stages of its first query that share an operator."""
         return tuple(tuple(group) for group in self.queries[0].identity.get("together", ()))
 
     @property
     def clocks(self) -> tuple[bool, ...]:
         """Which of its stages follow the clock, query by query."""
-        return tuple(bool(follows) for told in self.queries for follows in told.identity["clocks"])
+        return tuple(bool(follows) for query in self.queries for follows in query.identity["clocks"])
 
     def to_text(self, spark_version: str) -> str:
         """What is kept."""
-        queries = [{"identity": told.identity, "words": told.words} for told in self.queries]
+        queries = [{"identity": query.identity, "words": query.words} for query in self.queries]
         versions = {"watersmeet": __version__, "spark": spark_version}
         record: dict[str, Any] = {
             "format": FORMAT,
             **versions,
-            "digest": _signed(queries, self.accepted),
+            "digest": _record_digest(queries, self.accepted),
             "queries": queries,
         }
         if self.accepted:
@@ -73,49 +73,57 @@ class Owner:
         """What was kept, or the refusal of what is no such thing; ``anew`` says how to start without the checkpoint."""
         file = f"{checkpoint}/{OWNER}"
         record = _record(text, checkpoint, file, anew)
-        found = record.get("format")
-        if isinstance(found, int) and found > FORMAT:
+        format_version = record.get("format")
+        if isinstance(format_version, int) and format_version > FORMAT:
             version = record.get("watersmeet", "unknown")
             raise refuse(
-                "CHECKPOINT_OF_A_NEWER_VERSION", checkpoint=checkpoint, version=version, format=found, known=FORMAT
+                "CHECKPOINT_OF_A_NEWER_VERSION",
+                checkpoint=checkpoint,
+                version=version,
+                format=format_version,
+                known=FORMAT,
             )
         queries, accepted = record.get("queries"), record.get("accepted", {})
-        if found not in READ or not queries or record.get("digest") != _signed(queries, accepted):
-            raise _wrong(checkpoint, file, "is not what Watersmeet has written there", anew)
+        if (
+            format_version not in READABLE_FORMATS
+            or not queries
+            or record.get("digest") != _record_digest(queries, accepted)
+        ):
+            raise _wrong_owner(checkpoint, file, "is not what Watersmeet has written there", anew)
         versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
-        told = tuple(Told(query["identity"], query["words"]) for query in queries)
-        return Owner(told, versions, found, accepted, record.get("rebuilt"))
+        owner_queries = tuple(NamedIdentity(query["identity"], query["words"]) for query in queries)
+        return Owner(owner_queries, versions, format_version, accepted, record.get("rebuilt"))
 
     def check(
         self,
         now: Owner,
         checkpoint: str,
         anew: str,
-        changing: Mapping[str, Changing] | None = None,
-        marks: Sequence[Sequence[Marks]] | None = None,
+        changing: Mapping[str, ChangeRule] | None = None,
+        marks: Sequence[Sequence[WatermarkValues]] | None = None,
         tables: Collection[str] = (),
         rebuild: str = "",
-    ) -> tuple[Follows, ...]:
+    ) -> tuple[ChangeEffect, ...]:
         """Refuse to let other queries continue the checkpoint; gives what follows from what has changed of these.
 
         ``changing``: what of operators may change; without it nothing may. ``marks``: by query and stage. ``tables``:
         the operators whose results are tables. ``rebuild``: how a state is made anew; without it none can be.
         """
         if len(self.queries) != len(now.queries):
-            told = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
-            raise _another(checkpoint, told, f"undo the change, or {anew}")
-        follows: list[Follows] = []
+            reason = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
+            raise _another_query(checkpoint, reason, f"undo the change, or {anew}")
+        follows: list[ChangeEffect] = []
         for number, (was, is_) in enumerate(zip(self.queries, now.queries, strict=True)):
-            found = edit_of(was, is_, changing or {}, None if marks is None else marks[number], tables)
-            if found.kind == "rebuilt" and rebuild:
+            edit = classify_edit(was, is_, changing or {}, None if marks is None else marks[number], tables)
+            if edit.kind == "rebuilt" and rebuild:
                 raise refuse(
-                    "CHECKPOINT_TO_REBUILD", checkpoint=checkpoint, difference=found.difference,
+                    "CHECKPOINT_TO_REBUILD", checkpoint=checkpoint, difference=edit.difference,
                     hint=f"{rebuild}, undo the change, or {anew}",
                 )  # fmt: skip
-            if found.kind in ("refused", "rebuilt") or (found.kind == "continued" and changing is None):
+            if edit.kind in ("refused", "rebuilt") or (edit.kind == "continued" and changing is None):
                 hint = _same_shards(was, is_) or _same_operators(was, is_) or f"undo the change, or {anew}"
-                raise _another(checkpoint, found.difference or str(difference(was, is_)), hint)
-            follows += found.follows
+                raise _another_query(checkpoint, edit.difference or str(difference(was, is_)), hint)
+            follows += edit.effects
         return tuple(follows)
 
 
@@ -125,22 +133,24 @@ def rebuilt_batch(checkpoint: Path) -> int | None:
         record: Any = json.loads((checkpoint / OWNER).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    found = cast("dict[str, Any]", record).get("rebuilt") if isinstance(record, dict) else None
-    return found if isinstance(found, int) else None
+    batch = cast("dict[str, Any]", record).get("rebuilt") if isinstance(record, dict) else None
+    return batch if isinstance(batch, int) else None
 
 
-def moved_owner(text: str, move: Callable[[str], str]) -> str:
+def move_owner(text: str, move: Callable[[str], str]) -> str:
     """A record that was kept, with other places in it, for which ``move`` is asked."""
     record: dict[str, Any] = json.loads(move(text))
-    return json.dumps({**record, "digest": _signed(record["queries"], record.get("accepted", {}))}, indent=2) + "\n"
+    return (
+        json.dumps({**record, "digest": _record_digest(record["queries"], record.get("accepted", {}))}, indent=2) + "\n"
+    )
 
 
-def _signed(queries: Any, accepted: Mapping[str, Any]) -> str:
+def _record_digest(queries: Any, accepted: Mapping[str, Any]) -> str:
     """What tells a record from one that was changed by hand."""
     return digest([queries, accepted]) if accepted else digest(queries)
 
 
-def _same_shards(was: Told, now: Told) -> str | None:
+def _same_shards(was: NamedIdentity, now: NamedIdentity) -> str | None:
     """What to type where nothing but the number of shards differs."""
     shards = was.identity["shards"]
     if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
@@ -149,34 +159,34 @@ def _same_shards(was: Told, now: Told) -> str | None:
     return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`; or {rescale}."
 
 
-def _same_operators(was: Told, now: Told) -> str | None:
+def _same_operators(was: NamedIdentity, now: NamedIdentity) -> str | None:
     """What to type where nothing differs but which joins run in one operator."""
-    before, after = ({**told.identity, "together": None} for told in (was, now))
+    before, after = ({**query.identity, "together": None} for query in (was, now))
     if canonical_json(before) != canonical_json(after):
         return None
-    said = "on" if "together" in was.identity else "off"
-    return f'before the call, write `spark.conf.set("{TOGETHER}", "{said}")`.'
+    setting = "on" if "together" in was.identity else "off"
+    return f'before the call, write `spark.conf.set("{OPERATOR_CHAINING}", "{setting}")`.'
 
 
-def _another(checkpoint: str, told: str, hint: str) -> WatersmeetError:
-    return refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=told, hint=hint)
+def _another_query(checkpoint: str, reason: str, hint: str) -> WatersmeetError:
+    return refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=reason, hint=hint)
 
 
-def _wrong(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
+def _wrong_owner(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
     hint = f"restore that file, or {anew}"
     return refuse("WRONG_OWNER", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
 
 
 def _record(text: str, checkpoint: str, file: str, anew: str) -> dict[str, Any]:
     if not text.strip():
-        raise _wrong(checkpoint, file, "is empty", anew)
+        raise _wrong_owner(checkpoint, file, "is empty", anew)
     try:
         record = json.loads(text)
     except ValueError:
-        raise _wrong(checkpoint, file, "is torn or no JSON", anew) from None
+        raise _wrong_owner(checkpoint, file, "is torn or no JSON", anew) from None
     if not isinstance(record, dict):
-        raise _wrong(checkpoint, file, "is not what Watersmeet has written there", anew)
-    found = cast("dict[str, Any]", record)
-    if "format" not in found and {"query", "shards"} <= found.keys():
+        raise _wrong_owner(checkpoint, file, "is not what Watersmeet has written there", anew)
+    content = cast("dict[str, Any]", record)
+    if "format" not in content and {"query", "shards"} <= content.keys():
         raise refuse("CHECKPOINT_WITHOUT_FORMAT", checkpoint=checkpoint, file=file, hint=anew)
-    return found
+    return content

@@ -15,48 +15,48 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.analyze.check_declarations import check_references
-from watersmeet.analyze.check_tables import not_looked_up, with_static_sources
+from watersmeet.analyze.check_tables import static_tables_outside_joins, with_static_sources
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
-from watersmeet.formats.malformed import Fate
+from watersmeet.formats.malformed import MalformedPolicy
 from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.locations import location_of
 from watersmeet.physical import scan_plans
-from watersmeet.physical.change import Follows
+from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze
-from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on, together_on
+from watersmeet.spark.compile.build import Built, chain_groups, check_provider, compile_plan, plan_on
 from watersmeet.spark.compile.compiler import Compiler
-from watersmeet.spark.compile.shards import shards_of
-from watersmeet.spark.exchange.packing import LATE_SHOWN
-from watersmeet.spark.exchange.stateful import RowsTold
+from watersmeet.spark.compile.shards import shard_count
+from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
+from watersmeet.spark.exchange.stateful import SampleRows
 from watersmeet.spark.past.log import read_log
 from watersmeet.spark.private.files import folder_of
-from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.private.told import suppress_logs
 from watersmeet.spark.private.writers import sources_of
-from watersmeet.spark.rebuild.rebuilding import Rebuilding, plan_rebuild
-from watersmeet.spark.refusals import is_unknown_format, unwritten
-from watersmeet.spark.run.changes import Accepting, continued, to_rebuild
+from watersmeet.spark.rebuild.rebuilding import RebuildPlan, plan_rebuild
+from watersmeet.spark.refusals import is_unknown_format, unwritable_sink
+from watersmeet.spark.run.changes import Accepting, continue_checkpoint, rebuild_reason
 from watersmeet.spark.run.clock import check_clocks
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.resume import SinkAhead, is_ahead
 from watersmeet.spark.run.starts import read_owner
-from watersmeet.spark.sinks.table_sinks import Target, target_of
+from watersmeet.spark.sinks.table_sinks import SinkTarget, target_of
 from watersmeet.spark.sources.columnar import find_files
-from watersmeet.spark.sources.loading import counted, tables_first
-from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
+from watersmeet.spark.sources.loading import observe_rows, tables_to_load
+from watersmeet.spark.sources.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.sources.reading import read_sources, resolve_options
 from watersmeet.spark.sources.static import Static, static_tables
 from watersmeet.spark.sources.static_copies import copies_of, copy_read
-from watersmeet.spark.state.swap import clear
+from watersmeet.spark.state.swap import clear_leftovers
 
-HOW = "run it with `--accept`, or undo the change."
-REBUILD = "let its state be made anew from what its sources still have, `watersmeet run --rebuild`"
-MARKS_SCHEMA = "column STRING, value BIGINT"
+ACCEPT_HINT = "run it with `--accept`, or undo the change."
+REBUILD_HINT = "let its state be made anew from what its sources still have, `watersmeet run --rebuild`"
+WATERMARKS_SCHEMA = "column STRING, value BIGINT"
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,17 @@ class Prepared:
 
     name: str
     built: Built
-    target: Target
+    target: SinkTarget
     place: Place | None
-    marks: Path
-    others: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    watermark_folder: Path
+    others: Mapping[str, SinkTarget] = field(default_factory=dict[str, SinkTarget])
     tables: tuple[Source, ...] = ()
     static: tuple[Static, ...] = ()
     malformed: tuple[DataFrame, ...] = ()
-    follows: tuple[Follows, ...] = ()
+    follows: tuple[ChangeEffect, ...] = ()
     owner: Owner | None = None
-    rebuilding: Rebuilding | None = None
-    ahead: tuple[Target, ...] = ()
+    rebuilding: RebuildPlan | None = None
+    ahead: tuple[SinkTarget, ...] = ()
 
     @property
     def result(self) -> DataFrame:
@@ -127,7 +127,7 @@ class Inputs:
         """The frames, those of static tables as they are read."""
         return {**self.frames, **{name: table.rows for name, table in self.static.items()}}
 
-    def with_unsaid(self, fate: Fate) -> Inputs:
+    def with_unsaid(self, fate: MalformedPolicy) -> Inputs:
         """The same where that is done with malformed rows of static tables which do not say it themselves."""
         return replace(self, static={name: table.with_unsaid(fate) for name, table in self.static.items()})
 
@@ -139,35 +139,37 @@ def prepare(
     analyzed: Sequence[AnalyzedQuery] | None = None,
     by_spark: Collection[str] = (),
     accepting: Accepting = "refuse",
-    told: RowsTold = "none",
+    sample_rows: SampleRows = "none",
     ahead: SinkAhead = "refuse",
 ) -> list[Prepared]:
     """All queries of a script, or one error with all that speaks against starting them.
 
     ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
-    may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``told``: whether some
-    rows are told of with the numbers of a batch. ``ahead``: what becomes of sinks that are ahead of their checkpoint.
+    may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``sample_rows``: whether
+    the metrics of a batch carry some sample rows. ``ahead``: what becomes of sinks that are ahead of their checkpoint.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
-    with _collecting(refusals):
+    with _collect_refusals(refusals):
         analyzed = analyzed or analyze(script)
-    with _collecting(refusals):
+    with _collect_refusals(refusals):
         check_references(script)
         script = resolve_options(script)
         inputs = _inputs(script, spark, storage, by_spark)
-        found: list[Prepared] = []
-        for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
-            with _collecting(refusals):
-                name = asked.into or f"query{number}"
-                found.append(_prepared(script, asked, query, name, spark, storage, inputs, accepting, told, ahead))
+        prepared: list[Prepared] = []
+        for number, (parsed, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
+            with _collect_refusals(refusals):
+                name = parsed.into or f"query{number}"
+                prepared.append(
+                    _prepare_query(script, parsed, query, name, spark, storage, inputs, accepting, sample_rows, ahead)
+                )
     if refusals:
         raise WatersmeetError(refusals)
-    return found
+    return prepared
 
 
 @contextmanager
-def _collecting(refusals: list[Refusal]) -> Generator[None]:
+def _collect_refusals(refusals: list[Refusal]) -> Generator[None]:
     """Take what is refused meanwhile to the others, each once: analysis and reading both know wrong options."""
     try:
         yield
@@ -175,71 +177,85 @@ def _collecting(refusals: list[Refusal]) -> Generator[None]:
         refusals += [refusal for refusal in error.refusals if refusal not in refusals]
 
 
-def _prepared(
+def _prepare_query(
     script: Script,
-    asked: Query,
+    parsed: Query,
     query: AnalyzedQuery,
     name: str,
     spark: SparkSession,
     storage: Path,
     inputs: Inputs,
     accepting: Accepting,
-    told: RowsTold,
+    sample_rows: SampleRows,
     ahead: SinkAhead,
 ) -> Prepared:
-    checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
-    anew = _anew(asked)
-    clear(checkpoint)
+    checkpoint, watermark_folder = storage / "checkpoints" / name, storage / "marks" / name
+    anew = _new_start_hint(parsed)
+    clear_leftovers(checkpoint)
     recorded = read_owner(spark, checkpoint, anew)
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
-    moved = spark.readStream.schema(MARKS_SCHEMA).json(location_of(marks / "*.json"))
-    keeps_malformed = any(apart.column == MALFORMED_SHOWN for apart in asked.apart)
-    unsaid: Fate = "drop" if keeps_malformed else "fail"
+    watermarks = spark.readStream.schema(WATERMARKS_SCHEMA).json(location_of(watermark_folder / "*.json"))
+    keeps_malformed = any(side_output.column == MALFORMED_SHOWN for side_output in parsed.side_outputs)
+    unsaid: MalformedPolicy = "drop" if keeps_malformed else "fail"
     query, read, static = _with_static_tables(query, inputs.with_unsaid(unsaid))
-    looked = looked_at(script, read, unsaid, told=told == "some")
-    frames = {name: readable(frame) for name, frame in looked.items()}
+    looked = observe_malformed(script, read, unsaid, with_example=sample_rows == "some")
+    frames = {name: readable_rows(frame) for name, frame in looked.items()}
     compiler = Compiler(
-        spark, frames, shards_of(script, spark, recorded and recorded.shards), moved,
-        "counted" if asked.late_into is None else "kept", files=inputs.files,
-        told=told, recovers=True,
+        spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
+        "counted" if parsed.late_into is None else "kept", files=inputs.files,
+        sample_rows=sample_rows, recovers=True,
     )  # fmt: skip
-    together = together_on(script, spark, "on") if recorded is None else recorded.together
-    planned = plan_on(script, query, compiler, together=together)
-    compiler = replace(compiler, marks=_as_called(moved, scan_names(planned.plan)))
-    tables = tables_first(planned.plan)
-    built = compile_plan(script, planned, replace(compiler, frames=counted(frames, tables)))
-    follows: tuple[Follows, ...] = ()
+    chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains
+    planned = plan_on(script, query, compiler, chaining=chaining)
+    compiler = replace(compiler, watermarks=_rename_watermarks(watermarks, scan_names(planned.plan)))
+    tables = tables_to_load(planned.plan)
+    built = compile_plan(script, planned, replace(compiler, frames=observe_rows(frames, tables)))
+    follows: tuple[ChangeEffect, ...] = ()
     owner = rebuilding = None
     if recorded is not None:
-        now = Owner((built.told,))
-        difference = to_rebuild(recorded, now, accepting)
+        now = Owner((built.signature,))
+        difference = rebuild_reason(recorded, now, accepting)
         if difference is not None:
             rebuilding = plan_rebuild(spark, script, storage, checkpoint, name, built, recorded, difference)
         else:
-            owner, follows = continued(spark, checkpoint, recorded, now, accepting, anew, HOW, REBUILD)
+            owner, follows = continue_checkpoint(
+                spark, checkpoint, recorded, now, accepting, anew, ACCEPT_HINT, REBUILD_HINT
+            )
             owner = None if owner is recorded else owner
     _check_copies(static, storage, checkpoint, name, script, anew)
-    sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)
+    sink = NOTHING if parsed.is_in_parts else _sink(script, parsed.into, parsed.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
     others = {
-        c: Target(_sink(script, into, span, spark), f"{name} {c}", checkpoint)
-        for c, into, span in _others(asked)
+        c: SinkTarget(_sink(script, into, span, spark), f"{name} {c}", checkpoint)
+        for c, into, span in _others(parsed)
         if into is not None
     }
-    places = [(one, script.place(one.sink.span)) for one in (target, *others.values())]
-    for one, where in places:
-        one.format.check_target(one, where, spark)
-    rewinds = tuple(one for one, where in places if is_ahead(one, spark, ahead, where))
+    places = [(output, script.place(output.sink.span)) for output in (target, *others.values())]
+    for output, where in places:
+        output.format.check_target(output, where, spark)
+    rewinds = tuple(output for output, where in places if is_ahead(output, spark, ahead, where))
     target.format.check_rows(target, built.compiled.result.drop(*others), place)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
-    unread = kept_apart([source for source in script.sources if source.name in used], looked)
-    found = Prepared(
-        name, built, target, place, marks, others, tables, static, unread, follows, owner, rebuilding, rewinds
+    unread = select_malformed([source for source in script.sources if source.name in used], looked)
+    prepared = Prepared(
+        name,
+        built,
+        target,
+        place,
+        watermark_folder,
+        others,
+        tables,
+        static,
+        unread,
+        follows,
+        owner,
+        rebuilding,
+        rewinds,
     )
     if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
-        sources = sources_of(found.result.writeStream)
+        sources = sources_of(prepared.result.writeStream)
         check_clocks(folder_of(spark, checkpoint), str(checkpoint), recorded, owner, sources, anew)
-    return found
+    return prepared
 
 
 def _with_static_tables(
@@ -249,10 +265,10 @@ def _with_static_tables(
 
     Spark looks these up by itself. In any other place a table must come as a stream, which only its copy is.
     """
-    known = with_static_sources(query, frozenset(name.lower() for name in inputs.static))
-    if not inputs.static or any(not_looked_up(known.relation)):
+    rewritten = with_static_sources(query, frozenset(name.lower() for name in inputs.static))
+    if not inputs.static or any(static_tables_outside_joins(rewritten.relation)):
         return query, inputs.frames, tuple(inputs.static.values())
-    return known, inputs.with_batches, ()
+    return rewritten, inputs.with_batches, ()
 
 
 def _check_copies(
@@ -267,16 +283,16 @@ def _check_copies(
                 raise refuse("STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, anew=anew)
 
 
-def _as_called(marks: DataFrame, names: Mapping[str, str]) -> DataFrame:
+def _rename_watermarks(watermarks: DataFrame, names: Mapping[str, str]) -> DataFrame:
     """Marks from outside, their columns as the query calls them."""
     if not names:
-        return marks
+        return watermarks
     called = F.create_map(*(F.lit(text) for column, name in names.items() for text in (name, column)))
     column = F.coalesce(F.try_element_at(called, F.col("column")), F.col("column"))
-    return marks.select(column.alias("column"), "value")
+    return watermarks.select(column.alias("column"), "value")
 
 
-def _anew(query: Query) -> str:
+def _new_start_hint(query: Query) -> str:
     """How to start a query without its checkpoint. What it wrote must stay apart: a sink remembers its batches."""
     if query.into is None:
         return "run it with another storage folder (`storage` in watersmeet.yml)."
@@ -296,8 +312,8 @@ def _inputs(script: Script, spark: SparkSession, storage: Path, by_spark: Collec
 
 def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:
     """The columns that show what has a sink of its own, with the name of that sink."""
-    yield LATE_SHOWN, query.late_into, query.late_into_span
-    yield from ((apart.column, apart.sink, apart.span) for apart in query.apart)
+    yield LATE_OUTPUT_COLUMN, query.late_into, query.late_into_span
+    yield from ((side_output.column, side_output.sink, side_output.span) for side_output in query.side_outputs)
 
 
 def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> Sink:
@@ -308,13 +324,13 @@ def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> 
     if name.lower() not in sinks:
         raise refuse("UNKNOWN_SINK", script.place(span), sink=name, suggestion=did_you_mean(name, sinks))
     sink = sinks[name.lower()]
-    if not sink_format(sink).is_of_spark:
+    if not sink_format(sink).is_spark_format:
         return sink
     try:
         # Spark looks the format up before anything else, so this fails for other reasons than the format at worst.
-        with unlogged():
+        with suppress_logs():
             _ = spark.readStream.format(sink.format).load().isStreaming
     except Exception as error:
         if is_unknown_format(error):
-            raise unwritten(sink, script.place(sink.span), error) from error
+            raise unwritable_sink(sink, script.place(sink.span), error) from error
     return sink

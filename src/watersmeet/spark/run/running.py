@@ -14,23 +14,23 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.catalog import Source
-from watersmeet.errors import Refusal, TravellingError, WatersmeetError, refuse, travelled
+from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refusal_in, refuse
 from watersmeet.formats.connectors import JARS
-from watersmeet.formats.kept_columns import keep_columns
+from watersmeet.formats.kept_columns import save_columns
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.locations import location_of
-from watersmeet.observe.progress import OUT, Progress
+from watersmeet.observe.progress import RESULT_OBSERVATION, Progress
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.references import missing, resolved
+from watersmeet.references import find_missing, resolve_references
 from watersmeet.spark.compile.compiler import is_row
-from watersmeet.spark.exchange.stateful import RowsTold
+from watersmeet.spark.exchange.stateful import SampleRows
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.told import without_plan
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.rebuild.rebuilding import rebuild
-from watersmeet.spark.refusals import dying, first_line, last_cause, unreached, unstarted
+from watersmeet.spark.refusals import first_line, kafka_failure, last_cause, report_spark_death, start_failure
 from watersmeet.spark.run.changes import Accepting
 from watersmeet.spark.run.clock import take_clocks
 from watersmeet.spark.run.damage import state_damage
@@ -38,11 +38,11 @@ from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
 from watersmeet.spark.run.resume import SinkAhead, rewind
 from watersmeet.spark.run.starts import before_start, read_owner
-from watersmeet.spark.run.watching import Listeners, OnFailure, Ways, watch
+from watersmeet.spark.run.watching import Listeners, QueryActions, RestartPolicy, watch
 from watersmeet.spark.sinks.outputs import Write, split_outputs
-from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches
+from watersmeet.spark.sinks.table_sinks import encode_rows, needs_batches
 from watersmeet.spark.sources.loading import Loading
-from watersmeet.spark.sources.malformed import located, with_lines
+from watersmeet.spark.sources.malformed import locate, with_lines
 from watersmeet.spark.sources.marks import is_waiting, write_end, write_loaded
 
 Trigger = Literal["continuous", "available_now", "end"]
@@ -56,9 +56,9 @@ def run_script(
     storage: Path,
     trigger: Trigger,
     analyzed: Sequence[AnalyzedQuery] | None = None,
-    then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+    policy: RestartPolicy = RestartPolicy(),  # noqa: B008 - it is frozen
     accepting: Accepting = "refuse",
-    told: RowsTold = "none",
+    sample_rows: SampleRows = "none",
     ahead: SinkAhead = "refuse",
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_start: Callable[[str], None] = lambda query: None,
@@ -71,24 +71,27 @@ def run_script(
     """Run all queries of a script, all of them checked before the first one starts.
 
     ``analyzed``: the queries as they may run, where that is known already. ``storage`` holds a checkpoint per query: a
-    later run of the same script continues there. ``then`` says what is done when one fails; that it did is raised when
-    the others have ended. ``accepting``: what becomes of queries that have changed since their checkpoint was written,
-    and can go on with it. ``is_interrupted`` is asked between calls to Spark; if it says so, the queries are stopped
-    and KeyboardInterrupt is raised. ``on_start`` is told the name of a query that was started, ``on_failure`` that of
-    one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one that had
-    a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
-    tables that are being loaded and of queries that start again. ``told``: whether progress has some of the rows.
-    ``ahead``: what becomes of sinks that have batches which the checkpoint, put back from an older copy, does not have.
+    later run of the same script continues there. ``policy`` says what is done when one fails; that it did is raised
+    when the others have ended. ``accepting``: what becomes of queries that have changed since their checkpoint was
+    written, and can go on with it. ``is_interrupted`` is asked between calls to Spark; if it says so, the queries are
+    stopped and KeyboardInterrupt is raised. ``on_start`` is told the name of a query that was started, ``on_failure``
+    that of one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one
+    that had a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
+    tables that are being loaded and of queries that start again. ``sample_rows``: whether the progress of a batch
+    carries some sample rows. ``ahead``: what becomes of sinks that have batches which the checkpoint, put back from an
+    older copy, does not have.
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
     failed: dict[str, WatersmeetError] = {}
-    with dying():
-        _set(script, spark)
+    with report_spark_death():
+        _apply_settings(script, spark)
         listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted)
         try:
-            preparing = partial(prepare, script, spark, storage, analyzed, accepting=accepting, told=told, ahead=ahead)
-            _run_through(preparing, trigger, then, listeners, failed)
+            preparing = partial(
+                prepare, script, spark, storage, analyzed, accepting=accepting, sample_rows=sample_rows, ahead=ahead
+            )
+            _prepare_and_run(preparing, trigger, policy, listeners, failed)
         except KeyboardInterrupt:
             # Whoever asks how the run went is to know what failed before.
             if not failed:
@@ -106,10 +109,10 @@ class _OnlySparkReadsError(Exception):
         super().__init__(refusal.message)
 
 
-def _run_through(
+def _prepare_and_run(
     preparing: Callable[[set[str]], list[Prepared]],
     trigger: Trigger,
-    then: OnFailure,
+    policy: RestartPolicy,
     listeners: Listeners,
     failed: dict[str, WatersmeetError],
 ) -> None:
@@ -122,10 +125,10 @@ def _run_through(
             for target in query.ahead:
                 listeners.on_news(f"{query.name}: {rewind(target, query.result.sparkSession)}")
             _make_ready(query)
-            for one in query.follows:
-                listeners.on_news(f"{query.name}: {one.change}: {one.consequence}.")
+            for effect in query.follows:
+                listeners.on_news(f"{query.name}: {effect.change}: {effect.consequence}.")
         try:
-            return _run(prepared, trigger, then, listeners, failed)
+            return _run(prepared, trigger, policy, listeners, failed)
         except _OnlySparkReadsError as error:
             # Nothing of the batch was delivered: it is repeated from the checkpoint, with the files that it had.
             by_spark.add(error.source)
@@ -135,27 +138,27 @@ def _run_through(
 def _run(
     prepared: list[Prepared],
     trigger: Trigger,
-    then: OnFailure,
+    policy: RestartPolicy,
     listeners: Listeners,
     failed: dict[str, WatersmeetError],
 ) -> None:
     """Run queries in as many passes as it takes. What failed in a pass is put down, and in no later one."""
     available_now = trigger != "continuous"
-    ways = Ways(partial(_start, available_now=available_now), failure_of)
+    actions = QueryActions(partial(_start, available_now=available_now), failure_of)
 
     def pass_of(queries: list[Prepared]) -> list[Prepared]:
-        if queries and not (failed and then.others == "stop"):
-            watch(queries, ways, listeners, then, failed, available_now=available_now)
+        if queries and not (failed and policy.others == "stop"):
+            watch(queries, actions, listeners, policy, failed, available_now=available_now)
         return [query for query in prepared if query.name not in failed]
 
     going_on = pass_of(prepared)
     # Rows that were held back come out in a pass of their own: the mark that frees them is read like any source.
-    held = [query for query in going_on if available_now and is_waiting(query)]
-    for query in held:
+    waiting = [query for query in going_on if available_now and is_waiting(query)]
+    for query in waiting:
         write_loaded(query)
         listeners.on_news(f"{query.name}: {Loading(query.tables).names} loaded.")
-    going_on = pass_of(held)
-    if trigger == "end" and not (failed and then.others == "stop"):
+    going_on = pass_of(waiting)
+    if trigger == "end" and not (failed and policy.others == "stop"):
         for query in going_on:
             write_end(query)
         pass_of(going_on)
@@ -163,21 +166,21 @@ def _run(
 
 def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
     """Make the state of a query anew, if that is asked for."""
-    asked = prepared.rebuilding
-    if asked is None:
+    plan = prepared.rebuilding
+    if plan is None:
         return
-    listeners.on_news(f"{prepared.name}: {asked.difference}: its state is made anew: {'; '.join(asked.told)}.")
+    listeners.on_news(f"{prepared.name}: {plan.difference}: its state is made anew: {'; '.join(plan.consequences)}.")
     spark, sources = prepared.result.sparkSession, sources_of(prepared.result.writeStream)
     if not sources:
         raise refuse("NOT_REBUILT", query=prepared.name, reason="through Spark Connect nobody sees its sources")
-    rebuild(spark, asked, sources, listeners.on_news, listeners.is_interrupted)
+    rebuild(spark, plan, sources, listeners.on_news, listeners.is_interrupted)
 
 
 def _make_ready(prepared: Prepared) -> None:
     target = prepared.target
-    target.format.make_ready(target, prepared.rows, prepared.place)
+    target.format.prepare_target(target, prepared.rows, prepared.place)
     for other in prepared.others.values():
-        other.format.make_ready(other, None, prepared.place)
+        other.format.prepare_target(other, None, prepared.place)
     if prepared.owner is not None:
         # Before anything runs: shards become those of the changed query one by one.
         spark = prepared.result.sparkSession
@@ -192,23 +195,23 @@ def _make_ready(prepared: Prepared) -> None:
             raise failure_of(error, prepared) from error
     if not prepared.checkpoint.exists():
         # They were given to a checkpoint that is gone.
-        for mark in prepared.marks.glob("*.json"):
-            mark.unlink()
+        for watermark_file in prepared.watermark_folder.glob("*.json"):
+            watermark_file.unlink()
     sources = [used for used in prepared.used if isinstance(used, Source)]
-    keep_columns(prepared.marks.parents[1], prepared.name, sources)
+    save_columns(prepared.watermark_folder.parents[1], prepared.name, sources)
 
 
-def _set(script: Script, spark: SparkSession) -> None:
+def _apply_settings(script: Script, spark: SparkSession) -> None:
     """Set what the script sets of Spark."""
     for setting in script.settings:
         if not setting.name.startswith("spark.") or _has_jars(spark, setting.name):
             continue
-        for reason in missing(setting.value):
+        for reason in find_missing(setting.value):
             raise refuse(
                 "MISSING_REFERENCE", script.place(setting.span), name=f"The setting {setting.name}", reason=reason
             )
         try:
-            spark.conf.set(setting.name, resolved({setting.name: setting.value})[setting.name])
+            spark.conf.set(setting.name, resolve_references({setting.name: setting.value})[setting.name])
         except PySparkException as error:
             hint = f"give it when the session starts: `--conf {setting.name}={setting.value}`."
             place = script.place(setting.span)
@@ -224,27 +227,29 @@ def _has_jars(spark: SparkSession, name: str) -> bool:
 
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     result, target = prepared.result, prepared.target
-    observed = result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
+    observed = result.observe(RESULT_OBSERVATION, F.count(F.when(is_row(result), 1)).alias("rows"))
     if prepared.others or needs_batches(target, result.sparkSession):
-        others = {column: _located(column, other.format.writer(other)) for column, other in prepared.others.items()}
+        others = {
+            column: _with_line_numbers(column, other.format.writer(other)) for column, other in prepared.others.items()
+        }
         write = split_outputs(target.format.writer(target), others) if others else target.format.writer(target)
-        writer = observed.writeStream.foreachBatch(_travelling(write))
+        writer = observed.writeStream.foreachBatch(_carry_refusals(write))
     else:
-        writer = encoded_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
+        writer = encode_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
     writer = writer.queryName(prepared.name).option("checkpointLocation", location_of(prepared.checkpoint))
     if available_now:
         writer = writer.trigger(availableNow=True)
-    owner = Owner((prepared.built.told,))
+    owner = Owner((prepared.built.signature,))
     try:
         started = before_start(result.sparkSession, prepared.checkpoint, owner)
         query = writer.start()
     except (PySparkException, OSError) as error:
-        raise unstarted(prepared.name, target.sink, prepared.place, error) from error
+        raise start_failure(prepared.name, target.sink, prepared.place, error) from error
     started(query)
     return query
 
 
-def _located(column: str, write: Write) -> Write:
+def _with_line_numbers(column: str, write: Write) -> Write:
     """What writes rows apart from the result: malformed ones with the lines at which they stand."""
     return (lambda batch, number: write(with_lines(batch), number)) if column == MALFORMED_SHOWN else write
 
@@ -258,16 +263,16 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     if died is not None:
         raise refuse("SPARK_DIED", reason=died) from error
     text = str(error)
-    ours = travelled(without_plan(text))
+    ours = refusal_in(without_plan(text))
     if ours is not None and ours.condition == "NOT_AS_COLUMNS":
         raise _OnlySparkReadsError(prepared.name, ours)
     if ours is not None:
-        ours = located(ours, prepared.result.sparkSession)
+        ours = locate(ours, prepared.result.sparkSession)
         return refuse("QUERY_FAILED", reason=ours.message, hint=ours.hint)
     broken = state_damage(text)
     if broken is not None:
         return broken
-    unreachable = unreached(text, prepared.used)
+    unreachable = kafka_failure(text, prepared.used)
     if unreachable is not None:
         return unreachable
     reason = last_cause(text)
@@ -278,13 +283,13 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     )
 
 
-def _travelling(write: Write) -> Write:
+def _carry_refusals(write: Write) -> Write:
     """What writes batches, its refusals as data: they cross to Spark and back."""
 
-    def written(batch: DataFrame, number: int) -> None:
+    def write_batch(batch: DataFrame, number: int) -> None:
         try:
             write(batch, number)
         except WatersmeetError as error:
-            raise TravellingError(error.refusals[0]) from error
+            raise WorkerRefusalError(error.refusals[0]) from error
 
-    return written
+    return write_batch

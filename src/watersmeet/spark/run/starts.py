@@ -18,29 +18,29 @@ from weakref import ref
 
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from watersmeet.observe.progress import Reading
-from watersmeet.physical.difference import Told
-from watersmeet.physical.identity import identity_of, words_of
+from watersmeet.observe.progress import ProgressSchema
+from watersmeet.physical.difference import NamedIdentity
+from watersmeet.physical.identity import identity_of, scan_words
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
 from watersmeet.spark.exchange.crossing import is_bounded
-from watersmeet.spark.private.crossings import BYTES, RECORDS, UNLIMITED, Crossing, room
+from watersmeet.spark.private.crossings import BYTES, RECORDS, UNLIMITED, PythonTransfer, room
 from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
-from watersmeet.spark.private.local_files import quickly_here
-from watersmeet.spark.private.told import tell_workers
+from watersmeet.spark.private.local_files import local_checkpoint_settings
+from watersmeet.spark.private.told import set_accepted_states
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
-from watersmeet.spark.run.changes import Accepting, continued
+from watersmeet.spark.run.changes import Accepting, continue_checkpoint
 from watersmeet.spark.run.clock import add_clock, check_clocks, take_clocks
-from watersmeet.spark.run.damage import DONE, PLANNED, check_files
+from watersmeet.spark.run.damage import COMMITS_FOLDER, OFFSETS_FOLDER, check_files
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.session import STATE
 from watersmeet.spark.sources.missing import check_inputs
-from watersmeet.spark.state.swap import clear
+from watersmeet.spark.state.swap import clear_leftovers
 
 ACCEPT = "watersmeet.accept"
 """The option of a writer that takes what follows from a change of its query."""
-HOW = f'accept it with `.option("{ACCEPT}", "true")` of the writer, or undo the change.'
-ANEW = "give the changed query another checkpointLocation, and another folder or table to write to."
+ACCEPT_HINT = f'accept it with `.option("{ACCEPT}", "true")` of the writer, or undo the change.'
+NEW_CHECKPOINT_HINT = "give the changed query another checkpointLocation, and another folder or table to write to."
 
 _TOKEN = re.compile(r"#([0-9a-f]{16})\.")
 MOST = 1000
@@ -48,11 +48,11 @@ MOST = 1000
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownQuery:
     """What is known of a query that was built: what it is, what its numbers stand for, and whether its result lives."""
 
-    told: Told
-    reading: Reading = field(default_factory=Reading)
+    description: NamedIdentity
+    schema: ProgressSchema = field(default_factory=ProgressSchema)
     result: Callable[[], object | None] = lambda: None
 
 
@@ -64,109 +64,109 @@ class KnownQueries:
 
     >>> known = KnownQueries(most=2)
     >>> for token in "abcd":
-    ...     known.add(token, Told({}, {"0": {"alias": token}}))
+    ...     known.add(token, NamedIdentity({}, {"0": {"alias": token}}))
     >>> known.find("a"), known.find("b").words
     (None, {'0': {'alias': 'b'}})
     """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._queries: dict[str, _Known] = {}
+        self._queries: dict[str, _KnownQuery] = {}
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._queries)
 
-    def add(self, token: str, told: Told) -> None:
+    def add(self, token: str, description: NamedIdentity) -> None:
         """Know a query from now on."""
         with self._lock:
-            gone = [name for name, query in self._queries.items() if query.result() is None]
-            for name in gone[: max(0, len(gone) - self._most)]:
+            dead = [name for name, query in self._queries.items() if query.result() is None]
+            for name in dead[: max(0, len(dead) - self._most)]:
                 del self._queries[name]
-            self._queries[token] = _Known(told)
+            self._queries[token] = _KnownQuery(description)
 
-    def read(self, token: str, reading: Reading, result: object) -> None:
+    def remember_result(self, token: str, schema: ProgressSchema, result: object) -> None:
         """Know what the numbers of a query stand for, and its result."""
         with self._lock:
             if token in self._queries:
-                self._queries[token] = replace(self._queries[token], reading=reading, result=ref(result))
+                self._queries[token] = replace(self._queries[token], schema=schema, result=ref(result))
 
     def forget(self, token: str) -> None:
         """Know a query no longer."""
         with self._lock:
             self._queries.pop(token, None)
 
-    def find(self, token: str) -> Told | None:
+    def find(self, token: str) -> NamedIdentity | None:
         """What a query is, if it is known."""
-        known = self._used(token)
-        return None if known is None else known.told
+        entry = self._touch(token)
+        return None if entry is None else entry.description
 
-    def reading(self, token: str) -> Reading:
+    def progress_schema(self, token: str) -> ProgressSchema:
         """What the numbers of a query stand for; nothing, if it is not known."""
-        known = self._used(token)
-        return Reading() if known is None else known.reading
+        entry = self._touch(token)
+        return ProgressSchema() if entry is None else entry.schema
 
-    def _used(self, token: str) -> _Known | None:
+    def _touch(self, token: str) -> _KnownQuery | None:
         with self._lock:
-            known = self._queries.pop(token, None)
-            if known is not None:
-                self._queries[token] = known
-            return known
+            entry = self._queries.pop(token, None)
+            if entry is not None:
+                self._queries[token] = entry
+            return entry
 
 
 _queries = KnownQueries()
 
 
-def token_of(told: Told) -> str:
+def token_of(description: NamedIdentity) -> str:
     """A new token, under which a query is known from now on."""
     token = uuid4().hex[:16]
-    _queries.add(token, told)
+    _queries.add(token, description)
     return token
 
 
-def told_of(plan: QueryPlan, shards: int) -> Told:
+def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
     """What a query is, with its words."""
-    return Told(identity_of(plan, shards), words_of(plan))
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan))
 
 
-def watch(frame: DataFrame, token: str, reading: Reading) -> None:
+def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
     """See to it that starts of queries like this frame are looked at, and that what Spark reports of them is known."""
     if not frame.isStreaming:
         _queries.forget(token)
         return
     watch_starts(type(frame.writeStream), _before_start, _settings)
-    _queries.read(token, reading, frame)
+    _queries.remember_result(token, schema, frame)
 
 
-def reading_of(names: Iterable[str]) -> Reading:
+def progress_schema_of(names: Iterable[str]) -> ProgressSchema:
     """What numbers under these names of observations stand for, if they are of queries that were built here."""
-    tokens = dict.fromkeys(found[1] for name in names if (found := _TOKEN.search(name)) is not None)
-    return reduce(Reading.plus, map(_queries.reading, tokens), Reading())
+    tokens = dict.fromkeys(match[1] for name in names if (match := _TOKEN.search(name)) is not None)
+    return reduce(ProgressSchema.plus, map(_queries.progress_schema, tokens), ProgressSchema())
 
 
-def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) -> Owner | None:
+def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = NEW_CHECKPOINT_HINT) -> Owner | None:
     """Whose checkpoint this is, if it is anyone's; refused if nobody can tell, or nobody can read it."""
     folder = folder_of(spark, checkpoint)
     check_files(folder, str(checkpoint), anew)
-    text = folder.read(OWNER) if folder.has_files(PLANNED) else None
+    text = folder.read(OWNER) if folder.has_files(OFFSETS_FOLDER) else None
     return None if text is None else Owner.from_text(text, str(checkpoint), anew)
 
 
 def _before_start(
     spark: SparkSession, checkpoint: str, tokens: tuple[str, ...], sources: Sources, options: Mapping[str, str]
 ) -> Started:
-    now = Owner(tuple(told for token in tokens if (told := _queries.find(token)) is not None))
+    now = Owner(tuple(query for token in tokens if (query := _queries.find(token)) is not None))
     accepting: Accepting = "accept" if options.get(ACCEPT) == "true" else "refuse"
     folder = folder_of(spark, checkpoint)
     if isinstance(folder, LocalFolder):
-        clear(folder.path)
+        clear_leftovers(folder.path)
     was = read_owner(spark, checkpoint) if now.queries else None
     if was is not None:
-        taken, _ = continued(spark, checkpoint, was, now, accepting, ANEW, HOW)
-        check_clocks(folder, checkpoint, was, taken, sources, ANEW)
-        if taken is not was:
-            take_clocks(folder, was, taken, sources, spark.version)
-        if any(taken.clocks) and not isinstance(folder, LocalFolder):
+        owner, _ = continue_checkpoint(spark, checkpoint, was, now, accepting, NEW_CHECKPOINT_HINT, ACCEPT_HINT)
+        check_clocks(folder, checkpoint, was, owner, sources, NEW_CHECKPOINT_HINT)
+        if owner is not was:
+            take_clocks(folder, was, owner, sources, spark.version)
+        if any(owner.clocks) and not isinstance(folder, LocalFolder):
             add_clock(folder, sources)
     started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)
@@ -174,7 +174,7 @@ def _before_start(
 
 
 def _settings(
-    spark: SparkSession, checkpoint: str | None, tokens: tuple[str, ...], crossings: tuple[Crossing, ...] | None
+    spark: SparkSession, checkpoint: str | None, tokens: tuple[str, ...], transfers: tuple[PythonTransfer, ...] | None
 ) -> dict[str, str]:
     """What a query is to be set to where nobody has said otherwise: what a session of ours is, and its partitions.
 
@@ -183,15 +183,15 @@ def _settings(
     In a session of ours a checkpoint on this machine is written as `watersmeet run` writes it, but for the logs of
     sources: these have the settings that the session has when Spark first looks at them, after the start.
     """
-    shards = [int(told.identity["shards"]) for token in tokens if (told := _queries.find(token)) is not None]
+    shards = [int(query.identity["shards"]) for token in tokens if (query := _queries.find(token)) is not None]
     partitions = partitions_of(spark, max(shards)) if shards else None
     wanted = STATE | ({} if partitions is None else {PARTITIONS: str(partitions)})
     if checkpoint is not None and isinstance(folder_of(spark, checkpoint), LocalFolder):
-        wanted |= quickly_here(spark)
-    given = spark.conf.getAll
-    if crossings is not None and is_bounded(crossings, room(given.get(RECORDS, STATE[RECORDS]))):
+        wanted |= local_checkpoint_settings(spark)
+    conf = spark.conf.getAll
+    if transfers is not None and is_bounded(transfers, room(conf.get(RECORDS, STATE[RECORDS]))):
         wanted |= {BYTES: UNLIMITED}
-    return {name: value for name, value in wanted.items() if name not in given}
+    return {name: value for name, value in wanted.items() if name not in conf}
 
 
 def before_start(spark: SparkSession, checkpoint: str | Path, now: Owner) -> Started:
@@ -200,23 +200,23 @@ def before_start(spark: SparkSession, checkpoint: str | Path, now: Owner) -> Sta
     It is written before the first batch is planned, so that no checkpoint with batches is without it.
     """
     if not now.queries:
-        return _nothing
+        return _do_nothing
     folder = folder_of(spark, checkpoint)
     was = read_owner(spark, checkpoint)
     if was is not None:
-        was.check(now, str(checkpoint), ANEW)
+        was.check(now, str(checkpoint), NEW_CHECKPOINT_HINT)
         now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt)
-    tell_workers(spark, now.accepted)
+    set_accepted_states(spark, now.accepted)
     # Without a finished batch there is no state yet that others could have left.
-    is_new = not folder.has_files(DONE) if was is None else was.format < now.format
+    is_new = not folder.has_files(COMMITS_FOLDER) if was is None else was.format < now.format
     if not is_new:
-        return _nothing
+        return _do_nothing
     if is_remote():
         # Whether a server keeps the checkpoint on this machine is seen when the query runs.
         return lambda query: _record(query, now, folder, spark.version)
     folder.make()
     folder.write(OWNER, now.to_text(spark.version))
-    return _nothing
+    return _do_nothing
 
 
 def _record(query: Any, owner: Owner, folder: Folder, version: str) -> None:
@@ -225,5 +225,5 @@ def _record(query: Any, owner: Owner, folder: Folder, version: str) -> None:
         folder.write(OWNER, owner.to_text(version))
 
 
-def _nothing(query: Any) -> None:
+def _do_nothing(query: Any) -> None:
     """A checkpoint that was begun before: whose it is was written down then, or its workers will tell."""

@@ -11,11 +11,11 @@ from typing import Any, Literal, cast
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from watersmeet.counts import counted
+from watersmeet.counts import format_count
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.guarded import guarded
+from watersmeet.observe.guarded import guard_observer
 from watersmeet.observe.progress import Progress, progress_of
-from watersmeet.spark.exchange.observed import cores
+from watersmeet.spark.exchange.observed import core_count
 from watersmeet.spark.private.told import is_waiting_for_rows
 from watersmeet.spark.run.prepare import Prepared
 from watersmeet.spark.sources.loading import Loading
@@ -28,7 +28,7 @@ Others = Literal["go on", "stop"]
 
 
 @dataclass(frozen=True)
-class OnFailure:
+class RestartPolicy:
     """What is done when a query fails: how often it is started again before a batch succeeds, and what others do."""
 
     restarts: int = 0
@@ -37,7 +37,7 @@ class OnFailure:
     def wait(self, failures: int) -> float:
         """Seconds until the next start after so many failures in a row.
 
-        >>> [OnFailure(9).wait(failures) for failures in (1, 2, 3, 9)]
+        >>> [RestartPolicy(9).wait(failures) for failures in (1, 2, 3, 9)]
         [1, 2, 4, 60]
         """
         return min(60, 2 ** (failures - 1))
@@ -62,29 +62,29 @@ class Listeners:
 
 
 @dataclass(frozen=True)
-class Ways:
+class QueryActions:
     """How a query is started, and why it failed."""
 
     start: Callable[[Prepared], StreamingQuery]
     why: Callable[[StreamingQueryException, Prepared], WatersmeetError]
 
 
-class Watched:
+class WatchedQuery:
     """A query under way, or waiting to be started again."""
 
-    def __init__(self, prepared: Prepared, ways: Ways, listeners: Listeners) -> None:
-        self.prepared, self.ways, self.listeners = prepared, ways, listeners
-        self.seen, self.latest = -1, ""
+    def __init__(self, prepared: Prepared, actions: QueryActions, listeners: Listeners) -> None:
+        self.prepared, self.actions, self.listeners = prepared, actions, listeners
+        self.last_batch, self.latest = -1, ""
         self.failures = 0
         self.due = 0.0
         self.failure: WatersmeetError | None = None
         self.query: StreamingQuery | None = None
-        self._take = guarded(f"{prepared.name}: the progress", self._take_batch, listeners.on_news)
+        self._take = guard_observer(f"{prepared.name}: the progress", self._take_batch, listeners.on_news)
 
     def start(self) -> None:
         """Start it."""
         self.loading = Loading(self.prepared.tables, is_done=not is_waiting(self.prepared))
-        self.query = self.ways.start(self.prepared)
+        self.query = self.actions.start(self.prepared)
         self.listeners.on_start(self.prepared.name)
         self.listeners.on_life(self.prepared.name)
 
@@ -94,7 +94,7 @@ class Watched:
             with suppress(Exception):
                 self.query.stop()
 
-    def look(self, then: OnFailure) -> bool:
+    def poll(self, policy: RestartPolicy) -> bool:
         """Report what it did, and start it again if it is time for that; False: it has ended or failed for good."""
         if self.query is None:
             if time.monotonic() < self.due:
@@ -102,7 +102,7 @@ class Watched:
             try:
                 self.start()
             except WatersmeetError as error:
-                return self._failed(error, then)
+                return self._handle_failure(error, policy)
             return True
         # Asked first, so that nothing of an ended query stays unreported.
         is_active = self.query.isActive
@@ -112,27 +112,27 @@ class Watched:
         error = self.query.exception()
         self.query = None
         if error is not None:
-            return self._failed(self.ways.why(error, self.prepared), then)
+            return self._handle_failure(self.actions.why(error, self.prepared), policy)
         self.listeners.on_end(self.prepared.name)
         return False
 
-    def let_rows_go(self) -> None:
+    def release_rows(self) -> None:
         """Let the rows go that wait for tables, once these are caught up."""
         if self.query is None or not is_waiting(self.prepared):
             return
         if self.loading.is_done or is_waiting_for_rows(self.query):
             write_loaded(self.prepared)
-            self._tell(f"{self.loading.names} loaded, {counted(self.loading.rows, 'row')}.")
+            self._notify(f"{self.loading.names} loaded, {format_count(self.loading.rows, 'row')}.")
 
-    def _failed(self, error: WatersmeetError, then: OnFailure) -> bool:
+    def _handle_failure(self, error: WatersmeetError, policy: RestartPolicy) -> bool:
         self.failures += 1
-        said = error.refusals[0].message
-        is_tried_again = self.failures <= then.restarts and all(one.may_be_retried for one in error.refusals)
-        wait = then.wait(self.failures) if is_tried_again else None
-        self.listeners.on_failure(self.prepared.name, said, wait)
+        message = error.refusals[0].message
+        is_tried_again = self.failures <= policy.restarts and all(refusal.may_be_retried for refusal in error.refusals)
+        wait = policy.wait(self.failures) if is_tried_again else None
+        self.listeners.on_failure(self.prepared.name, message, wait)
         if wait is not None:
             self.due = time.monotonic() + wait
-            self._tell(f"failed, starts again in {wait:g} s ({self.failures} of {then.restarts}). {said}")
+            self._notify(f"failed, starts again in {wait:g} s ({self.failures} of {policy.restarts}). {message}")
             return True
         self.failure = error
         return False
@@ -144,31 +144,31 @@ class Watched:
             latest = reported["timestamp"]
             # Through Spark Connect, only the sources tell how many rows came in.
             came = any(source["numInputRows"] for source in reported["sources"])
-            if reported["batchId"] > self.seen and came:
-                self.seen = reported["batchId"]
+            if reported["batchId"] > self.last_batch and came:
+                self.last_batch = reported["batchId"]
                 self.failures = 0
-                self._take(reported, cores(spark))
+                self._take(reported, core_count(spark))
                 if not self.loading.is_done:
                     self.loading.take(reported)
-                    self._tell(f"loading {self.loading.names}: {counted(self.loading.rows, 'row')} so far.")
+                    self._notify(f"loading {self.loading.names}: {format_count(self.loading.rows, 'row')} so far.")
         # A batch has ended, with rows or without, or none is under way: it waits for rows.
         if latest != self.latest or not query.status["isTriggerActive"]:
             self.latest = latest
             self.listeners.on_life(self.prepared.name)
 
     def _take_batch(self, reported: Mapping[str, Any], cores: int | None) -> None:
-        reading = self.prepared.built.reading
-        self.listeners.on_progress(progress_of(self.prepared.name, reported, reading, cores))
+        schema = self.prepared.built.reading
+        self.listeners.on_progress(progress_of(self.prepared.name, reported, schema, cores))
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         self.listeners.on_news(f"{self.prepared.name}: {text}")
 
 
 def watch(
     prepared: Sequence[Prepared],
-    ways: Ways,
+    actions: QueryActions,
     listeners: Listeners,
-    then: OnFailure,
+    policy: RestartPolicy,
     failed: dict[str, WatersmeetError],
     *,
     available_now: bool,
@@ -177,27 +177,29 @@ def watch(
 
     Why some failed is put into ``failed``, by name. If one does not start in the first place, none goes on.
     """
-    watched = [Watched(one, ways, listeners) for one in prepared]
+    watched = [WatchedQuery(query, actions, listeners) for query in prepared]
     try:
-        for one in watched:
-            one.start()
+        for watched_query in watched:
+            watched_query.start()
         under_way = watched
-        while under_way and not (failed and then.others == "stop"):
+        while under_way and not (failed and policy.others == "stop"):
             time.sleep(POLL_SECONDS)
             if listeners.is_interrupted():
                 raise KeyboardInterrupt
-            looked, under_way = under_way, [one for one in under_way if one.look(then)]
-            for one in looked:
-                if one.failure is not None:
-                    failed[one.prepared.name] = one.failure
+            looked, under_way = under_way, [query for query in under_way if query.poll(policy)]
+            for watched_query in looked:
+                if watched_query.failure is not None:
+                    failed[watched_query.prepared.name] = watched_query.failure
                     if under_way:
-                        listeners.on_news(f"{one.prepared.name}: failed. {one.failure.refusals[0].message}")
+                        listeners.on_news(
+                            f"{watched_query.prepared.name}: failed. {watched_query.failure.refusals[0].message}"
+                        )
             if not available_now:
-                for one in under_way:
-                    one.let_rows_go()
+                for watched_query in under_way:
+                    watched_query.release_rows()
     finally:
-        for one in watched:
-            one.stop()
+        for watched_query in watched:
+            watched_query.stop()
 
 
 def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:

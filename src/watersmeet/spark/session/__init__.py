@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
 from watersmeet.spark.private import check_version
-from watersmeet.spark.private.exits import keep_forgetting
+from watersmeet.spark.private.exits import start_socket_cleanup
 from watersmeet.spark.private.jvm import hold_lock, root_cause
-from watersmeet.spark.private.launch import launch, submitted
+from watersmeet.spark.private.launch import launch, submit_settings
 from watersmeet.spark.private.local_files import FILES
-from watersmeet.spark.private.names import ask_once
+from watersmeet.spark.private.names import cache_jvm_names
 from watersmeet.spark.private.python import worker_python
-from watersmeet.spark.private.spare import start_spare
+from watersmeet.spark.private.spare import start_prefork_server
 from watersmeet.spark.session.archive import archive_options
 from watersmeet.spark.session.connectors import with_connectors
 from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
@@ -90,24 +90,26 @@ def session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    given = dict(conf or {})
+    overrides = dict(conf or {})
     if packages:
-        given["spark.jars.packages"] = ",".join(packages)
+        overrides["spark.jars.packages"] = ",".join(packages)
     if remote is not None:
-        return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
-    theirs = submitted()
+        return _start_session(SparkSession.builder.remote(remote), {**STATE, **overrides}, None)
+    theirs = submit_settings()
     if theirs is not None:
-        return _started(SparkSession.builder, submitted_settings(theirs, master, given), None)
-    given = with_connectors(formats, given, os.environ)
-    chosen = retrying(master or given.get("spark.master", "local[*]"), given.get("spark.task.maxFailures", TRIES))
-    folders = _prepare_environment(chosen, given, log)
+        return _start_session(SparkSession.builder, settings_when_submitted(theirs, master, overrides), None)
+    overrides = with_connectors(formats, overrides, os.environ)
+    chosen = with_retries(
+        master or overrides.get("spark.master", "local[*]"), overrides.get("spark.task.maxFailures", TRIES)
+    )
+    folders = _prepare_environment(chosen, overrides, log)
     archive = archive_options(Path(os.environ["JAVA_HOME"]), os.environ)
-    made = settings(chosen, given, log, folders[0] if folders else None, archive)
-    spark = _started(SparkSession.builder.master(chosen), made, log, chosen)
+    made = settings(chosen, overrides, log, folders[0] if folders else None, archive)
+    spark = _start_session(SparkSession.builder.master(chosen), made, log, chosen)
     for folder in folders:
         hold_lock(spark, folder / OF_JAVA)
     if FOLDER in made:
-        keep_forgetting(spark, Path(made[FOLDER]))
+        start_socket_cleanup(spark, Path(made[FOLDER]))
     return spark
 
 
@@ -134,28 +136,28 @@ def settings(
     return made
 
 
-def submitted_settings(theirs: Mapping[str, str], master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+def settings_when_submitted(theirs: Mapping[str, str], master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of a session in a program that was submitted with ``theirs``, which go before ours.
 
     Its JVM runs already: what that must be started with cannot be set any more.
 
-    >>> submitted_settings({"spark.master": "local[3]"}, None, {})["spark.sql.shuffle.partitions"]
+    >>> settings_when_submitted({"spark.master": "local[3]"}, None, {})["spark.sql.shuffle.partitions"]
     '3'
-    >>> "spark.sql.shuffle.partitions" in submitted_settings({"spark.master": "yarn"}, None, {})
+    >>> "spark.sql.shuffle.partitions" in settings_when_submitted({"spark.master": "yarn"}, None, {})
     False
     """
-    asked = {} if master is None else {"spark.master": master}
-    made = {**STATE, **theirs, **asked, **conf}
+    master_setting = {} if master is None else {"spark.master": master}
+    made = {**STATE, **theirs, **master_setting, **conf}
     chosen = made.get("spark.master", "")
     if chosen.startswith("local"):
         made.setdefault("spark.sql.shuffle.partitions", str(max(2, cores(chosen))))
     return made
 
 
-def retrying(master: str, tries: str) -> str:
+def with_retries(master: str, tries: str) -> str:
     """A local master that tries a task so often, as any other does; by itself it fails with the first worker lost.
 
-    >>> [retrying(master, "4") for master in ("local", "local[*]", "local[2,1]", "spark://host:7077")]
+    >>> [with_retries(master, "4") for master in ("local", "local[*]", "local[2,1]", "spark://host:7077")]
     ['local[1,4]', 'local[*,4]', 'local[2,1]', 'spark://host:7077']
     """
     threads = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
@@ -205,24 +207,24 @@ def _prepare_environment(master: str, conf: Mapping[str, str], log: Path | None)
         if ours not in before.split(os.pathsep):
             os.environ["PYTHONPATH"] = f"{ours}{os.pathsep}{before}" if before else ours
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        with _told_to(log):
-            start_spare(os.environ, temporary)
+        with _redirect_output(log):
+            start_prefork_server(os.environ, temporary)
         return [folder for folder in dict.fromkeys((temporary, *local)) if folder.name.startswith(PREFIX)]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return []
 
 
-def _started(
+def _start_session(
     builder: SparkSession.Builder, made: Mapping[str, str], log: Path | None, master: str | None = None
 ) -> SparkSession:
     for name, value in made.items():
         builder = builder.config(name, value)
     try:
-        with _told_to(log):
+        with _redirect_output(log):
             if master is not None:
                 launch({"spark.master": master, **made})
             spark = builder.getOrCreate()
-        ask_once(spark)
+        cache_jvm_names(spark)
         return spark
     except Exception as error:  # of Java, of the library that speaks to it, or of Spark Connect
         hint = "set JAVA_HOME to a Java 17 or 21 and try again." if log is None else f"read {log}."
@@ -231,7 +233,7 @@ def _started(
 
 
 @contextmanager
-def _told_to(log: Path | None) -> Generator[None]:
+def _redirect_output(log: Path | None) -> Generator[None]:
     """Let processes that are started meanwhile write what they say to ``log``; they keep it for life.
 
     A terminal stays their standard output. A pipe does not: whoever reads it would wait for the last of them, and a JVM
@@ -244,7 +246,7 @@ def _told_to(log: Path | None) -> Generator[None]:
     moved = (2,) if os.isatty(1) else (1, 2)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    kept = {number: os.dup(number) for number in moved}
+    saved = {number: os.dup(number) for number in moved}
     with log.open("ab") as file:
         for number in moved:
             os.dup2(file.fileno(), number)
@@ -253,6 +255,6 @@ def _told_to(log: Path | None) -> Generator[None]:
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        for number, before in kept.items():
+        for number, before in saved.items():
             os.dup2(before, number)
             os.close(before)

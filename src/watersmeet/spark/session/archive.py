@@ -38,8 +38,8 @@ def archive_options(home: Path, environ: Mapping[str, str]) -> str:
     jars = Path(environ.get("SPARK_HOME") or Path(spec.origin).parent) / "jars"
     with suppress(OSError):
         name = f"classes-{_fingerprint(home, jars)}"
-        _settle(cache)
-        archive = _taken(cache, name)
+        _finish_archives(cache)
+        archive = _find_archive(cache, name)
         if archive is not None:
             hold(archive)
         tidy(cache)
@@ -55,15 +55,15 @@ def archive_options(home: Path, environ: Mapping[str, str]) -> str:
 
 def _fingerprint(home: Path, jars: Path) -> str:
     """What an archive depends on: which Java that is, and the jars, which a JVM compares by size and time."""
-    known = hashlib.sha256(f"{home.resolve()}\n".encode())
+    digest = hashlib.sha256(f"{home.resolve()}\n".encode())
     for file in (home / "release", home / "bin" / "java", *sorted(jars.glob("*.jar"))):
         with suppress(OSError):
-            found = file.stat()
-            known.update(f"{file}\t{found.st_size}\t{found.st_mtime_ns}\n".encode())
-    return known.hexdigest()[:12]
+            stat = file.stat()
+            digest.update(f"{file}\t{stat.st_size}\t{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:12]
 
 
-def _settle(cache: Path) -> None:
+def _finish_archives(cache: Path) -> None:
     """Give what JVMs have written its name, and remove what was begun and is not written any more.
 
     A process that has begun may live for days, but its JVM writes after it has ended, for a minute at most.
@@ -75,11 +75,11 @@ def _settle(cache: Path) -> None:
                 begun.rename(cache / f"{name}-{size}.jsa")
                 continue
             process = int(begun.name.partition(_BEGUN)[2])
-            if time.time() - begun.stat().st_mtime > (_WRITING_SECONDS if _lives(process) else _ENDING_SECONDS):
+            if time.time() - begun.stat().st_mtime > (_WRITING_SECONDS if _is_alive(process) else _ENDING_SECONDS):
                 begun.unlink()
 
 
-def _taken(cache: Path, name: str) -> Path | None:
+def _find_archive(cache: Path, name: str) -> Path | None:
     """The archive of that name, if it is as long as it was; one that is cut is removed."""
     for archive in cache.glob(f"{name}-*.jsa"):
         if archive.stem == f"{name}-{archive.stat().st_size}":
@@ -88,7 +88,7 @@ def _taken(cache: Path, name: str) -> Path | None:
     return None
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     """Whether there is a process of that number."""
     try:
         os.kill(process, 0)

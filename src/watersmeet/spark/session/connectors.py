@@ -9,7 +9,7 @@ from watersmeet.errors import refuse
 from watersmeet.formats.connectors import EXTENSIONS, JARS, connectors_of
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.ivy import spark_jars
-from watersmeet.spark.session.jars import fetched
+from watersmeet.spark.session.jars import fetch_jars
 
 FOLDER = "WATERSMEET_JARS"
 """The variable that names a folder of jars. If it is set, none are fetched."""
@@ -20,31 +20,31 @@ def with_connectors(formats: Iterable[str], conf: Mapping[str, str], environ: Ma
     """The settings of a session that knows those formats. What the user gives goes before what we would add."""
     formats = [*formats]
     jars = [*filter(None, [conf.get(JARS)]), *map(str, connector_jars(formats, conf, environ))]
-    found = {**conf, JARS: ",".join(jars)} if jars else dict(conf)
-    for one in connectors_of(formats, spark_version()):
-        for name, value in one.settings.items():
-            given = found.get(name, "")
-            if name == EXTENSIONS and given and value not in given:
-                found[name] = f"{given},{value}"
+    settings = {**conf, JARS: ",".join(jars)} if jars else dict(conf)
+    for connector in connectors_of(formats, spark_version()):
+        for name, value in connector.settings.items():
+            present = settings.get(name, "")
+            if name == EXTENSIONS and present and value not in present:
+                settings[name] = f"{present},{value}"
             else:
-                found.setdefault(name, value)
-    return found
+                settings.setdefault(name, value)
+    return settings
 
 
 def connector_jars(formats: Iterable[str], conf: Mapping[str, str], environ: Mapping[str, str]) -> list[Path]:
     """The jars that a session with those settings needs for those formats: all of the user's folder, or fetched."""
     if environ.get(FOLDER):
-        return _kept(environ[FOLDER])
-    given = [conf.get(name, "") for name in _GIVEN]
+        return _folder_jars(environ[FOLDER])
+    user_values = [conf.get(name, "") for name in _GIVEN]
     own = [] if (folder := spark_jars()) is None else [path.name for path in folder.glob("*.jar")]
-    wanted = connectors_of(formats, spark_version(), [*given, *own])
-    return [jar for one in wanted for jar in fetched(one.packages, environ, conf, is_whole=True)]
+    wanted = connectors_of(formats, spark_version(), [*user_values, *own])
+    return [jar for connector in wanted for jar in fetch_jars(connector.packages, environ, conf, is_whole=True)]
 
 
-def _kept(name: str) -> list[Path]:
+def _folder_jars(name: str) -> list[Path]:
     """The jars in the folder that the user named."""
-    found = sorted(Path(name).absolute().glob("*.jar"))
-    if not found:
+    jars = sorted(Path(name).absolute().glob("*.jar"))
+    if not jars:
         hint = f"name a folder with jars, or unset {FOLDER}."
         raise refuse("WRONG_ARGUMENT", argument=FOLDER, value=name, reason="no jars are there", hint=hint)
-    return found
+    return jars

@@ -34,29 +34,29 @@ def own_folder(base: Path) -> Path:
     # Two names may lead to one folder. What is made keeps the name that was given: sockets have room for short ones.
     real = base.resolve()
     if real not in _made:
-        remove_left(base)
-        _made[real] = _locked(base)
+        remove_stale_folders(base)
+        _made[real] = _make_locked(base)
     return _made[real][0]
 
 
 def own_local_folders(environ: Mapping[str, str], configured: str | None) -> list[Path]:
     """A folder of ours in each of those in which Spark is to keep its files; where none can be made, that itself."""
-    said = environ.get(LOCAL_DIRS) or configured or tempfile.gettempdir()
-    found: list[Path] = []
-    for name in filter(None, said.split(",")):
+    configured_dirs = environ.get(LOCAL_DIRS) or configured or tempfile.gettempdir()
+    folders: list[Path] = []
+    for name in filter(None, configured_dirs.split(",")):
         base = Path(name).absolute()
         if base.name.startswith(PREFIX):
             # Of this process, or of the one that started it: beside it, since it goes with that one.
             base = base.parent
         try:
             base.mkdir(parents=True, exist_ok=True)
-            found.append(own_folder(base))
+            folders.append(own_folder(base))
         except OSError:
-            found.append(base)
-    return list(dict.fromkeys(found))
+            folders.append(base)
+    return list(dict.fromkeys(folders))
 
 
-def remove_left(base: Path) -> None:
+def remove_stale_folders(base: Path) -> None:
     """Remove the folders of ours below another that no process uses any more."""
     used = {_identity(folder) for folder, _ in _made.values()}
     for folder in base.glob(f"{PREFIX}*"):
@@ -73,22 +73,22 @@ def remove_left(base: Path) -> None:
 def _identity(folder: Path) -> tuple[int, int] | None:
     """What a folder has in common under all of its names; None if it is gone."""
     try:
-        found = folder.stat()
+        stat = folder.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
 def is_private(folder: Path) -> bool:
     """Whether that is a folder, not a link to one, into which nobody but this user can write or look."""
     try:
-        found = folder.lstat()
+        stat = folder.lstat()
     except OSError:
         return False
-    return S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return S_ISDIR(stat.st_mode) and stat.st_uid == os.geteuid() and not stat.st_mode & 0o077
 
 
-def _locked(base: Path) -> tuple[Path, int]:
+def _make_locked(base: Path) -> tuple[Path, int]:
     # Under another name until it is locked: it would be taken for one that was left.
     hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=base))
     (hidden / OF_PYTHON).touch(0o600)

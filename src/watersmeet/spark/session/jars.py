@@ -20,7 +20,7 @@ _SETTINGS, _REPOSITORIES = _WHERE = ("spark.jars.ivySettings", "spark.jars.repos
 """The settings of Spark that say where packages are looked for."""
 
 
-def fetched(
+def fetch_jars(
     packages: Sequence[str], environ: Mapping[str, str], conf: Mapping[str, str] | None = None, *, is_whole: bool
 ) -> list[Path]:
     """The jars of packages, from the cache if they are there; refuses if they cannot be had.
@@ -28,18 +28,18 @@ def fetched(
     ``is_whole``: these alone, and nothing that they ask for. ``conf``: settings of Spark, of which those count that say
     where packages are looked for. Jars that we know are compared with their digests, those of the cache at each use.
     """
-    said = f"{is_whole} {' '.join(packages)}{_places(conf or {})}"
-    folder = cache_folder(environ) / "jars" / hashlib.sha256(said.encode()).hexdigest()[:16]
+    key = f"{is_whole} {' '.join(packages)}{_places(conf or {})}"
+    folder = cache_folder(environ) / "jars" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Filled beside and renamed: another process may look for it at this moment.
-        beside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
         try:
-            _fetch(packages, beside, environ, conf or {}, is_whole=is_whole)
-            _check_digests(beside)
-            _put(beside, folder)
+            _fetch(packages, staging, environ, conf or {}, is_whole=is_whole)
+            _check_digests(staging)
+            _put(staging, folder)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
     _check_digests(folder)
     return sorted(folder.glob("*.jar"))
 
@@ -50,20 +50,20 @@ def _places(conf: Mapping[str, str]) -> str:
     >>> _places({"spark.jars.repositories": "https://a.example", "spark.app.name": "x"})
     ' spark.jars.repositories=https://a.example'
     """
-    found = [f" {name}={conf[name]}" for name in _WHERE if conf.get(name)]
+    parts = [f" {name}={conf[name]}" for name in _WHERE if conf.get(name)]
     if settings := conf.get(_SETTINGS):
         # The file may change and keep its name.
         file = Path(settings)
-        found.append(f" {_digest(file)}" if file.is_file() else "")
-    return "".join(found)
+        parts.append(f" {_digest(file)}" if file.is_file() else "")
+    return "".join(parts)
 
 
 def _check_digests(folder: Path) -> None:
     """Refuse jars that are not the files which we know by their names."""
     for jar in sorted(folder.glob("*.jar")):
-        known = JAR_DIGESTS.get(jar.name)
-        if known is not None and (found := _digest(jar)) != known:
-            raise refuse("WRONG_JAR", jar=jar.name, folder=folder, found=found, known=known)
+        expected = JAR_DIGESTS.get(jar.name)
+        if expected is not None and (actual := _digest(jar)) != expected:
+            raise refuse("WRONG_JAR", jar=jar.name, folder=folder, found=actual, known=expected)
 
 
 def _digest(file: Path) -> str:
@@ -71,10 +71,10 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _put(beside: Path, folder: Path) -> None:
+def _put(staging: Path, folder: Path) -> None:
     """Give a folder its name, unless another process was quicker."""
     try:
-        beside.rename(folder)
+        staging.rename(folder)
     except OSError:
         if not folder.is_dir():
             raise

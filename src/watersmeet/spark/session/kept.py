@@ -49,13 +49,13 @@ def tidy(cache: Path) -> None:
                 _remove_unused(folder)
 
 
-def _oldest(found: Iterable[Path], kept: int) -> list[Path]:
+def _oldest(paths: Iterable[Path], retained: int) -> list[Path]:
     """All but so many of the files, those left out that were used last."""
     times: list[tuple[float, Path]] = []
-    for path in found:
+    for path in paths:
         with suppress(OSError):
             times.append((path.stat().st_mtime, path))
-    return [path for _, path in sorted(times, reverse=True)[kept:]]
+    return [path for _, path in sorted(times, reverse=True)[retained:]]
 
 
 def _remove_unused(path: Path) -> None:

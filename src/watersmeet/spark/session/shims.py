@@ -23,11 +23,11 @@ def shim(command: str, text: str, environ: Mapping[str, str]) -> Path:
     cache = own_cache(environ)
     if cache is not None:
         with suppress(OSError):
-            written = _written(cache / name / "bin" / command, text)
+            written = _write_command(cache / name / "bin" / command, text)
             # Not the command: an archive of classes knows its Java by the time of that.
             hold(cache / name)
             return written
-    return _written(own_folder(Path(tempfile.gettempdir())) / name / "bin" / command, text)
+    return _write_command(own_folder(Path(tempfile.gettempdir())) / name / "bin" / command, text)
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -59,21 +59,21 @@ def _is_own(cache: Path) -> bool:
         cache.mkdir(0o700)
     if os.name != "posix" or is_private(cache):
         return True
-    found = cache.lstat()
-    if cache.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    stat = cache.lstat()
+    if cache.is_symlink() or stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
         return False
     # Others could read it, which earlier versions let them.
     cache.chmod(0o700)
     return True
 
 
-def _written(path: Path, text: str) -> Path:
+def _write_command(path: Path, text: str) -> Path:
     if path.is_file() and path.read_text("utf-8") == text and os.access(path, os.X_OK):
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and renamed: another process may start the command at this moment.
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(text, "utf-8")
-    beside.chmod(0o755)
-    beside.replace(path)
+    staging = path.with_name(f"{path.name}.{os.getpid()}")
+    staging.write_text(text, "utf-8")
+    staging.chmod(0o755)
+    staging.replace(path)
     return path

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.spark.private.python import own_python
-from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.private.told import suppress_logs
 from watersmeet.version import __version__
 
 NEEDED = {"pandas": "pandas", "google.protobuf": "protobuf", "numpy": "numpy", "pyarrow": "pyarrow"}
@@ -46,7 +46,7 @@ def look(batches):
 """What a worker is asked. It is sent as it is, so that a worker need not have our package to answer."""
 
 _UNFIT = re.compile(r"PYTHON_VERSION_MISMATCH|ModuleNotFoundError|ImportError|Cannot run program|PACKAGE_NOT_INSTALLED")
-_looked_at: WeakSet[Any] = WeakSet()
+_checked_sessions: WeakSet[Any] = WeakSet()
 
 
 def check_workers(spark: SparkSession) -> None:
@@ -54,22 +54,22 @@ def check_workers(spark: SparkSession) -> None:
 
     A session is looked at once.
     """
-    if spark in _looked_at:
+    if spark in _checked_sessions:
         return
     for module, package in NEEDED.items():
         if not _is_here(module):
             raise refuse("SPARK_NOT_INSTALLED", package=package)
     if spark.conf.get("spark.python.daemon.module", None) != "watersmeet.spark.daemon" and not own_python(spark):
-        _ask(spark)
-    _looked_at.add(spark)
+        _probe_worker(spark)
+    _checked_sessions.add(spark)
 
 
-def _ask(spark: SparkSession) -> None:
+def _probe_worker(spark: SparkSession) -> None:
     """Ask a worker what it has; refused if it could not run a join."""
     names: dict[str, Any] = {"__name__": "watersmeet_probe", "NEEDED": tuple(NEEDED)}
     exec(_PROBE, names)
     try:
-        with unlogged():
+        with suppress_logs():
             [row] = spark.range(0, 1, 1, 1).mapInArrow(names["look"], "told STRING").collect()
     except PySparkException as error:
         text = str(error)
@@ -78,13 +78,13 @@ def _ask(spark: SparkSession) -> None:
             return
         lines = [line.strip() for line in text.splitlines() if _UNFIT.search(line)]
         raise _unfit(lines[-1][:300].rstrip(".")) from error
-    told = json.loads(row["told"])
-    if told["version"] is None:
+    answer = json.loads(row["told"])
+    if answer["version"] is None:
         raise _unfit("they have no package watersmeet")
-    if told["version"] != __version__:
-        raise _unfit(f"they have watersmeet {told['version']}, and this is {__version__}")
-    if told["missing"]:
-        raise _unfit(f"they have no package {', '.join(NEEDED[name] for name in told['missing'])}")
+    if answer["version"] != __version__:
+        raise _unfit(f"they have watersmeet {answer['version']}, and this is {__version__}")
+    if answer["missing"]:
+        raise _unfit(f"they have no package {', '.join(NEEDED[name] for name in answer['missing'])}")
 
 
 def _unfit(reason: str) -> WatersmeetError:

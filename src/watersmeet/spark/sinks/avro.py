@@ -19,25 +19,27 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.formats.avro.encoding import encoded_rows, schema_of
+from watersmeet.formats.avro.encoding import encode_rows, schema_of
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.registry import HEADER, MAGIC, Registry, RegistryError
 from watersmeet.formats.sink import SinkFormat
 from watersmeet.spark.private.told import arrow_schema
-from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE, Part
-from watersmeet.spark.sources.records import encoded
+from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE, RecordPart
+from watersmeet.spark.sources.records import encode_records
 
 
-def in_avro(sink: Sink, records: DataFrame, part: Part = OF_VALUE) -> DataFrame:
+def encode_avro(sink: Sink, records: DataFrame, part: RecordPart = OF_VALUE) -> DataFrame:
     """Records whose values, or keys, are structs, with these in Avro. Their schema is registered before the first one.
 
     A key of one column is that column and no record: then it is never NULL, for a record without a key has none.
     """
-    told, is_whole = _schema(sink, records, part)
-    registry = Registry.of(sink.said)
+    schema, is_whole = _schema(sink, records, part)
+    registry = Registry.of(sink.lowercase_options)
     assert registry is not None, "the sink was checked"
     try:
-        number = _registered(registry, part.subject_in(sink.said, sink.said.get("topic", sink.name)), told)
+        number = _register(
+            registry, part.subject_in(sink.lowercase_options, sink.lowercase_options.get("topic", sink.name)), schema
+        )
     except RegistryError as error:
         raise WatersmeetError([registry.refusal(sink.name, error)]) from error
     made = [StructField(part.column, BinaryType()) if f.name == part.column else f for f in records.schema]
@@ -46,20 +48,20 @@ def in_avro(sink: Sink, records: DataFrame, part: Part = OF_VALUE) -> DataFrame:
 
 def check_schemas(format_: SinkFormat, key: Sequence[str], rows: DataFrame) -> None:
     """Refuse rows whose values or keys have no schema."""
-    records = encoded(rows, key, format_.key_format, format_.value_format)
+    records = encode_records(rows, key, format_.key_format, format_.value_format)
     for part in (OF_VALUE, OF_KEY):
         if isinstance(records.schema[part.column].dataType, StructType):
             _schema(format_.sink, records, part)
 
 
-def _schema(sink: Sink, records: DataFrame, part: Part) -> tuple[str, bool]:
+def _schema(sink: Sink, records: DataFrame, part: RecordPart) -> tuple[str, bool]:
     """The schema of values or keys as JSON, and whether it is that of a single column."""
     zone = records.sparkSession.conf.get("spark.sql.session.timeZone")
     fields = [*arrow_schema(StructType([records.schema[part.column]]), zone).field(0).type]
     is_whole = part == OF_KEY and len(fields) == 1
     name = re.sub(r"\W", "_", f"_{sink.name}", flags=re.ASCII).removeprefix("_")
     try:
-        schema = schema_of([one.with_nullable(False) for one in fields] if is_whole else fields, name)
+        schema = schema_of([field.with_nullable(False) for field in fields] if is_whole else fields, name)
     except SchemaError as error:
         hint = "name or cast the column otherwise in the SELECT."
         raise refuse("AVRO_SCHEMA", name=sink.name, reason=str(error), hint=hint) from error
@@ -79,18 +81,18 @@ class WriteAvro:
         header = bytes([MAGIC]) + self.number.to_bytes(HEADER - 1, "big")
         for batch in batches:
             at = batch.schema.get_field_index(self.column)
-            written = _written_whole if self.is_whole else encoded_rows
-            yield batch.set_column(at, self.column, written(batch.column(at), header))
+            encode = _encode_single if self.is_whole else encode_rows
+            yield batch.set_column(at, self.column, encode(batch.column(at), header))
 
 
-def _written_whole(rows: Any, header: bytes) -> Any:
+def _encode_single(rows: Any, header: bytes) -> Any:
     """Structs of one column, which is there wherever the struct is, as the bytes of that column."""
     has = np.asarray(rows.is_valid())
     fields = [field.with_nullable(False) for field in rows.type]
-    written = encoded_rows(pa.StructArray.from_arrays(rows.filter(pa.array(has)).flatten(), fields=fields), header)
+    written = encode_rows(pa.StructArray.from_arrays(rows.filter(pa.array(has)).flatten(), fields=fields), header)
     return written.take(pa.array(np.cumsum(has) - 1, mask=~has))
 
 
 @lru_cache(64)
-def _registered(registry: Registry, subject: str, schema: str) -> int:
+def _register(registry: Registry, subject: str, schema: str) -> int:
     return registry.register(subject, schema)

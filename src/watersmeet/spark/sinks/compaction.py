@@ -30,10 +30,10 @@ from watersmeet.spark.sinks.merged_files import (
     ROWS,
     STAGED,
     Swap,
+    batch_range,
     begin_swap,
     finish_swap,
-    merged_batches,
-    merged_name,
+    make_merged_name,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Compaction:
     @property
     def folder(self) -> LocalFolder:
         """The folder of the sink."""
-        return LocalFolder(Path(local_path(self.sink.said[PATH])))
+        return LocalFolder(Path(local_path(self.sink.lowercase_options[PATH])))
 
     def compact(self) -> tuple[int, int]:
         """How many files of rows the folder had, and how many it has now."""
@@ -99,7 +99,7 @@ class Compaction:
             (folder.path / STAGED).mkdir(parents=True)
             suffix = self._rewrite(group) if self.sink.format.lower() in COLUMNAR else self._concatenate(group)
             first, last = min(file.first for file in group), max(file.last for file in group)
-            merged = merged_name(first, last, uuid4().hex[:8], suffix)
+            merged = make_merged_name(first, last, uuid4().hex[:8], suffix)
             begin_swap(folder, Swap(merged, [file.name for file in group]))
             finish_swap(folder)
             folder.delete(STAGED)
@@ -111,7 +111,7 @@ class Compaction:
         by_layout: defaultdict[Hashable, list[SmallFile]] = defaultdict(list)
         for name in names:
             batch = batch_of(name) or 0
-            file = SmallFile(name, self.folder.size(name), *(merged_batches(name) or (batch, batch)))
+            file = SmallFile(name, self.folder.size(name), *(batch_range(name) or (batch, batch)))
             layout = self._layout(file) if file.size < self.sizes.below and file.last < self.done else None
             if layout is not None:
                 by_layout[layout].append(file)
@@ -147,11 +147,11 @@ class Compaction:
 
     @property
     def _has_header(self) -> bool:
-        return self.sink.format.lower() == "csv" and self.sink.said.get("header", "").lower() == "true"
+        return self.sink.format.lower() == "csv" and self.sink.lowercase_options.get("header", "").lower() == "true"
 
     @property
     def _line_end(self) -> bytes:
-        return self.sink.said.get("linesep", "\n").encode()
+        return self.sink.lowercase_options.get("linesep", "\n").encode()
 
     def _header(self, path: Path) -> bytes:
         """The line with the names of the columns; empty: there is none."""
@@ -191,7 +191,7 @@ class Compaction:
         writer.mode("overwrite").save(location_of(self.folder.path / STAGED / "output"))
         names = [name for name in self.folder.names(f"{STAGED}/output") if name.startswith("part-")]
         written = [f"{STAGED}/output/{name}" for name in names]
-        if len(written) != 1 or content(self._load(written)) != content(rows):
+        if len(written) != 1 or checksum_rows(self._load(written)) != checksum_rows(rows):
             raise self._differs(group[0].name)
         self.folder.move(written[0], ROWS)
         return names[0].partition(".")[2]
@@ -207,7 +207,7 @@ class Compaction:
         return refuse("NOT_COMPACTED", sink=self.sink.name, reason=reason, hint="try again while nothing writes there.")
 
 
-def content(rows: DataFrame) -> dict[str, Any]:
+def checksum_rows(rows: DataFrame) -> dict[str, Any]:
     """How many rows there are, and the sum of their hashes: equal for equal rows in any order."""
     hashed = F.xxhash64(*(_hashable(field) for field in rows.schema.fields)).cast("decimal(38,0)")
     return rows.agg(F.count(F.lit(1)).alias("rows"), F.sum(hashed).alias("hashes")).collect()[0].asDict()

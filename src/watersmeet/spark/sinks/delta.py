@@ -14,7 +14,7 @@ from watersmeet.plan.expressions import quote
 from watersmeet.spark.sinks.lake_commits import (
     HISTORY,
     Commit,
-    Merging,
+    LakeMerger,
     commits_of,
     session_settings,
     table_has_rows,
@@ -23,7 +23,7 @@ from watersmeet.spark.sinks.lake_commits import (
 from watersmeet.spark.sinks.merge import merge_into
 from watersmeet.spark.sinks.outputs import BATCH, Write
 from watersmeet.spark.sinks.positions import Position
-from watersmeet.spark.sinks.table_sinks import Target, logged, plans_of, run_of
+from watersmeet.spark.sinks.table_sinks import SinkTarget, changelog_rows, plans_of, run_of
 
 _WRITER = "spark.databricks.delta.write.txnAppId"
 _NUMBER = "spark.databricks.delta.write.txnVersion"
@@ -32,7 +32,7 @@ _STREAMED = "STREAMING UPDATE"
 """What Delta calls a batch of its own streaming sink."""
 
 
-def delta_writer(target: Target) -> Write:
+def delta_writer(target: SinkTarget) -> Write:
     """What writes batches to a table of Delta."""
 
     def commit(rows: DataFrame, number: int, text: str, is_strict: bool) -> None:
@@ -41,11 +41,13 @@ def delta_writer(target: Target) -> Write:
             if target.changes == "upsert":
                 _merge(target, rows, is_strict=is_strict)
             elif target.changes == "log":
-                _add(target, logged(rows).withColumn(BATCH, F.lit(number).cast("bigint")))
+                _add(target, changelog_rows(rows).withColumn(BATCH, F.lit(number).cast("bigint")))
             else:
                 _add(target, rows)
 
-    merging = Merging(target, lambda spark: delta_commit(target, spark), lambda spark: _has_rows(target, spark), commit)
+    merging = LakeMerger(
+        target, lambda spark: delta_commit(target, spark), lambda spark: _has_rows(target, spark), commit
+    )
 
     def write(batch: DataFrame, number: int) -> None:
         rows = batch.persist()
@@ -62,9 +64,9 @@ def delta_writer(target: Target) -> Write:
     return write
 
 
-def delta_commit(target: Target, spark: SparkSession) -> Commit | None:
+def delta_commit(target: SinkTarget, spark: SparkSession) -> Commit | None:
     """The last batch of this run that the table has, by our writer or by Delta's own streaming sink."""
-    history = f"DESCRIBE HISTORY delta.{quote(target.sink.said[PATH])} LIMIT {HISTORY}"
+    history = f"DESCRIBE HISTORY delta.{quote(target.sink.lowercase_options[PATH])} LIMIT {HISTORY}"
     for row in commits_of(lambda: spark.sql(history)):
         commit = Commit.from_text(row.userMetadata, writer_of(target))
         if commit is not None:
@@ -76,17 +78,17 @@ def delta_commit(target: Target, spark: SparkSession) -> Commit | None:
     return None
 
 
-def _has_rows(target: Target, spark: SparkSession) -> bool:
-    return table_has_rows(lambda: spark.read.format("delta").load(target.sink.said[PATH]))
+def _has_rows(target: SinkTarget, spark: SparkSession) -> bool:
+    return table_has_rows(lambda: spark.read.format("delta").load(target.sink.lowercase_options[PATH]))
 
 
-def _add(target: Target, rows: DataFrame) -> None:
+def _add(target: SinkTarget, rows: DataFrame) -> None:
     rows.write.format("delta").options(**target.options).mode("append").save()
 
 
-def _merge(target: Target, batch: DataFrame, *, is_strict: bool) -> None:
+def _merge(target: SinkTarget, batch: DataFrame, *, is_strict: bool) -> None:
     """Put in, replace and delete the rows of keys; the table is made if it is not there."""
-    path = target.sink.said[PATH]
+    path = target.sink.lowercase_options[PATH]
 
     def make(empty: DataFrame) -> None:
         # Of another writer, or the batch would count as written.

@@ -28,8 +28,8 @@ from watersmeet.formats.sink import PATH
 from watersmeet.locations import local_path
 from watersmeet.spark.private.files import LocalFolder, folder_of, is_reachable
 from watersmeet.spark.private.told import query_id
-from watersmeet.spark.sinks.merged_files import finish_swap, has_unfinished_swap, merged_batches
-from watersmeet.spark.sinks.outputs import BATCH, go_over
+from watersmeet.spark.sinks.merged_files import batch_range, finish_swap, has_unfinished_swap
+from watersmeet.spark.sinks.outputs import BATCH, drain_batch
 from watersmeet.spark.sinks.positions import BatchPlans
 from watersmeet.spark.sinks.snapshots import CURRENT
 from watersmeet.spark.time_texts import text_options
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.private.files import Folder
-    from watersmeet.spark.sinks.table_sinks import Target
+    from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 HIDDEN = ".watersmeet"
 OWNER, WRITER, STAGED = f"{HIDDEN}/owner", f"{HIDDEN}/writer", f"{HIDDEN}/batch"
@@ -76,7 +76,7 @@ class Files:
     ``writer`` tells this start from others, which may run at the same time on another machine.
     """
 
-    target: Target
+    target: SinkTarget
     last: int | None = None
     folder: Folder | None = None
     blank_size: int | None = None
@@ -85,10 +85,10 @@ class Files:
     @property
     def path(self) -> str:
         """The folder."""
-        return self.target.sink.said[PATH].rstrip("/")
+        return self.target.sink.lowercase_options[PATH].rstrip("/")
 
     @property
-    def shown(self) -> str:
+    def display_path(self) -> str:
         """The folder as people write it."""
         return local_path(self.path)
 
@@ -110,7 +110,7 @@ class Files:
         if "://" in path:
             return
         folder = Path(path).absolute()
-        there = next(one for one in (folder, *folder.parents) if one.exists())
+        there = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
         if there.is_dir() and os.access(there, os.W_OK):
             return
         reason = f"{there} cannot be written to" if there.is_dir() else f"{there} is a file, and no folder"
@@ -127,18 +127,18 @@ class Files:
         text = folder.read(OWNER) if names or is_swapping else None
         if text is None:
             if CURRENT in names and target.changes != "snapshot":
-                raise self._of_another_sink("it holds a table as it is", place)
+                raise self._other_sink_error("it holds a table as it is", place)
             if not is_begun and any(name == LOG or batch_of(name) is not None for name in names):
-                raise self._of_another_run("files of batches", place)
+                raise self._other_run_error("files of batches", place)
             return now
         if target.changes == "snapshot":
-            raise self._of_another_sink("it holds the rows of batches", place)
+            raise self._other_sink_error("it holds the rows of batches", place)
         was = self._read(text, place)
         for what, before, after in (("query", was.query, now.query), ("format", was.format, now.format)):
             if before != after:
-                raise self._of_another_sink(f"its {what} was `{before}`, now it would be `{after}`", place)
+                raise self._other_sink_error(f"its {what} was `{before}`, now it would be `{after}`", place)
         if was.run != now.run:
-            raise self._of_another_run(f"query `{was.query}`, checkpoint {was.checkpoint}", place)
+            raise self._other_run_error(f"query `{was.query}`, checkpoint {was.checkpoint}", place)
         return was
 
     def write(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
@@ -148,16 +148,16 @@ class Files:
         is_new = self.last is not None and number > self.last
         owner = None if is_new else self._owner(folder)
         if owner is not None and self._is_written(folder, owner, number):
-            go_over(rows)
+            drain_batch(rows)
             return
         if not is_empty:
-            self._save(rows, self._staged)
+            self._save(rows, self._stage_path)
             self._drop_blank(folder, rows)
         if owner is not None:
             self._take_over(folder, number, BatchPlans.of(rows.sparkSession, self.target.checkpoint))
             self._open(folder, owner, number)
         elif folder.read(WRITER) != self.writer:
-            raise self._fencing_refusal(folder, number)
+            raise self._fence_error(folder, number)
         if not is_empty:
             self._place(folder, number)
             self.last = number
@@ -173,10 +173,10 @@ class Files:
 
         No file with rows is as small as one without: it has the same beginning and end, and rows between them.
         """
-        first = next((name for name in folder.names(self._staged) if name.startswith(_FIRST)), None)
+        first = next((name for name in folder.names(self._stage_path) if name.startswith(_FIRST)), None)
         if first is None:
             return
-        blank, size = f"{self._staged}-blank", folder.size(f"{self._staged}/{first}")
+        blank, size = f"{self._stage_path}-blank", folder.size(f"{self._stage_path}/{first}")
         if size and self.blank_size is None:
             # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
             self._save(rows.where("false").coalesce(1), blank)
@@ -184,10 +184,10 @@ class Files:
             folder.delete(blank)
             self.blank_size = max(sizes, default=0)
         if size <= (self.blank_size or 0):
-            folder.delete(f"{self._staged}/{first}")
+            folder.delete(f"{self._stage_path}/{first}")
 
     @property
-    def _staged(self) -> str:
+    def _stage_path(self) -> str:
         """Where a batch is written before its files are put into place: no other driver writes there."""
         return f"{STAGED}-{self.writer}"
 
@@ -195,23 +195,23 @@ class Files:
         """Let this driver alone write from now on; refused if another one has gone on to a later batch."""
         for is_taken in (False, True):
             if plans.is_visible and plans.last_planned > number:
-                raise self._fencing_refusal(folder, number)
+                raise self._fence_error(folder, number)
             if not is_taken:
                 folder.write(WRITER, self.writer)
         for name in folder.names(HIDDEN):
             path = f"{HIDDEN}/{name}"
-            if path.startswith(STAGED) and path != self._staged:
+            if path.startswith(STAGED) and path != self._stage_path:
                 folder.delete(path)
 
-    def _fencing_refusal(self, folder: Folder, number: int) -> WatersmeetError:
-        folder.delete(self._staged)
-        return refuse("SINK_FENCED", target=self.shown, batch=number)
+    def _fence_error(self, folder: Folder, number: int) -> WatersmeetError:
+        folder.delete(self._stage_path)
+        return refuse("SINK_FENCED", target=self.display_path, batch=number)
 
     def _is_written(self, folder: Folder, owner: FolderOwner, number: int) -> bool:
         """Whether Spark's own sink has written a batch; those before it cannot be replaced, for it tells none apart."""
         last = max(owner.after, _last(folder))
         if number < last:
-            raise self._of_another_run(f"Spark's own sink has written batch {last}, and batch {number} is next", None)
+            raise self._other_run_error(f"Spark's own sink has written batch {last}, and batch {number} is next", None)
         return number == last
 
     def _open(self, folder: Folder, owner: FolderOwner, number: int) -> None:
@@ -223,7 +223,7 @@ class Files:
         last = _last(folder)
         folder.write(OWNER, json.dumps(asdict(replace(owner, after=max(owner.after, last))), indent=2) + "\n")
         if LOG in names:
-            listed = {name for log in _logs(folder) for name in _listed(folder, log)}
+            listed = {name for log in _logs(folder) for name in _log_entries(folder, log)}
             for name in names:
                 if _SPARKS.fullmatch(name) and name not in listed:
                     folder.move(name, f"{HIDDEN}/unlisted/{name}")
@@ -239,32 +239,32 @@ class Files:
     def _check_merged(self, names: Iterable[str], number: int, place: Place | None = None) -> None:
         """Refuse to begin with a batch in the middle of a merged file, whose earlier rows would be lost."""
         for name in names:
-            first, last = merged_batches(name) or (number, number)
+            first, last = batch_range(name) or (number, number)
             if first < number <= last:
                 batches = {"first": first, "last": last, "batch": number}
-                raise refuse("COMPACTED_AFTER_CHECKPOINT", place, target=self.shown, file=name, **batches)
+                raise refuse("COMPACTED_AFTER_CHECKPOINT", place, target=self.display_path, file=name, **batches)
 
     def _place(self, folder: Folder, number: int) -> None:
         if self.target.changes is None:
-            _rename(folder, self._staged, number)
-        elif any(not name.startswith((".", "_")) for name in folder.names(self._staged)):
-            folder.move(self._staged, f"{BATCH}={number}")
+            _rename(folder, self._stage_path, number)
+        elif any(not name.startswith((".", "_")) for name in folder.names(self._stage_path)):
+            folder.move(self._stage_path, f"{BATCH}={number}")
         else:
-            folder.delete(self._staged)
+            folder.delete(self._stage_path)
 
     def _read(self, text: str, place: Place | None) -> FolderOwner:
         try:
             return FolderOwner(**json.loads(text))
         except (ValueError, TypeError):
-            told = f"{self.shown}/{OWNER} is not what Watersmeet has written there"
-            raise self._of_another_sink(told, place) from None
+            difference = f"{self.display_path}/{OWNER} is not what Watersmeet has written there"
+            raise self._other_sink_error(difference, place) from None
 
-    def _of_another_run(self, record: str, place: Place | None) -> WatersmeetError:
-        hint = f"give the sink another path, or delete the folder {self.shown} with what is in it."
-        return refuse("SINK_OF_ANOTHER_CHECKPOINT", place, target=self.shown, record=record, hint=hint)
+    def _other_run_error(self, record: str, place: Place | None) -> WatersmeetError:
+        hint = f"give the sink another path, or delete the folder {self.display_path} with what is in it."
+        return refuse("SINK_OF_ANOTHER_CHECKPOINT", place, target=self.display_path, record=record, hint=hint)
 
-    def _of_another_sink(self, difference: str, place: Place | None) -> WatersmeetError:
-        return refuse("FOLDER_OF_ANOTHER_SINK", place, folder=self.shown, difference=difference)
+    def _other_sink_error(self, difference: str, place: Place | None) -> WatersmeetError:
+        return refuse("FOLDER_OF_ANOTHER_SINK", place, folder=self.display_path, difference=difference)
 
 
 def batch_of(name: str) -> int | None:
@@ -273,8 +273,8 @@ def batch_of(name: str) -> int | None:
     >>> batch_of("part-000000007-00001.json"), batch_of("_batch=7"), batch_of("part-00001-f00.json")
     (7, 7, None)
     """
-    found = _OURS.fullmatch(name)
-    return None if found is None else int(found[1])
+    match = _OURS.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def name_of(batch: int, staged: str) -> str:
@@ -310,7 +310,7 @@ def _entries(folder: Folder, log: str) -> Iterator[tuple[int, str]]:
     yield from ((int(name.split(".")[0]), name) for name in folder.names(log) if name[0].isdigit())
 
 
-def _listed(folder: Folder, log: str) -> Iterator[str]:
+def _log_entries(folder: Folder, log: str) -> Iterator[str]:
     """The names of the files that a log lists as rows."""
     for _, entry in _entries(folder, log):
         for line in (folder.read(f"{log}/{entry}") or "").splitlines():

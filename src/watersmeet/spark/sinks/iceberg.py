@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.formats.sink import PATH
 from watersmeet.spark.sinks.lake_commits import (
     Commit,
-    Merging,
+    LakeMerger,
     commits_of,
     session_settings,
     table_has_rows,
@@ -20,14 +20,14 @@ from watersmeet.spark.sinks.lake_commits import (
 from watersmeet.spark.sinks.merge import merge_into
 from watersmeet.spark.sinks.outputs import Write
 from watersmeet.spark.sinks.positions import Position
-from watersmeet.spark.sinks.table_sinks import Target, run_of
+from watersmeet.spark.sinks.table_sinks import SinkTarget, run_of
 
 _PROPERTY = "watersmeet"
 _STREAMED = "spark.sql.streaming."
 """How the properties of Iceberg's own streaming sink begin."""
 
 
-def iceberg_merger(target: Target, table: str) -> Write:
+def iceberg_merger(target: SinkTarget, table: str) -> Write:
     """What merges batches into a table that a catalog knows; the first one makes it if it is not there."""
 
     def make(empty: DataFrame) -> None:
@@ -41,10 +41,10 @@ def iceberg_merger(target: Target, table: str) -> Write:
     def has_rows(spark: SparkSession) -> bool:
         return table_has_rows(lambda: spark.table(table))
 
-    return Merging(target, lambda spark: iceberg_commit(target, spark), has_rows, merge).write
+    return LakeMerger(target, lambda spark: iceberg_commit(target, spark), has_rows, merge).write
 
 
-def iceberg_commit(target: Target, spark: SparkSession) -> Commit | None:
+def iceberg_commit(target: SinkTarget, spark: SparkSession) -> Commit | None:
     """The last batch of this run that the table has, by our merges or by Iceberg's own streaming sink."""
     name = target.options[PATH]
 

@@ -24,14 +24,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import refuse
-from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.sinks.outputs import drain_batch
 from watersmeet.spark.sinks.positions import BatchPlans, Position
-from watersmeet.spark.sinks.records import records_of
-from watersmeet.spark.sinks.table_sinks import Target, plans_of, run_of
+from watersmeet.spark.sinks.records import batch_records
+from watersmeet.spark.sinks.table_sinks import SinkTarget, plans_of, run_of
 
 SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
 """How long Kafka has for an answer, and how long a transaction may take."""
-_MARKED = 0
+_OFFSET_PARTITION = 0
 """The partition for which the number of the batch is committed: every topic has it."""
 _NOT_YET = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
 """What Kafka answers who asks for a group before it knows where its offsets are."""
@@ -53,21 +53,21 @@ def client_settings(options: Mapping[str, str]) -> dict[str, Any]:
     >>> client_settings({"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": "ca.pem"})
     {'ssl.ca.location': 'ca.pem', 'log_level': '0'}
     """
-    told: dict[str, Any] = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
+    settings: dict[str, Any] = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
-        told.pop(name, None)
+        settings.pop(name, None)
     for name, others in _CERTIFICATES.items():
-        found = told.pop(name, None)
-        for other in others if found is not None else ():
-            told.setdefault(other, found)
-    if told.get("ssl.endpoint.identification.algorithm") == "":
-        told["ssl.endpoint.identification.algorithm"] = "none"
+        setting = settings.pop(name, None)
+        for other in others if setting is not None else ():
+            settings.setdefault(other, setting)
+    if settings.get("ssl.endpoint.identification.algorithm") == "":
+        settings["ssl.endpoint.identification.algorithm"] = "none"
     # What goes wrong for good is raised, and the rest is tried again.
-    told.setdefault("log_level", "0")
-    login = told.pop("sasl.jaas.config", "")
+    settings.setdefault("log_level", "0")
+    login = settings.pop("sasl.jaas.config", "")
     for name, quoted, plain in _LOGIN.findall(login):
-        told[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", quoted) or plain
-    return told
+        settings[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", quoted) or plain
+    return settings
 
 
 def make_topic(options: Mapping[str, str], topic: str, partitions: int, replication: int) -> None:
@@ -91,7 +91,7 @@ class Transactions:
     Whoever writes for the same checkpoint has the same name in Kafka, and the latest one alone may write.
     """
 
-    target: Target
+    target: SinkTarget
     topic: str
     _producer: Producer | None = field(default=None, init=False)
     _position: Position | None = field(default=None, init=False)
@@ -101,9 +101,9 @@ class Transactions:
         """Write a batch, unless it is known to be written."""
         try:
             plans = plans_of(batch, self.target)
-            producer = self._producer or self._started(number, plans)
-            if plans.has_batch(self._position, number, self.topic, self.way_back):
-                go_over(batch)
+            producer = self._producer or self._start_producer(number, plans)
+            if plans.has_batch(self._position, number, self.topic, self.recovery_hint):
+                drain_batch(batch)
                 return
             self._send(producer, batch, number)
         except KafkaException as error:
@@ -118,16 +118,16 @@ class Transactions:
     def position(self) -> Position | None:
         """The last batch that the topic has."""
         try:
-            return _position_of(self._committed())
+            return _position_of(self._read_committed())
         except KafkaException as error:
             raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(error)) from error
 
     @property
-    def way_back(self) -> str:
+    def recovery_hint(self) -> str:
         """What to do about a topic that is not where its checkpoint is."""
         return "put back a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
 
-    def _started(self, number: int, plans: BatchPlans) -> Producer:
+    def _start_producer(self, number: int, plans: BatchPlans) -> Producer:
         """A producer that has ended what was left open under its name, and knows what is written."""
         producer = Producer({
             "compression.type": "lz4", "linger.ms": "20",
@@ -135,24 +135,24 @@ class Transactions:
             "partitioner": "murmur2_random", "transactional.id": self._name,
         })  # fmt: skip
         producer.init_transactions(SECONDS)
-        found = self._committed()
-        if found.offset < 0:
+        committed = self._read_committed()
+        if committed.offset < 0:
             if self._is_repeated(number, plans) and not self._is_untouched():
                 raise refuse("BATCH_NOT_KNOWN", topic=self.topic, number=str(number), name=self.target.sink.name)
             producer.begin_transaction()
-            self._commit(producer, TopicPartition(self.topic, _MARKED, number))
-        self._producer, self._position = producer, _position_of(found)
+            self._commit(producer, TopicPartition(self.topic, _OFFSET_PARTITION, number))
+        self._producer, self._position = producer, _position_of(committed)
         return producer
 
-    def _committed(self) -> TopicPartition:
+    def _read_committed(self) -> TopicPartition:
         """What the group has committed. While Kafka chooses who keeps that, it is asked again."""
         until = time.monotonic() + SECONDS
         while True:
             try:
-                (found,) = self._group.committed([TopicPartition(self.topic, _MARKED)], timeout=SECONDS)
-                if found.error is None:
-                    return found
-                raise KafkaException(found.error)
+                (committed,) = self._group.committed([TopicPartition(self.topic, _OFFSET_PARTITION)], timeout=SECONDS)
+                if committed.error is None:
+                    return committed
+                raise KafkaException(committed.error)
             except KafkaException as error:
                 if error.args[0].name() not in _NOT_YET or time.monotonic() > until:
                     raise
@@ -160,7 +160,7 @@ class Transactions:
 
     def _is_repeated(self, number: int, plans: BatchPlans) -> bool:
         """Whether a batch was planned before this run, as far as that can be seen."""
-        planned_at = plans.planned_at(number)
+        planned_at = plans.plan_time(number)
         return planned_at is not None and planned_at < self._since * 1000
 
     def _is_untouched(self) -> bool:
@@ -169,13 +169,13 @@ class Transactions:
         ends = (self._group.get_watermark_offsets(TopicPartition(self.topic, p), timeout=SECONDS) for p in partitions)
         return all(end[1] == 0 for end in ends)
 
-    def _commit(self, producer: Producer, mark: TopicPartition) -> None:
+    def _commit(self, producer: Producer, offset: TopicPartition) -> None:
         """End a transaction, with how far the query is."""
-        producer.send_offsets_to_transaction([mark], self._group.consumer_group_metadata(), SECONDS)
+        producer.send_offsets_to_transaction([offset], self._group.consumer_group_metadata(), SECONDS)
         producer.commit_transaction(TRANSACTION_SECONDS)
 
     def _send(self, producer: Producer, batch: DataFrame, number: int) -> None:
-        rows = _as_sent(records_of(self.target, batch, number)).persist()
+        rows = _as_bytes(batch_records(self.target, batch, number)).persist()
         try:
             # A transaction must end in time: it begins when all there is to compute is done.
             rows.count()
@@ -183,7 +183,7 @@ class Transactions:
             for row in rows.toLocalIterator():
                 _produce(producer, self.topic, row)
             position = plans_of(batch, self.target).position(number)
-            self._commit(producer, TopicPartition(self.topic, _MARKED, number + 1, position.to_text()))
+            self._commit(producer, TopicPartition(self.topic, _OFFSET_PARTITION, number + 1, position.to_text()))
         finally:
             rows.unpersist()
         self._position = position
@@ -200,7 +200,7 @@ class Transactions:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return client_settings(self.target.plain.said)
+        return client_settings(self.target.plain.lowercase_options)
 
     @property
     def _name(self) -> str:
@@ -210,7 +210,7 @@ class Transactions:
     @cached_property
     def _group(self) -> Consumer:
         """The group whose offset is the number of the latest batch. Nobody reads in it."""
-        return Consumer({**_of_reader(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
+        return Consumer({**_reader_settings(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
 
 
 def _position_of(committed: TopicPartition) -> Position | None:
@@ -218,13 +218,13 @@ def _position_of(committed: TopicPartition) -> Position | None:
     return Position.from_text(committed.metadata, committed.offset - 1) if committed.offset > 0 else None
 
 
-def _of_reader(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _reader_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that say how Kafka is reached, without those that only who writes has."""
     reaches = re.compile(r"bootstrap|sasl|ssl|security|client|log")
     return {name: value for name, value in settings.items() if reaches.match(name)}
 
 
-def _as_sent(records: DataFrame) -> DataFrame:
+def _as_bytes(records: DataFrame) -> DataFrame:
     """Records with key and value as bytes, and what else Spark's own writer takes."""
     named = {name.lower(): name for name in records.columns}
     columns = [F.col(named[name]).cast("binary").alias(name) for name in ("key", "value") if name in named]
@@ -233,23 +233,23 @@ def _as_sent(records: DataFrame) -> DataFrame:
 
 
 def _produce(producer: Producer, topic: str, row: Any) -> None:
-    told = row.asDict()
-    more: dict[str, Any] = {} if told.get("partition") is None else {"partition": told["partition"]}
-    if told.get("headers"):
-        more["headers"] = [(key, _sent(value)) for key, value in told["headers"]]
+    fields = row.asDict()
+    more: dict[str, Any] = {} if fields.get("partition") is None else {"partition": fields["partition"]}
+    if fields.get("headers"):
+        more["headers"] = [(key, _immutable(value)) for key, value in fields["headers"]]
     while True:
         try:
-            return producer.produce(topic, _sent(told.get("value")), _sent(told.get("key")), **more)
+            return producer.produce(topic, _immutable(fields.get("value")), _immutable(fields.get("key")), **more)
         except BufferError:
             # As much is on its way as may be.
             producer.poll(0.5)
 
 
-def _sent(value: bytes | None) -> bytes | None:
+def _immutable(value: bytes | None) -> bytes | None:
     """Bytes as the client takes them; Spark 4.0 has them in a form that can be changed."""
     return None if value is None else bytes(value)
 
 
 def _reason(error: KafkaException) -> str:
-    told: Any = error.args[0] if error.args else error
-    return str(told.str() if hasattr(told, "str") else told).rstrip(".")
+    cause: Any = error.args[0] if error.args else error
+    return str(cause.str() if hasattr(cause, "str") else cause).rstrip(".")

@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.sinks.outputs import drain_batch
 from watersmeet.spark.sinks.positions import BatchPlans, Position
-from watersmeet.spark.sinks.table_sinks import Target, plans_of, run_of
+from watersmeet.spark.sinks.table_sinks import SinkTarget, plans_of, run_of
 
 HISTORY = 1000
 """So many commits are looked through for the last one of a query."""
@@ -50,7 +50,7 @@ class Commit:
         return None
 
 
-def writer_of(target: Target) -> str:
+def writer_of(target: SinkTarget) -> str:
     """Under what the batches of a query are known to a table."""
     return f"watersmeet {target.query} {run_of(target.checkpoint)}"
 
@@ -76,14 +76,14 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Genera
 
 
 @dataclass
-class Merging:
+class LakeMerger:
     """Merges the batches of a query into a table, and knows the last one.
 
     ``find``: the last commit of the query; ``has_rows``: whether the table holds rows; ``merge``: what merges a batch,
     given the text of its commit and whether a key that comes must be new.
     """
 
-    target: Target
+    target: SinkTarget
     find: Callable[[SparkSession], Commit | None]
     has_rows: Callable[[SparkSession], bool]
     merge: Callable[[DataFrame, int, str, bool], None]
@@ -97,9 +97,9 @@ class Merging:
             self.last, self.is_known = self.find(spark), True
         plans: BatchPlans = plans_of(batch, self.target)
         position = None if self.last is None else self.last.position
-        hint = self.target.format.way_back(self.target, number - 1)
+        hint = self.target.format.recovery_hint(self.target, number - 1)
         if plans.has_batch(position, number, self.target.sink.name, hint):
-            go_over(batch)
+            drain_batch(batch)
             return
         had_rows = self.last.had_rows if self.last is not None else number == 0 and self.has_rows(spark)
         # Whether a batch is repeated that an earlier version merged is not known: its keys may be there.

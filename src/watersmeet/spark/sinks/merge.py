@@ -10,15 +10,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
-from watersmeet.spark.exchange.consolidate import columns_of, consolidated
-from watersmeet.spark.sinks.table_sinks import Target
+from watersmeet.spark.exchange.consolidate import columns_of, consolidate
+from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 _CHANGES, _GOES, _SECOND = "watersmeet_changes", "#goes", "#second"
 _OWN = (_GOES, _SECOND)
 
 
 def merge_into(
-    table: str, target: Target, batch: DataFrame, make: Callable[[DataFrame], None], *, is_strict: bool
+    table: str, target: SinkTarget, batch: DataFrame, make: Callable[[DataFrame], None], *, is_strict: bool
 ) -> None:
     """Merge a batch into a table, by its name in SQL; ``make`` makes it of a frame without rows if it is not there.
 
@@ -49,7 +49,7 @@ def merge_into(
         merged.unpersist()
 
 
-def _check_null_key(table: str, target: Target, merged: DataFrame) -> None:
+def _check_null_key(table: str, target: SinkTarget, merged: DataFrame) -> None:
     """Refuse a second row whose key is all NULLs, of which MERGE cannot tell whether it matched."""
     is_null = " AND ".join(f"{quote(name)} IS NULL" for name in target.key)
     comes = merged.where(is_null).where(F.col(quote(_SECOND)).isNotNull())
@@ -58,16 +58,16 @@ def _check_null_key(table: str, target: Target, merged: DataFrame) -> None:
         raise WatersmeetError([_not_unique(target)])
 
 
-def _not_unique(target: Target) -> Refusal:
+def _not_unique(target: SinkTarget) -> Refusal:
     return Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(target.key), "target": target.sink.name})
 
 
-def _by_key(target: Target, batch: DataFrame) -> DataFrame:
+def _by_key(target: SinkTarget, batch: DataFrame) -> DataFrame:
     """For each key of a batch the row that it has now, or that it has none any more.
 
     Where no row of a key goes, the text of the refusal of a second row stands with it.
     """
-    rows = consolidated(batch)
+    rows = consolidate(batch)
     names = columns_of(rows)
     comes = F.sum(F.when(F.col(quote(WEIGHT)) > 0, F.col(quote(WEIGHT))).otherwise(0))
     latest = F.first(F.when(F.col(quote(WEIGHT)) > 0, F.struct(*(F.col(quote(n)) for n in names))), ignorenulls=True)
@@ -75,7 +75,7 @@ def _by_key(target: Target, batch: DataFrame) -> DataFrame:
     by_key = rows.groupBy(*(F.col(quote(name)) for name in target.key)).agg(
         comes.alias("#n"), latest.alias("#row"), replaces.alias("#replaces")
     )
-    text = _not_unique(target).travelling()
+    text = _not_unique(target).to_message()
     goes = F.when(F.col(quote("#n")) > 1, F.raise_error(F.lit(text)).cast("boolean")).otherwise(F.col(quote("#n")) == 0)
     second = F.when(~F.col(quote("#replaces")), F.lit(text))
     others = [name for name in names if name not in target.key]

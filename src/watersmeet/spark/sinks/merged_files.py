@@ -34,19 +34,19 @@ class Swap:
     replaces: list[str]
 
 
-def merged_name(first: int, last: int, unique: str, suffix: str) -> str:
+def make_merged_name(first: int, last: int, unique: str, suffix: str) -> str:
     """The name of a merged file.
 
-    >>> merged_name(3, 412, "5f0c1d2e", "snappy.parquet")
+    >>> make_merged_name(3, 412, "5f0c1d2e", "snappy.parquet")
     'part-000000412-since-000000003-5f0c1d2e.snappy.parquet'
     """
     return f"part-{last:09}-since-{first:09}-{unique}.{suffix}"
 
 
-def merged_batches(name: str) -> tuple[int, int] | None:
+def batch_range(name: str) -> tuple[int, int] | None:
     """The first and the last batch of a merged file; None: the name is not that of a merged file.
 
-    >>> merged_batches("part-000000412-since-000000003-5f0c1d2e.json"), merged_batches("part-000000007-00001.json")
+    >>> batch_range("part-000000412-since-000000003-5f0c1d2e.json"), batch_range("part-000000007-00001.json")
     ((3, 412), None)
     """
     match = _MERGED.fullmatch(name)

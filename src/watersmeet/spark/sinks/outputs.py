@@ -27,13 +27,13 @@ def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
     """What writes a batch: its rows to one sink, and what columns of structs show beside them each to its own."""
 
     def write(batch: DataFrame, number: int) -> None:
-        kept = batch.persist()
+        cached = batch.persist()
         try:
-            rows(kept.where(is_row(kept)).drop(*others), number)
-            for column, one in others.items():
-                one(kept.where(F.col(column).isNotNull()).select(f"{column}.*"), number)
+            rows(cached.where(is_row(cached)).drop(*others), number)
+            for column, write_output in others.items():
+                write_output(cached.where(F.col(column).isNotNull()).select(f"{column}.*"), number)
         finally:
-            kept.unpersist()
+            cached.unpersist()
 
     return write
 
@@ -41,7 +41,7 @@ def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
 def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
     """Add the rows of a batch to a batch sink of Spark."""
     options = {name: value for name, value in sink.options.items() if name.lower() != PATH}
-    path = sink.said.get(PATH)
+    path = sink.lowercase_options.get(PATH)
     writer = frame.write.format(sink.format).options(**text_options(sink.format, options))
     if path is None:
         writer.mode("append").save()
@@ -49,6 +49,6 @@ def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
         writer.mode("overwrite").save(f"{path.rstrip('/')}/{BATCH}={number}")
 
 
-def go_over(frame: DataFrame) -> None:
+def drain_batch(frame: DataFrame) -> None:
     """Let a batch run though nothing of it is written: the state of its joins is kept only if it does."""
     frame.write.format("noop").mode("overwrite").save()

@@ -80,7 +80,7 @@ class BatchPlans:
         """The last batch that is finished; -1: none is."""
         return max(_numbers(self.folder, _DONE), default=-1)
 
-    def planned_at(self, batch: int) -> int | None:
+    def plan_time(self, batch: int) -> int | None:
         """When Spark planned a batch, in milliseconds; None: it did not, or the plan is deleted by now."""
         text = self.folder.read(f"{_PLANNED}/{batch}")
         with suppress(ValueError, IndexError, AttributeError, TypeError):
@@ -89,7 +89,7 @@ class BatchPlans:
 
     def position(self, batch: int) -> Position:
         """The position of a sink once it has a batch."""
-        return Position(batch, self.planned_at(batch))
+        return Position(batch, self.plan_time(batch))
 
     def difference(self, position: Position) -> str | None:
         """Why what a sink has is not what the checkpoint has planned; None: it is, as far as that can be told."""
@@ -99,7 +99,7 @@ class BatchPlans:
         if position.batch > last:
             end = f"ends at batch {last}" if last >= 0 else "has none yet"
             return f"it has batch {position.batch}, and the checkpoint {end}"
-        planned_at = self.planned_at(position.batch)
+        planned_at = self.plan_time(position.batch)
         if None not in (planned_at, position.planned_at) and planned_at != position.planned_at:
             return f"its batch {position.batch} is not the batch {position.batch} that the checkpoint has planned"
         return None

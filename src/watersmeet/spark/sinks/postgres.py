@@ -23,8 +23,8 @@ from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.spark.exchange.consolidate import consolidated
-from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.exchange.consolidate import consolidate
+from watersmeet.spark.sinks.outputs import drain_batch
 from watersmeet.spark.sinks.positions import BatchPlans, Position
 from watersmeet.spark.sinks.postgres_batches import BATCHES, BatchRecord, lock_record, read_record, table_exists
 from watersmeet.spark.sinks.postgres_types import text_for_postgres, type_in_postgres
@@ -61,7 +61,7 @@ class Postgres:
     @property
     def options(self) -> dict[str, str]:
         """The options by their names in small letters."""
-        return self.format.sink.said
+        return self.format.sink.lowercase_options
 
     @property
     def table(self) -> str:
@@ -91,8 +91,8 @@ class Postgres:
             with self.connect() as connection:
                 is_there = table_exists(connection, self._target)
         except psycopg.OperationalError as error:
-            told = {"name": self.format.sink.name, "does": "writes to", "table": self.table}
-            raise refuse("DATABASE_UNREACHABLE", place, **told, reason=_reason(error)) from error
+            parameters = {"name": self.format.sink.name, "does": "writes to", "table": self.table}
+            raise refuse("DATABASE_UNREACHABLE", place, **parameters, reason=_reason(error)) from error
         except psycopg.Error as error:
             raise self._wrong(place, _reason(error), "correct host, port, dbname, user, password or url.") from error
         if not is_there and not self.may_create:
@@ -112,8 +112,8 @@ class Postgres:
         except psycopg.Error as error:
             unique = f"ALTER TABLE {self.table} ADD UNIQUE ({', '.join(self.key)})"
             hint = _HINTS.get(error.sqlstate or "", "correct the table or the query.").format(unique=unique)
-            told = {"sink": self.format.sink.name, "table": self.table, "hint": hint}
-            raise refuse("SINK_UNFIT", place, **told, reason=_reason(error)) from error
+            parameters = {"sink": self.format.sink.name, "table": self.table, "hint": hint}
+            raise refuse("SINK_UNFIT", place, **parameters, reason=_reason(error)) from error
 
     def position(self, run: str) -> Position | None:
         """The last batch of a run that the table has; refused if it has those of another run."""
@@ -122,7 +122,7 @@ class Postgres:
         self._check_run(record, run)
         return None if record is None else record.position
 
-    def way_back(self, last: int) -> str:
+    def recovery_hint(self, last: int) -> str:
         """What to do about a table that is not where its checkpoint is, which ends at a batch."""
         accept = f"UPDATE {BATCHES} SET batch = {last}, plan = NULL WHERE query = '{self.writer}'"
         moment = f"put the checkpoint and {self.table}, with {BATCHES}, back to the same moment."
@@ -137,9 +137,9 @@ class Postgres:
             record = lock_record(connection, self.writer, run)
             self._check_run(record, run)
             if self._is_written(record, number, plans):
-                go_over(batch)
+                drain_batch(batch)
                 return
-            rows = (consolidated(batch) if self.key else batch).persist()
+            rows = (consolidate(batch) if self.key else batch).persist()
             try:
                 self._copy(connection, rows)
             finally:
@@ -166,14 +166,14 @@ class Postgres:
     def _is_written(self, record: BatchRecord, number: int, plans: BatchPlans | None) -> bool:
         if plans is None:
             return record.batch >= number
-        return plans.has_batch(record.position, number, self.table, self.way_back(number - 1))
+        return plans.has_batch(record.position, number, self.table, self.recovery_hint(number - 1))
 
     def _has_rows(self, connection: Connection) -> bool:
         """Whether the table holds rows, which are then of others."""
         if not table_exists(connection, self._target):
             return False
-        found = connection.execute(SQL("SELECT EXISTS (SELECT FROM {})").format(self._target)).fetchone()
-        return found is not None and bool(found[0])
+        row = connection.execute(SQL("SELECT EXISTS (SELECT FROM {})").format(self._target)).fetchone()
+        return row is not None and bool(row[0])
 
     def _copy(self, connection: Connection, rows: DataFrame) -> None:
         """Copy a batch into the temporary table."""
@@ -186,7 +186,7 @@ class Postgres:
     def _make_new(self, connection: Connection, rows: DataFrame) -> None:
         """Make the temporary table for rows like these."""
         weight = [SQL("{} bigint").format(Identifier(WEIGHT))] if self.key else []
-        columns = _listed((*_declared(rows), *weight))
+        columns = _join_sql((*_column_definitions(rows), *weight))
         connection.execute(SQL("CREATE TEMP TABLE {} ({}) ON COMMIT DROP").format(_NEW, columns))
 
     def _create(self, connection: Connection, rows: DataFrame) -> None:
@@ -196,7 +196,9 @@ class Postgres:
         nulls_equal = connection.info.server_version >= _NULLS_EQUAL
         unique = SQL("UNIQUE NULLS NOT DISTINCT ({})" if nulls_equal else "PRIMARY KEY ({})")
         key = [unique.format(self._key)] if self.key else []
-        connection.execute(SQL("CREATE TABLE {} ({})").format(self._target, _listed((*_declared(rows), *key))))
+        connection.execute(
+            SQL("CREATE TABLE {} ({})").format(self._target, _join_sql((*_column_definitions(rows), *key)))
+        )
 
     def _check_unique(self, connection: Connection) -> None:
         """Refuse a batch that brings several rows of one key."""
@@ -207,14 +209,14 @@ class Postgres:
     def _check_new_keys(self, connection: Connection) -> None:
         """Refuse a batch that brings a row, and takes none away, of a key of which the table has a row already."""
         there = SQL("SELECT {} FROM {} AS new WHERE EXISTS (SELECT FROM {} AS old WHERE {}) LIMIT 1")
-        key = _listed(SQL("new.{}").format(Identifier(name)) for name in self.key)
+        key = _join_sql(SQL("new.{}").format(Identifier(name)) for name in self.key)
         for condition in self._matches:
-            found = there.format(key, self._keys_that("> 0"), self._target, condition)
-            self._refuse_key(connection.execute(found).fetchone())
+            query = there.format(key, self._keys_that("> 0"), self._target, condition)
+            self._refuse_key(connection.execute(query).fetchone())
 
-    def _refuse_key(self, found: tuple[Any, ...] | None) -> None:
-        if found is not None:
-            key = ", ".join(f"{name} = {value}" for name, value in zip(self.key, found, strict=True))
+    def _refuse_key(self, values: tuple[Any, ...] | None) -> None:
+        if values is not None:
+            key = ", ".join(f"{name} = {value}" for name, value in zip(self.key, values, strict=True))
             raise refuse("KEY_NOT_UNIQUE", key=key, target=self.table)
 
     def _delete(self, connection: Connection) -> None:
@@ -236,13 +238,13 @@ class Postgres:
         yield SQL("{} AND ({})").format(self._same("old", "IS NOT DISTINCT FROM"), has_null)
 
     def _insertion(self, names: list[str]) -> Composed:
-        columns = _listed(Identifier(name) for name in names)
+        columns = _join_sql(Identifier(name) for name in names)
         inserted = SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(self._target, columns, columns, _NEW)
         if not self.key:
             return inserted
         lowered = {key.lower() for key in self.key}
         rest = [Identifier(name) for name in names if name.lower() not in lowered]
-        sets = _listed(SQL("{0} = excluded.{0}").format(name) for name in rest)
+        sets = _join_sql(SQL("{0} = excluded.{0}").format(name) for name in rest)
         action = SQL("UPDATE SET {}").format(sets) if rest else SQL("NOTHING")
         upsert = SQL("{} WHERE {} > 0 ON CONFLICT ({}) DO {}")
         return upsert.format(inserted, Identifier(WEIGHT), self._key, action)
@@ -253,7 +255,7 @@ class Postgres:
 
     @property
     def _key(self) -> Composable:
-        return _listed(Identifier(name) for name in self.key)
+        return _join_sql(Identifier(name) for name in self.key)
 
     @property
     def _target(self) -> Identifier:
@@ -272,10 +274,10 @@ def _fields(rows: DataFrame) -> list[StructField]:
     return [field for field in rows.schema if field.name != WEIGHT]
 
 
-def _declared(rows: DataFrame) -> list[Composable]:
+def _column_definitions(rows: DataFrame) -> list[Composable]:
     """The columns of a batch as Postgres declares them."""
     return [SQL("{} {}").format(Identifier(f.name), type_in_postgres(f.dataType)) for f in _fields(rows)]
 
 
-def _listed(parts: Iterable[Composable]) -> Composable:
+def _join_sql(parts: Iterable[Composable]) -> Composable:
     return SQL(", ").join(parts)

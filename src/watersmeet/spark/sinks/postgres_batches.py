@@ -61,8 +61,8 @@ class BatchRecord:
 
 def table_exists(connection: Connection, table: Identifier) -> bool:
     """Whether a table is there."""
-    found = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
-    return found is not None and found[0] is not None
+    row = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
+    return row is not None and row[0] is not None
 
 
 def read_record(connection: Connection, writer: str) -> BatchRecord | None:
@@ -91,12 +91,12 @@ def _read(connection: Connection, writer: str, *, locks: bool) -> BatchRecord | 
     is_whole = _is_whole(connection)
     later = SQL("plan, had_rows") if is_whole else SQL("NULL, NULL")
     select = SQL("SELECT run, batch, {} FROM {} WHERE query = %s").format(later, _TABLE)
-    found = connection.execute(select + SQL(" FOR UPDATE") if locks else select, (writer,)).fetchone()
-    if found is None:
+    row = connection.execute(select + SQL(" FOR UPDATE") if locks else select, (writer,)).fetchone()
+    if row is None:
         return None
-    run, batch, plan, had_rows = found
-    known = None if batch == _NONE else Position.from_text(plan, batch)
-    return BatchRecord(writer, run, batch, known, had_rows, is_whole)
+    run, batch, plan, had_rows = row
+    position = None if batch == _NONE else Position.from_text(plan, batch)
+    return BatchRecord(writer, run, batch, position, had_rows, is_whole)
 
 
 def _is_whole(connection: Connection) -> bool:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.time_texts import EXACT, time_for_postgres
-from watersmeet.type_names import named
+from watersmeet.type_names import parse_type_name
 
 
 def type_in_postgres(type_: DataType) -> Composable:
@@ -34,8 +34,8 @@ def type_in_postgres(type_: DataType) -> Composable:
     """
     if isinstance(type_, DecimalType):
         return SQL("numeric({}, {})").format(type_.precision, type_.scale)
-    found = named(type_.simpleString())
-    return SQL(found.postgres if found else "text")
+    type_name = parse_type_name(type_.simpleString())
+    return SQL(type_name.postgres if type_name else "text")
 
 
 def text_for_postgres(field: StructField) -> Column:

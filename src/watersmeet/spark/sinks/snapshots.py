@@ -26,8 +26,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.errors import Refusal, refuse
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
-from watersmeet.spark.exchange.consolidate import columns_of, compared, compared_names, consolidated
-from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.exchange.consolidate import columns_of, comparison_columns, comparison_names, consolidate
+from watersmeet.spark.sinks.outputs import drain_batch
 from watersmeet.spark.sinks.positions import BatchPlans, Position
 from watersmeet.spark.time_texts import text_options
 
@@ -35,7 +35,7 @@ CURRENT = "current"
 _VERSION = re.compile(r"_version-(\d+)-(.+)")
 _ROWS, _SHOWN = "rows", "shown"
 _STAGED, _LOCK = ".staged-", ".lock"
-_WAY_BACK = "put the checkpoint and the folder back to the same moment."
+_RECOVERY_HINT = "put the checkpoint and the folder back to the same moment."
 _POSITION = "_position"
 """Within a version: which batch it is of, and when that was planned."""
 
@@ -70,24 +70,24 @@ class Snapshot:
         version = Version(batch, run)
         if before is not None and before.run == run and before.batch >= batch:
             if plans is not None:
-                plans.has_batch(self.position(run), batch, str(self.folder), _WAY_BACK)
-            go_over(changes)
+                plans.has_batch(self.position(run), batch, str(self.folder), _RECOVERY_HINT)
+            drain_batch(changes)
             return
         if before is not None and before.run != run and batch > 0:
             hint = (
                 "continue with its storage folder; or give the sink another path and the query another storage folder."
             )
             raise refuse("SINK_OF_ANOTHER_CHECKPOINT", target=self.folder, record=before.name, hint=hint)
-        kept = consolidated(changes).persist()
+        net_changes = consolidate(changes).persist()
         try:
             # What another run has written is not where this one began.
             base = before if before is not None and before.run == run else None
-            if base is None or not kept.isEmpty():
+            if base is None or not net_changes.isEmpty():
                 staged = self.folder / f"{_STAGED}{uuid4().hex}"
-                self._write(kept, staged, base)
+                self._write(net_changes, staged, base)
                 self._switch(staged, Position(batch) if plans is None else plans.position(batch), version, before)
         finally:
-            kept.unpersist()
+            net_changes.unpersist()
 
     def position(self, run: str) -> Position | None:
         """The last batch of a run that changed the table."""
@@ -113,12 +113,12 @@ class Snapshot:
     def current(self) -> Version | None:
         """The version that readers see."""
         link = self.folder / CURRENT
-        found = _VERSION.fullmatch(link.readlink().parent.name) if link.is_symlink() else None
-        return None if found is None else Version(int(found[1]), found[2])
+        match = _VERSION.fullmatch(link.readlink().parent.name) if link.is_symlink() else None
+        return None if match is None else Version(int(match[1]), match[2])
 
     def _versions(self) -> list[Version]:
-        found = (_VERSION.fullmatch(folder.name) for folder in self.folder.iterdir())
-        return [Version(int(match[1]), match[2]) for match in found if match is not None]
+        matches = (_VERSION.fullmatch(folder.name) for folder in self.folder.iterdir())
+        return [Version(int(match[1]), match[2]) for match in matches if match is not None]
 
     def _position(self, version: Version) -> Position:
         text = None
@@ -129,7 +129,7 @@ class Snapshot:
     def _write(self, changes: DataFrame, staged: Path, base: Version | None) -> None:
         reader = changes.sparkSession.read
         before = None if base is None else reader.parquet(f"file:{self.folder / base.name / _ROWS}")
-        changed(before, changes, str(self.folder)).write.mode("overwrite").parquet(f"file:{staged / _ROWS}")
+        apply_changes(before, changes, str(self.folder)).write.mode("overwrite").parquet(f"file:{staged / _ROWS}")
         if self.format != "parquet":
             # The rows themselves are kept in a format that loses nothing, or taken back rows would not be found.
             rows = reader.parquet(f"file:{staged / _ROWS}")
@@ -146,9 +146,9 @@ class Snapshot:
             shutil.rmtree(self.folder / version.name, ignore_errors=True)
             staged.rename(self.folder / version.name)
             self._point_to(version)
-            kept = {one.name for one in (version, before) if one is not None}
+            current_names = {live_version.name for live_version in (version, before) if live_version is not None}
             for old in self.folder.iterdir():
-                is_old = _VERSION.fullmatch(old.name) and old.name not in kept
+                is_old = _VERSION.fullmatch(old.name) and old.name not in current_names
                 if is_old or old.name.startswith(_STAGED):
                     shutil.rmtree(old, ignore_errors=True)
 
@@ -179,25 +179,25 @@ def _hold_lock(folder: Path) -> Generator[None]:
         os.close(file)
 
 
-def changed(before: DataFrame | None, changes: DataFrame, name: str) -> DataFrame:
+def apply_changes(before: DataFrame | None, changes: DataFrame, name: str) -> DataFrame:
     """The rows of a table after its changes, which have a ``#weight``. Rows that do not change are only read."""
     if before is None:
-        return _repeated(changes, name)
+        return _repeat_by_weight(changes, name)
     names = [quote(column) for column in columns_of(changes)]
-    keyed = changes.select(*compared(changes, "c"))
-    rows = before.select(*names, *compared(before))
-    pairs = zip(compared_names(before), compared_names(changes, "c"), strict=True)
+    keyed = changes.select(*comparison_columns(changes, "c"))
+    rows = before.select(*names, *comparison_columns(before))
+    pairs = zip(comparison_names(before), comparison_names(changes, "c"), strict=True)
     same = reduce(lambda a, b: a & b, (F.col(quote(a)).eqNullSafe(F.col(quote(b))) for a, b in pairs))
     untouched = rows.join(keyed, same, "left_anti").select(*names)
     touched = rows.join(keyed, same, "left_semi").select(*names, F.lit(1).cast("bigint").alias(WEIGHT))
-    return untouched.unionByName(_repeated(consolidated(touched.unionByName(changes)), name))
+    return untouched.unionByName(_repeat_by_weight(consolidate(touched.unionByName(changes)), name))
 
 
-def _repeated(rows: DataFrame, name: str) -> DataFrame:
+def _repeat_by_weight(rows: DataFrame, name: str) -> DataFrame:
     """Each row as often as its weight says."""
     reason = "it takes back a row that is not there"
     hint = "write a changelog instead: `changes 'log'`."
-    text = Refusal("WRONG_CHANGE", {"source": name, "reason": reason, "hint": hint}).travelling()
+    text = Refusal("WRONG_CHANGE", {"source": name, "reason": reason, "hint": hint}).to_message()
     weight = F.col(quote(WEIGHT))
     times = F.when(weight > 0, weight.cast("int")).otherwise(F.raise_error(F.lit(text)).cast("int"))
     copies = F.explode(F.array_repeat(F.lit(True), times))

@@ -26,22 +26,22 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.locations import local_path
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.spark.compile.frames import changes_shown
-from watersmeet.spark.exchange.consolidate import columns_of, consolidated
+from watersmeet.spark.compile.frames import explode_changes
+from watersmeet.spark.exchange.consolidate import columns_of, consolidate
 from watersmeet.spark.private.files import is_reachable
 from watersmeet.spark.private.told import query_id
-from watersmeet.spark.sinks.avro import in_avro
+from watersmeet.spark.sinks.avro import encode_avro
 from watersmeet.spark.sinks.files import Files
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.positions import BatchPlans
-from watersmeet.spark.sinks.protobuf import in_protobuf
+from watersmeet.spark.sinks.protobuf import encode_protobuf
 from watersmeet.spark.sinks.snapshots import Snapshot
 from watersmeet.spark.sources.opening import OF_KEY
-from watersmeet.spark.sources.records import encoded, key_in, value_of
+from watersmeet.spark.sources.records import encode_records, key_in, value_of
 
 
 @dataclass(frozen=True)
-class Target:
+class SinkTarget:
     """Where rows of a query go.
 
     ``changes``: how those of a table do; None: rows only arrive. ``key``: what tells the rows of a table apart, or what
@@ -71,26 +71,26 @@ class Target:
         return replace(self.sink, options=self.options)
 
 
-def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> Target:
+def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> SinkTarget:
     """Where the result of a query goes."""
     format_ = sink_format(sink)
     if query.result != "table":
         # A record's key says where it goes, and need not tell it from others.
-        return Target(sink, name, checkpoint, key=key_columns(query) or ())
-    if format_.is_showing:
-        return Target(sink, name, checkpoint)
+        return SinkTarget(sink, name, checkpoint, key=key_columns(query) or ())
+    if format_.is_display:
+        return SinkTarget(sink, name, checkpoint)
     spelled = {output.name.lower(): output.name for output in query.outputs}
     key = tuple(spelled[name.lower()] for name in format_.key) or result_columns(query) or ()
-    return Target(sink, name, checkpoint, cast("Changes | None", format_.changes), key)
+    return SinkTarget(sink, name, checkpoint, cast("Changes | None", format_.changes), key)
 
 
-def needs_batches(target: Target, spark: SparkSession) -> bool:
+def needs_batches(target: SinkTarget, spark: SparkSession) -> bool:
     """Whether the target is written batch by batch; else Spark's own streaming sink writes there."""
-    is_batched = target.format.is_batched and is_reachable(spark, target.sink.said.get(PATH, ""))
+    is_batched = target.format.is_batched and is_reachable(spark, target.sink.lowercase_options.get(PATH, ""))
     return is_batched or target.changes is not None
 
 
-def batch_writer(target: Target) -> Write:
+def batch_writer(target: SinkTarget) -> Write:
     """What writes batches to a target, whose format Spark knows."""
     if target.changes == "snapshot":
         return _snapshot(target)
@@ -105,49 +105,49 @@ def batch_writer(target: Target) -> Write:
 
     def write(batch: DataFrame, number: int) -> None:
         if target.changes is None:
-            add(encoded_rows(target, batch), number)
+            add(encode_rows(target, batch), number)
         else:
             _write_log(target, batch, number, add)
 
     return write
 
 
-def encoded_rows(target: Target, rows: DataFrame) -> DataFrame:
+def encode_rows(target: SinkTarget, rows: DataFrame) -> DataFrame:
     """Rows as the sink takes them."""
     is_encoded = target.format.is_encoded(target.changes)
     if not is_encoded:
         return rows
-    return as_values(target, encoded(rows, target.key, target.format.key_format, target.format.value_format))
+    return encode_values(target, encode_records(rows, target.key, target.format.key_format, target.format.value_format))
 
 
-def as_values(target: Target, records: DataFrame) -> DataFrame:
+def encode_values(target: SinkTarget, records: DataFrame) -> DataFrame:
     """Records whose values and keys are as the sink takes them."""
-    records = in_avro(target.sink, records) if target.format.value_format == AVRO else records
-    records = in_protobuf(target.sink, records) if target.format.value_format == PROTOBUF else records
+    records = encode_avro(target.sink, records) if target.format.value_format == AVRO else records
+    records = encode_protobuf(target.sink, records) if target.format.value_format == PROTOBUF else records
     is_struct = isinstance(records.schema["key"].dataType, StructType)
-    return in_avro(target.sink, records, OF_KEY) if target.format.key_format == AVRO and is_struct else records
+    return encode_avro(target.sink, records, OF_KEY) if target.format.key_format == AVRO and is_struct else records
 
 
-def logged(batch: DataFrame) -> DataFrame:
+def changelog_rows(batch: DataFrame) -> DataFrame:
     """The changes of a batch, put together: each row as often as it comes or goes, with ``_change``."""
-    return changes_shown(consolidated(batch))
+    return explode_changes(consolidate(batch))
 
 
-def upserted(target: Target, batch: DataFrame) -> DataFrame:
+def upsert_records(target: SinkTarget, batch: DataFrame) -> DataFrame:
     """The changes of a batch as records: the row that a key has now, or no value for one that has none any more."""
-    rows = consolidated(batch)
+    rows = consolidate(batch)
     weight = F.col(quote(WEIGHT))
-    text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(target.key), "target": target.sink.name}).travelling()
+    text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(target.key), "target": target.sink.name}).to_message()
     own, value = (
         key_in(rows, target.key, target.format.key_format),
         value_of(columns_of(rows), target.format.value_format),
     )
-    kept = rows.select(own.alias("key"), value.alias("row"), weight.alias("n"))
+    keyed = rows.select(own.alias("key"), value.alias("row"), weight.alias("n"))
     comes = F.when(F.col("n") > 0, F.col("n")).otherwise(0)
     latest = F.first(F.when(F.col("n") > 0, F.col("row")), ignorenulls=True)
-    by_key = kept.groupBy("key").agg(F.sum(comes).alias("n"), latest.alias("row"))
-    one = F.when(F.col("n") <= 1, F.col("row")).otherwise(F.raise_error(F.lit(text)).cast(kept.schema["row"].dataType))
-    return as_values(target, by_key.select("key", one.alias("value")))
+    by_key = keyed.groupBy("key").agg(F.sum(comes).alias("n"), latest.alias("row"))
+    row = F.when(F.col("n") <= 1, F.col("row")).otherwise(F.raise_error(F.lit(text)).cast(keyed.schema["row"].dataType))
+    return encode_values(target, by_key.select("key", row.alias("value")))
 
 
 def run_of(checkpoint: Path) -> str:
@@ -155,29 +155,29 @@ def run_of(checkpoint: Path) -> str:
     return query_id(checkpoint) or checkpoint.name
 
 
-def _write_log(target: Target, batch: DataFrame, number: int, add: Callable[..., None]) -> None:
-    changes = logged(batch).persist()
+def _write_log(target: SinkTarget, batch: DataFrame, number: int, add: Callable[..., None]) -> None:
+    changes = changelog_rows(batch).persist()
     try:
-        has_folders = PATH in target.sink.said
-        told = changes if has_folders else changes.withColumn(BATCH, F.lit(number).cast("bigint"))
+        has_folders = PATH in target.sink.lowercase_options
+        rows = changes if has_folders else changes.withColumn(BATCH, F.lit(number).cast("bigint"))
         # A batch without changes would leave an empty file behind each time.
-        add(encoded_rows(target, told), number, is_empty=changes.isEmpty())
+        add(encode_rows(target, rows), number, is_empty=changes.isEmpty())
     finally:
         changes.unpersist()
 
 
-def snapshot_of(target: Target) -> Snapshot:
+def snapshot_of(target: SinkTarget) -> Snapshot:
     """The folder that holds a table as it is."""
-    options = target.plain.said
+    options = target.plain.lowercase_options
     folder = Path(local_path(options.pop(PATH)))
     return Snapshot(folder, target.sink.format.lower(), options)
 
 
-def _snapshot(target: Target) -> Write:
+def _snapshot(target: SinkTarget) -> Write:
     snapshot = snapshot_of(target)
     return lambda batch, number: snapshot.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
 
 
-def plans_of(batch: DataFrame, target: Target) -> BatchPlans:
+def plans_of(batch: DataFrame, target: SinkTarget) -> BatchPlans:
     """The batches of the checkpoint that a batch belongs to."""
     return BatchPlans.of(batch.sparkSession, target.checkpoint)

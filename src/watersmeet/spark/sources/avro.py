@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet.catalog import Field, Source
-from watersmeet.errors import TravellingError, WatersmeetError, refuse
-from watersmeet.formats.avro.decoding import Decoding
+from watersmeet.errors import WatersmeetError, WorkerRefusalError, refuse
+from watersmeet.formats.avro.decoding import AvroDecoder
 from watersmeet.formats.avro.schema import AvroSchema, field_of, read_schema
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.registry import (
@@ -29,45 +29,47 @@ from watersmeet.formats.registry import (
     RegistryError,
     Texts,
 )
-from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE, Part, opened_by, wanted_of
+from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE, RecordPart, apply_decoder, arrow_type
 
 
-def with_opened_key(source: Source, frame: DataFrame, declared: Field | None, inside: Sequence[Field]) -> DataFrame:
+def decode_avro_key(source: Source, frame: DataFrame, declared: Field | None, inside: Sequence[Field]) -> DataFrame:
     """The frame of records with their keys opened: as the column that is ``declared`` for all of it, or its fields.
 
     A key that is no record is a single column as well.
     """
-    if declared is None and _kind(reader_of(source, OF_KEY)) == "record":
-        return with_opened(source, frame, inside, OF_KEY)
+    if declared is None and _schema_kind(reader_schema(source, OF_KEY)) == "record":
+        return decode_avro(source, frame, inside, OF_KEY)
     whole = declared or (inside[0] if len(inside) == 1 else None)
     if whole is None:
         reason, hint = "its keys are no records, which several columns need", "declare one column as the PRIMARY KEY."
         raise refuse("AVRO_SCHEMA", name=source.name, reason=reason, hint=hint)
-    return with_opened(source, frame, [whole], OF_KEY, whole.name)
+    return decode_avro(source, frame, [whole], OF_KEY, whole.name)
 
 
-def with_opened(
-    source: Source, frame: DataFrame, inside: Sequence[Field], part: Part = OF_VALUE, whole: str = ""
+def decode_avro(
+    source: Source, frame: DataFrame, inside: Sequence[Field], part: RecordPart = OF_VALUE, whole: str = ""
 ) -> DataFrame:
     """The frame of records with their values or keys opened; refused if the schema has not what is declared.
 
     ``whole``: the one column that all of it is, and no field of it.
     """
-    wanted = wanted_of(frame, inside)
-    reader = _as_field(reader_of(source, part), whole)
-    made = OpenAvro(source.name, wanted, reader, Registry.of(source.said), part, whole)
+    wanted = arrow_type(frame, inside)
+    reader = _as_field(reader_schema(source, part), whole)
+    decoder = DecodeAvro(source.name, wanted, reader, Registry.of(source.lowercase_options), part, whole)
     # What a value does not have of the primary key comes from the key of its record.
-    elsewhere = {name.lower() for name in source.primary_key} if part == OF_VALUE else set[str]()
-    made.check([field for field in inside if field.name.lower() not in elsewhere])
-    return opened_by(made, frame, inside, part)
+    key_names = {name.lower() for name in source.primary_key} if part == OF_VALUE else set[str]()
+    decoder.check([field for field in inside if field.name.lower() not in key_names])
+    return apply_decoder(decoder, frame, inside, part)
 
 
-def reader_of(source: Source, part: Part = OF_VALUE) -> Texts:
+def reader_schema(source: Source, part: RecordPart = OF_VALUE) -> Texts:
     """The schema that declared columns are compared with: the latest of the subject, or the one that is given."""
-    registry = Registry.of(source.said)
+    registry = Registry.of(source.lowercase_options)
     if registry is None:
-        return (source.said[part.schema],)
-    subject = part.subject_in(source.said, source.said.get("subscribe", "").split(",")[0].strip())
+        return (source.lowercase_options[part.schema],)
+    subject = part.subject_in(
+        source.lowercase_options, source.lowercase_options.get("subscribe", "").split(",")[0].strip()
+    )
     try:
         return registry.latest(subject).texts
     except NotRegisteredError as error:
@@ -78,10 +80,10 @@ def reader_of(source: Source, part: Part = OF_VALUE) -> Texts:
         raise WatersmeetError([registry.refusal(source.name, error)]) from error
 
 
-def _kind(texts: Texts) -> str:
+def _schema_kind(texts: Texts) -> str:
     """What a schema is of."""
     schema = _schema(texts)
-    return schema.whole(schema.type).kind
+    return schema.resolve(schema.type).kind
 
 
 def _as_field(texts: Texts, name: str) -> Texts:
@@ -93,7 +95,7 @@ def _as_field(texts: Texts, name: str) -> Texts:
 
 
 @dataclass(frozen=True)
-class OpenAvro:
+class DecodeAvro:
     """Opens the values or keys of batches, as the fields of records, or as the one column ``whole``.
 
     ``reader``: the schema that says what stands for what a writer did not have.
@@ -103,20 +105,20 @@ class OpenAvro:
     wanted: Any
     reader: Texts
     registry: Registry | None
-    part: Part = OF_VALUE
+    part: RecordPart = OF_VALUE
     whole: str = ""
 
     def check(self, declared: Sequence[Field]) -> None:
         """Refuse columns that the schema of the reader does not have, or has otherwise."""
         try:
             schema = _schema(self.reader)
-            _decoding(self.reader, self.wanted, self.reader)
-            record = schema.whole(schema.type)
+            _make_decoder(self.reader, self.wanted, self.reader)
+            record = schema.resolve(schema.type)
             missing = [f.name for f in declared if field_of(record, f.name) is None]
             if not missing:
                 return
             reason = f"the schema has no {' and no '.join(f'`{name}`' for name in missing)}"
-            hint = f"declare of {', '.join(f'`{one.name}`' for one in record.fields)} what is needed."
+            hint = f"declare of {', '.join(f'`{field.name}`' for field in record.fields)} what is needed."
         except SchemaError as error:
             reason, hint = str(error), "declare the columns as the schema has them."
         raise refuse("AVRO_SCHEMA", name=self.name, reason=reason, hint=hint)
@@ -124,11 +126,13 @@ class OpenAvro:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Open the values of the batches of a task."""
         for batch in batches:
-            values, wrong = self._opened(batch.column(self.part.column).cast(pa.binary()))
+            values, wrong = self._decode(batch.column(self.part.column).cast(pa.binary()))
             columns = [*batch.columns, values, wrong]
-            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, self.part.opened, self.part.wrong])
+            yield pa.RecordBatch.from_arrays(
+                columns, names=[*batch.schema.names, self.part.value_column, self.part.error_column]
+            )
 
-    def _opened(self, values: Any) -> tuple[Any, Any]:
+    def _decode(self, values: Any) -> tuple[Any, Any]:
         """Structs of the declared columns, and why a value could not be read."""
         has = np.asarray(values.is_valid())
         numbers = _numbers(values, has) if self.registry is not None else np.where(has, 0, -1)
@@ -140,15 +144,15 @@ class OpenAvro:
         for number in np.unique(numbers[numbers >= 0]).tolist():
             here = np.flatnonzero(numbers == number)
             try:
-                decoding = _decoding(self._texts(number), self.wanted, self.reader)
+                decoding = _make_decoder(self._texts(number), self.wanted, self.reader)
             except (SchemaError, NotRegisteredError) as error:
-                told = error if isinstance(error, SchemaError) else "the registry does not have it"
-                wrong[here] = f"schema {number}: {told}"
+                cause = error if isinstance(error, SchemaError) else "the registry does not have it"
+                wrong[here] = f"schema {number}: {cause}"
                 continue
-            found = decoding.rows(values.take(pa.array(here)), HEADER if self.registry is not None else 0)
+            decoded = decoding.rows(values.take(pa.array(here)), HEADER if self.registry is not None else 0)
             of = f"schema {number}" if self.registry is not None else "the schema"
-            wrong[here[found.bad]] = f"{its_bytes} are no value of {of}"
-            parts.append(found.values)
+            wrong[here[decoded.bad]] = f"{its_bytes} are no value of {of}"
+            parts.append(decoded.values)
             rows.append(here)
         return _in_place(parts, rows, len(values), self.wanted), pa.array(wrong, pa.string())
 
@@ -160,7 +164,7 @@ class OpenAvro:
         except NotRegisteredError:
             raise
         except RegistryError as error:
-            raise TravellingError(self.registry.refusal(self.name, error)) from None
+            raise WorkerRefusalError(self.registry.refusal(self.name, error)) from None
 
 
 def _numbers(values: Any, has: Any) -> Any:
@@ -170,8 +174,8 @@ def _numbers(values: Any, has: Any) -> Any:
     places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
     stored = np.concatenate([np.frombuffer(data or b"", np.uint8), np.zeros(HEADER, np.uint8)])
     heads = stored[places[:-1, None] + np.arange(HEADER)]
-    is_told = has & (np.diff(places) >= HEADER) & (heads[:, 0] == MAGIC)
-    return np.where(is_told, np.ascontiguousarray(heads[:, 1:]).view(">u4")[:, 0].astype(np.int64), -1)
+    has_header = has & (np.diff(places) >= HEADER) & (heads[:, 0] == MAGIC)
+    return np.where(has_header, np.ascontiguousarray(heads[:, 1:]).view(">u4")[:, 0].astype(np.int64), -1)
 
 
 def _in_place(parts: list[Any], rows: list[Any], length: int, wanted: Any) -> Any:
@@ -184,8 +188,8 @@ def _in_place(parts: list[Any], rows: list[Any], length: int, wanted: Any) -> An
 
 
 @lru_cache(256)
-def _decoding(writer: Texts, wanted: Any, reader: Texts) -> Decoding:
-    return Decoding(_schema(writer), wanted, _schema(reader))
+def _make_decoder(writer: Texts, wanted: Any, reader: Texts) -> AvroDecoder:
+    return AvroDecoder(_schema(writer), wanted, _schema(reader))
 
 
 def _schema(texts: Texts) -> AvroSchema:

@@ -18,11 +18,11 @@ from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.source import ColumnReader
 from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Script
-from watersmeet.references import resolved
+from watersmeet.references import resolve_references
 from watersmeet.spark.exchange.alike import Batches
-from watersmeet.spark.exchange.columns import Columns
+from watersmeet.spark.exchange.columns import ColumnPipeline
 from watersmeet.spark.exchange.packing import Pack
-from watersmeet.spark.sources.parquet import GLOB, ParquetColumns, UnlikeSparkError, folders_of_all
+from watersmeet.spark.sources.parquet import GLOB, ParquetColumns, UnlikeSparkError, common_folder_columns
 from watersmeet.spark.sources.reading import is_static
 
 FILES_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
@@ -42,22 +42,22 @@ SAMPLED, MOST_FILES = 100, 10_000
 
 
 def find_files(
-    spark: SparkSession, script: Script, given: Mapping[str, DataFrame], by_spark: Collection[str] = ()
+    spark: SparkSession, script: Script, frames: Mapping[str, DataFrame], by_spark: Collection[str] = ()
 ) -> dict[str, DataFrame]:
-    """For the sources that may be read as columns, and are not ``given``, the stream of their files' paths.
+    """For the sources that may be read as columns, and are not ``frames``, the stream of their files' paths.
 
     It is Spark's own file source with all its options, asked for no content. Sources ``by_spark`` are left to it.
     """
     # A Connect server has files of its own, of which nothing can be told before rows flow.
     if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
         return {}
-    found = [source for source in script.sources if source.name not in given and not _tells_changes(source)]
-    plain = [s for s in found if source_format(s).may_be_columns() and s.name not in by_spark]
+    sources = [source for source in script.sources if source.name not in frames and not _has_changes(source)]
+    plain = [s for s in sources if source_format(s).can_read_columns() and s.name not in by_spark]
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
     return {name: stream.load().select("path") for name, stream in reader.items()}
 
 
-def _tells_changes(source: Source) -> bool:
+def _has_changes(source: Source) -> bool:
     """Whether rows of a table say what they do to it, which only Spark's reading of them knows, or are no stream."""
     return source.kind == "table" and (
         source.changes is not None or source.field(CHANGE) is not None or is_static(source) or source.is_static
@@ -70,7 +70,7 @@ class PackFiles:
 
     pack: Pack
     reader: ColumnReader
-    columns: Columns
+    columns: ColumnPipeline
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the files of one map task."""
@@ -87,7 +87,7 @@ def parquet_reader(
     a sample is enough. Else the next start must find such a file here, so all are looked at, and a folder that has too
     many for that is left to Spark.
     """
-    said = replace(source, options=resolved(source.options)).said
+    said = replace(source, options=resolve_references(source.options)).lowercase_options
     root = str(Path(local_path(said["path"])).absolute())
     reader = ParquetColumns(
         source.name, columns, schema, root,
@@ -98,12 +98,12 @@ def parquet_reader(
         return None
     try:
         most = SAMPLED if recovers else MOST_FILES
-        there = [*islice(_files(root, said.get("pathglobfilter", "*")), most + 1)]
-        if len(there) > most and not recovers:
+        paths = [*islice(_files(root, said.get("pathglobfilter", "*")), most + 1)]
+        if len(paths) > most and not recovers:
             return None
         if reader.folders is not None:
-            reader = replace(reader, folders=folders_of_all(root, there))
-        for path in there[:most]:
+            reader = replace(reader, folders=common_folder_columns(root, paths))
+        for path in paths[:most]:
             reader.check(path)
     except UnlikeSparkError:
         return None
@@ -115,10 +115,10 @@ def parquet_reader(
 
 def _files(root: str, pattern: str) -> Iterator[str]:
     """The files that a source may read; Spark passes over hidden ones."""
-    for found in Path("/").glob(root.strip("/")) if any(c in root for c in GLOB) else [Path(root)]:
-        if found.is_file():
-            yield str(found)
-        for folder, folders, names in walk(found, followlinks=True):
+    for base in Path("/").glob(root.strip("/")) if any(c in root for c in GLOB) else [Path(root)]:
+        if base.is_file():
+            yield str(base)
+        for folder, folders, names in walk(base, followlinks=True):
             folders[:] = [name for name in folders if not _is_hidden(name)]
             yield from (f"{folder}/{n}" for n in names if not _is_hidden(n) and fnmatchcase(n, pattern))
 

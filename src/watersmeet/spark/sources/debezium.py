@@ -14,21 +14,21 @@ from watersmeet.catalog import Field, Source
 from watersmeet.formats.debezium import DECIMALS, TIME_UNIT, TRUNCATE, Debezium, Unit, is_decimal, type_in_record
 from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
-from watersmeet.spark.sources.debezium_avro import Form, form_in_avro, opened_envelope
-from watersmeet.spark.sources.feeds import raised
+from watersmeet.spark.sources.debezium_avro import Form, decode_envelope, form_in_avro
+from watersmeet.spark.sources.feeds import refusal_column
 from watersmeet.spark.sources.malformed import (
+    CORRUPT_RECORD,
     PLACE,
     REASON,
-    UNREAD,
     VALUE,
-    along,
-    misread,
-    misread_text,
-    nothing_told,
-    unread_as,
-    with_unread,
+    describe_misread,
+    empty_error_columns,
+    error_columns,
+    explain_misread,
+    permissive_options,
+    with_corrupt_record,
 )
-from watersmeet.spark.sources.records import COMES, GOES, place_of_record
+from watersmeet.spark.sources.records import DELETE, INSERT, place_of_record
 
 _OPS = ("c", "r", "u", "d")
 """What Debezium tells of single rows: created, read by a snapshot, updated, deleted."""
@@ -42,66 +42,70 @@ def debezium_changes(feed: Debezium, frame: DataFrame) -> DataFrame:
     """The changes in Debezium's records: in a column ``value``, or as the columns of `Debezium.record`."""
     source = feed.source
     form = form_in_avro(source) if feed.is_avro else _in_json(feed)
-    told = (opened_envelope(source, frame, form) if feed.is_avro else _opened(feed, frame)).where(_is_change(source))
-    before, after = (_row(feed, form, sign, side) for sign, side in ((GOES, "before"), (COMES, "after")))
-    goes = F.when(_goes(source), before)
+    records = (decode_envelope(source, frame, form) if feed.is_avro else _open_envelope(feed, frame)).where(
+        _is_change(source)
+    )
+    before, after = (_row(feed, form, sign, side) for sign, side in ((DELETE, "before"), (INSERT, "after")))
+    goes = F.when(_is_retracted(source), before)
     comes = F.when(F.col("op") != "d", after)
     changes = F.filter(F.array(goes, comes), lambda change: change.isNotNull())
     # A record that nobody can read is a single row, which says so.
-    alone = F.array(_row(feed, form, COMES, "after"))
-    found = F.when(_is_malformed(), alone).otherwise(changes)
-    return told.select(F.explode(found).alias("c"), *along(told)).select("c.*", quote(PLACE), quote(VALUE))
+    alone = F.array(_row(feed, form, INSERT, "after"))
+    rows = F.when(_is_malformed(), alone).otherwise(changes)
+    return records.select(F.explode(rows).alias("c"), *error_columns(records)).select("c.*", quote(PLACE), quote(VALUE))
 
 
 def _in_json(feed: Debezium) -> Form:
     """The form of rows in JSON: whatever a value is, and times in the unit that the source says."""
-    unit = cast("Unit", feed.source.said.get(TIME_UNIT, "micros").lower())
+    unit = cast("Unit", feed.source.lowercase_options.get(TIME_UNIT, "micros").lower())
     return Form(
         {f.name: type_in_record(f.type) for f in feed.source.fields},
         dict.fromkeys((f.name for f in feed.source.fields), unit),
     )
 
 
-def _opened(feed: Debezium, frame: DataFrame) -> DataFrame:
+def _open_envelope(feed: Debezium, frame: DataFrame) -> DataFrame:
     """The operation of each record, its row before and after, and what is told of it if it cannot be read."""
     if any(name.lower() == "value" for name in frame.columns):
         text = F.col("value").cast("string")
-        record = F.from_json(text, with_unread(feed.record), unread_as({}))
-        told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
-        opened = frame.select(record.alias("r"), F.col("value").isNotNull().alias("is_told"), *told)
+        record = F.from_json(text, with_corrupt_record(feed.record), permissive_options({}))
+        origin = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
+        opened = frame.select(record.alias("r"), F.col("value").isNotNull().alias("is_told"), *origin)
         types = {"op": "STRING", "before": "an object", "after": "an object", "payload": "an object"}
         read = F.struct(*(F.col(f"r.{name}") for name in types))
-        reason = misread_text(F.col("r").getField(UNREAD), read, types, {}, is_json=True)
-        opened = opened.withColumn(REASON, F.when(F.col("r").getField(UNREAD).isNotNull(), reason))
+        reason = explain_misread(F.col("r").getField(CORRUPT_RECORD), read, types, {}, is_json=True)
+        opened = opened.withColumn(REASON, F.when(F.col("r").getField(CORRUPT_RECORD).isNotNull(), reason))
     else:
         columns = F.struct("op", "before", "after", "payload").alias("r")
-        opened = frame.select(columns, F.lit(True).alias("is_told"), *(along(frame) or nothing_told()))
+        opened = frame.select(columns, F.lit(True).alias("is_told"), *(error_columns(frame) or empty_error_columns()))
     parts = [
         F.coalesce(F.col(f"r.payload.{part}"), F.col(f"r.{part}")).alias(part) for part in ("op", "before", "after")
     ]
-    return opened.select(*parts, "is_told", *along(opened))
+    return opened.select(*parts, "is_told", *error_columns(opened))
 
 
 def _is_change(source: Source) -> Column:
     """Whether a record changes rows; what cannot be followed stops the query."""
     op, before, after = F.col("op"), F.col("before"), F.col("after")
-    is_kept = source.said.get(TRUNCATE, "").lower() == "ignore"
-    truncated = raised(
+    ignores_truncate = source.lowercase_options.get(TRUNCATE, "").lower() == "ignore"
+    truncated = refusal_column(
         source, "the table was truncated, and no record tells which rows went",
         f"start anew with a new storage folder, or go on with all rows: `OPTIONS ({TRUNCATE} 'ignore')`.",
     )  # fmt: skip
-    no_after = raised(source, "it has no `after`", "let Debezium send whole rows.")
-    no_before = raised(
+    no_after = refusal_column(source, "it has no `after`", "let Debezium send whole rows.")
+    no_before = refusal_column(
         source, "it has no `before`, so nobody knows which row goes",
         "declare the PRIMARY KEY of the table, or let the database log whole rows (`REPLICA IDENTITY FULL`).",
     )  # fmt: skip
-    no_op = raised(source, "it has no `op` that Debezium has", "leave CHANGES FROM debezium out, or send its records.")
+    no_op = refusal_column(
+        source, "it has no `op` that Debezium has", "leave CHANGES FROM debezium out, or send its records."
+    )
     needs_before = op == "d" if source.primary_key else op.isin("u", "d")
     return (
         # Behind the record of a delete Debezium sends one without a value, for the compaction of the topic.
         F.when(~F.col("is_told"), F.lit(False))
         .when(_is_malformed(), F.lit(True))
-        .when(op == "t", F.lit(False) if is_kept else truncated)
+        .when(op == "t", F.lit(False) if ignores_truncate else truncated)
         .when(op == _MESSAGE, F.lit(False))
         .when(op.isNull() | ~op.isin(*_OPS), no_op)
         .when(needs_before & before.isNull(), no_before)
@@ -110,7 +114,7 @@ def _is_change(source: Source) -> Column:
     )
 
 
-def _goes(source: Source) -> Column:
+def _is_retracted(source: Source) -> Column:
     """Whether the row before the change is taken back: with a primary key, if no row of that key comes."""
     op = F.col("op")
     if not source.primary_key:
@@ -123,13 +127,13 @@ def _goes(source: Source) -> Column:
 
 def _row(feed: Debezium, form: Form, sign: str, side: str) -> Column:
     """The row of a side with what it does, and why it cannot be read, if so."""
-    given, fields = F.col(side), feed.source.fields
-    values = [_value(given.getField(f.name), f, feed, form).alias(f.name) for f in fields]
+    struct, fields = F.col(side), feed.source.fields
+    values = [_value(struct.getField(f.name), f, feed, form).alias(f.name) for f in fields]
     unsaid = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None and not feed.is_avro else ""
     types = {f.name: f.type + unsaid * is_decimal(f.type) for f in fields if f.type != form.types[f.name]}
-    texts = F.from_json(F.to_json(given), "map<string,string>")
+    texts = F.from_json(F.to_json(struct), "map<string,string>")
     read = F.struct(*(value for value, f in zip(values, fields, strict=True) if f.name in types))
-    wrong = F.nullif(misread(texts, read, types), F.lit("")) if types else F.lit(None).cast("string")
+    wrong = F.nullif(describe_misread(texts, read, types), F.lit("")) if types else F.lit(None).cast("string")
     return F.struct(*values, F.lit(sign).alias(CHANGE), F.coalesce(F.col(quote(REASON)), wrong).alias(REASON))
 
 
@@ -169,15 +173,15 @@ def _decimal(column: Column, type_: str, form: str | None) -> Column:
     is_text = F.schema_of_variant(column) == "STRING"
     is_scaled = F.schema_of_variant(column).startswith("OBJECT")
     plain, declared = text.try_cast(type_), cast("DecimalType", DataType.fromDDL(type_))
-    scaled = _unscaled(
+    scaled = _decimal_from_base64(
         F.try_variant_get(column, "$.value", "string"), type_, F.try_variant_get(column, "$.scale", "int")
     )
-    precise = _unscaled(text, type_, F.lit(declared.scale))
+    precise = _decimal_from_base64(text, type_, F.lit(declared.scale))
     written = {"precise": precise, "string": plain}.get(str(form), F.when(~text.rlike(_BASE64), plain))
     return F.when(is_scaled, scaled).when(is_text, written).otherwise(plain)
 
 
-def _unscaled(text: Column, type_: str, scale: Column) -> Column:
+def _decimal_from_base64(text: Column, type_: str, scale: Column) -> Column:
     """The decimal whose digits, as a whole number in bytes with the highest first, stand there in base 64."""
     bytes_ = F.hex(F.try_to_binary(text, F.lit("base64")))
     is_negative = F.left(bytes_, F.lit(1)) >= "8"

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import refuse
-from watersmeet.formats.avro.schema import AvroType, field_of, nullable, read_schema
+from watersmeet.formats.avro.schema import AvroType, field_of, read_schema, split_null
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.debezium import TIME_UNIT, Unit, is_decimal
 from watersmeet.plan.expressions import quote
-from watersmeet.spark.sources.avro import reader_of, with_opened
+from watersmeet.spark.sources.avro import decode_avro, reader_schema
 from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE
 from watersmeet.spark.sources.opening import OF_VALUE
 from watersmeet.spark.sources.records import place_of_record
@@ -41,39 +41,44 @@ class Form:
 
 def form_in_avro(source: Source) -> Form:
     """The form that the latest schema has; refused if it is no schema of Debezium's, or has not what is declared."""
-    texts = reader_of(source)
+    texts = reader_schema(source)
     try:
         schema = read_schema(texts[-1], *texts[:-1])
-        envelope = schema.whole(schema.type)
+        envelope = schema.resolve(schema.type)
         after = field_of(envelope, "after") if envelope.kind == "record" else None
-        row = None if after is None else schema.whole(nullable(schema.whole(after.type))[0])
+        row = None if after is None else schema.resolve(split_null(schema.resolve(after.type))[0])
         if row is None or row.kind != "record" or field_of(envelope, "op") is None:
             raise SchemaError("it has no `op` and `after`, as records of Debezium have")
         types: dict[str, str] = {}
         for declared in source.fields:
-            found = field_of(row, declared.name)
-            if found is None:
+            column = field_of(row, declared.name)
+            if column is None:
                 raise SchemaError(f"its rows have no `{declared.name}`")
-            types[declared.name] = _type(schema.whole(nullable(schema.whole(found.type))[0]), declared.type)
+            types[declared.name] = _type(schema.resolve(split_null(schema.resolve(column.type))[0]), declared.type)
     except SchemaError as error:
         hint = "declare the columns as the table has them, or leave CHANGES FROM debezium out."
         raise refuse("AVRO_SCHEMA", name=source.name, reason=str(error), hint=hint) from error
-    said = cast("Unit", source.said.get(TIME_UNIT, "micros").lower())
-    named = dict(_named_units(json.loads(texts[-1])))
+    said = cast("Unit", source.lowercase_options.get(TIME_UNIT, "micros").lower())
+    named = dict(_time_units(json.loads(texts[-1])))
     return Form(types, {f.name: named.get(f.name.lower(), said) for f in source.fields})
 
 
-def _type(found: AvroType, declared: str) -> str:
+def _type(stored: AvroType, declared: str) -> str:
     """What a column is read as: times and decimals in whichever of their forms they come."""
-    is_other = not found.logical and (is_moment(declared) or is_decimal(declared))
+    is_other = not stored.logical and (is_moment(declared) or is_decimal(declared))
     plain = {"int": "BIGINT", "long": "BIGINT", "string": "STRING", "double": "DOUBLE", "float": "DOUBLE"}
-    return plain.get(found.kind, declared) if is_other else declared
+    return plain.get(stored.kind, declared) if is_other else declared
 
 
-def _named_units(envelope: Any) -> Iterator[tuple[str, Unit]]:
+def _time_units(envelope: Any) -> Iterator[tuple[str, Unit]]:
     """The columns of a row whose times Debezium gives a name, in small letters."""
     parts = [field["type"] for field in envelope["fields"] if field["name"] in _ROWS]
-    rows: list[Any] = [one for part in parts for one in _branches(part) if isinstance(one, dict) and "fields" in one]
+    rows: list[Any] = [
+        candidate
+        for part in parts
+        for candidate in _branches(part)
+        if isinstance(candidate, dict) and "fields" in candidate
+    ]
     for field in (field for row in rows for field in row["fields"]):
         for branch in _branches(field["type"]):
             unit = _UNITS.get(str(cast("Any", branch).get("connect.name"))) if isinstance(branch, dict) else None
@@ -85,13 +90,13 @@ def _branches(part: Any) -> list[Any]:
     return cast("list[Any]", part) if isinstance(part, list) else [part]
 
 
-def opened_envelope(source: Source, frame: DataFrame, form: Form) -> DataFrame:
+def decode_envelope(source: Source, frame: DataFrame, form: Form) -> DataFrame:
     """The operation of each record, its row before and after, and what is told of it if it cannot be read."""
     row = ", ".join(f"{quote(name)}: {type_}" for name, type_ in form.types.items())
     inside = [Field("op", "STRING"), *(Field(side, f"STRUCT<{row}>") for side in _ROWS)]
-    opened = with_opened(source, frame, inside)
-    parts = (F.col(quote(OF_VALUE.opened)).getField(f.name).alias(f.name) for f in inside)
-    told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
+    opened = decode_avro(source, frame, inside)
+    parts = (F.col(quote(OF_VALUE.value_column)).getField(f.name).alias(f.name) for f in inside)
+    origin = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
     return opened.select(
-        *parts, F.col("value").isNotNull().alias("is_told"), *told, F.col(quote(OF_VALUE.wrong)).alias(REASON)
+        *parts, F.col("value").isNotNull().alias("is_told"), *origin, F.col(quote(OF_VALUE.error_column)).alias(REASON)
     )

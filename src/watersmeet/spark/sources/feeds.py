@@ -13,15 +13,15 @@ from watersmeet.formats.delta import CHANGE_TYPE, VERSION
 from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.packing import ORDER
-from watersmeet.spark.sources.malformed import along
+from watersmeet.spark.sources.malformed import error_columns
 from watersmeet.spark.sources.records import (
-    COMES,
-    GOES,
+    DELETE,
+    INSERT,
     is_deleted,
+    key_error_columns,
     key_of_record,
     partition_of,
     place_of_record,
-    told_of_key,
 )
 
 
@@ -36,44 +36,48 @@ def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
     reason = "its `_change_type` is none that Delta has"
     hint = "read Delta's change data feed, or leave CHANGES FROM out."
     sign = (
-        F.when(kind.isin("insert", "update_postimage"), COMES)
-        .when(kind.isin("delete", "update_preimage"), GOES)
-        .otherwise(raised(source, reason, hint, "string"))
+        F.when(kind.isin("insert", "update_postimage"), INSERT)
+        .when(kind.isin("delete", "update_preimage"), DELETE)
+        .otherwise(refusal_column(source, reason, hint, "string"))
     )
     changes = frame.withColumn(CHANGE, sign)
-    columns = (*declared_columns(source, frame), F.col(CHANGE), *along(frame))
+    columns = (*cast_columns(source, frame), F.col(CHANGE), *error_columns(frame))
     if not source.primary_key:
         return changes.select(*columns)
     if VERSION not in frame.columns:
         return changes.where(kind.isNull() | (kind != "update_preimage")).select(*columns)
-    order = F.col(VERSION).cast("bigint") * 2 + (F.col(CHANGE) == COMES).cast("bigint")
+    order = F.col(VERSION).cast("bigint") * 2 + (F.col(CHANGE) == INSERT).cast("bigint")
     return changes.select(*columns, order.alias(ORDER))
 
 
-def told_rows(source: Source, frame: DataFrame) -> DataFrame:
+def row_changes(source: Source, frame: DataFrame) -> DataFrame:
     """The declared columns and the key of a record, if there is one.
 
     For a table also ``_change``: told by a condition, by a column of that name, or not at all: always ``+``.
     """
     key = key_of_record(source, frame)
-    columns = [*declared_columns(source, frame), *key, *(along(frame) or (told_of_key(source, frame) if key else ()))]
+    columns = [
+        *cast_columns(source, frame),
+        *key,
+        *(error_columns(frame) or (key_error_columns(source, frame) if key else ())),
+    ]
     if source.kind == "stream":
         names = {name.lower() for name in frame.columns}
         is_kafka = source_format(source).has_partitions and names.issuperset(("topic", "partition"))
         return frame.select(*columns, *((partition_of(place_of_record(frame)),) if is_kafka else ()))
-    if "deletes" in source.said:
-        return frame.select(*columns, F.when(is_deleted(source), GOES).otherwise(COMES).alias(CHANGE))
-    told = source.field(CHANGE) is None and any(name.lower() == CHANGE for name in frame.columns)
-    return frame.select(*columns, *((F.col(CHANGE).cast("string"),) if told else ()))
+    if "deletes" in source.lowercase_options:
+        return frame.select(*columns, F.when(is_deleted(source), DELETE).otherwise(INSERT).alias(CHANGE))
+    has_change = source.field(CHANGE) is None and any(name.lower() == CHANGE for name in frame.columns)
+    return frame.select(*columns, *((F.col(CHANGE).cast("string"),) if has_change else ()))
 
 
-def declared_columns(source: Source, frame: DataFrame) -> list[Column]:
+def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
     """The declared columns, in the declared types; a value that does not fit stops the query."""
     types = {field.name.lower(): field.dataType for field in frame.schema}
-    return [_declared_column(source, f, types.get(f.name.lower())) for f in source.fields]
+    return [_cast_column(source, f, types.get(f.name.lower())) for f in source.fields]
 
 
-def _declared_column(source: Source, field: Field, found: DataType | None) -> Column:
+def _cast_column(source: Source, field: Field, found: DataType | None) -> Column:
     value = F.col(quote(field.name))
     if found is None or found.simpleString() == DataType.fromDDL(field.type).simpleString():
         return value.cast(field.type).alias(field.name)
@@ -86,14 +90,14 @@ def _declared_column(source: Source, field: Field, found: DataType | None) -> Co
         "type": field.type,
         "found": found.simpleString().upper(),
     }
-    text = Refusal("VALUE_OUT_OF_RANGE", parameters).travelling()
+    text = Refusal("VALUE_OUT_OF_RANGE", parameters).to_message()
     fitted = value.try_cast(field.type)
     # Not a plain cast: in ANSI mode it names no place, and in the other mode it gives another value.
     is_lost = value.isNotNull() & fitted.isNull()
     return F.when(is_lost, F.raise_error(F.lit(text)).cast(field.type)).otherwise(fitted).alias(field.name)
 
 
-def raised(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
+def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
     """What stops the query with a refusal when it is evaluated."""
-    text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).travelling()
+    text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).to_message()
     return F.raise_error(F.lit(text)).cast(type_)

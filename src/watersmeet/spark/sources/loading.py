@@ -24,17 +24,17 @@ Offsets = Mapping[tuple[str, str], int]
 """How far topics have been read: an offset by topic and partition."""
 
 
-def tables_first(plan: QueryPlan) -> tuple[Source, ...]:
+def tables_to_load(plan: QueryPlan) -> tuple[Source, ...]:
     """The sources of the tables that are to be caught up before stream rows ask them."""
-    found: dict[str, Source] = {}
+    tables: dict[str, Source] = {}
     for join in join_plans(plan.relation):
-        for port in join.operator.loaded_first:
+        for port in join.operator.ports_to_preload:
             for scan in scan_plans(join.ports[port].input):
-                found |= {source.name: source for source in scan.parts or (scan.source,)}
-    return tuple(found.values())
+                tables |= {source.name: source for source in scan.parts or (scan.source,)}
+    return tuple(tables.values())
 
 
-def counted(frames: Mapping[str, DataFrame], tables: Sequence[Source]) -> dict[str, DataFrame]:
+def observe_rows(frames: Mapping[str, DataFrame], tables: Sequence[Source]) -> dict[str, DataFrame]:
     """The frames, those of the tables counting their rows for the progress of the query."""
     rows = F.count(F.lit(1)).alias("rows")
     return {**frames, **{t.name: frames[t.name].observe(f"{TABLE}{t.name}", rows) for t in tables}}
@@ -64,9 +64,9 @@ class Loading:
         rows = table_rows(reported)
         self.rows += rows
         self.batches += 1
-        self.is_done = rows == 0 or self._is_past_start(reported)
+        self.is_done = rows == 0 or self._has_reached_start(reported)
 
-    def _is_past_start(self, reported: Mapping[str, Any]) -> bool:
+    def _has_reached_start(self, reported: Mapping[str, Any]) -> bool:
         """Whether all that was there at the start has been read.
 
         Where nothing limits a batch, the second one has seen it: the first may have been planned before a restart.
@@ -88,18 +88,18 @@ def table_rows(reported: Mapping[str, Any]) -> int:
     total = 0
     for name, values in observed.items():
         if name.startswith(TABLE):
-            found = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
+            metrics = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
             # Through Spark Connect, values come beside their schema.
-            total += int(found["rows"] if "rows" in found else found["values"][0])
+            total += int(metrics["rows"] if "rows" in metrics else metrics["values"][0])
     return total
 
 
 def _offsets(reported: Mapping[str, Any], which: str, topics: set[str]) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
+    latest: dict[tuple[str, str], int] = {}
     for source in reported["sources"]:
         offsets: Any = source.get(which)
         if isinstance(offsets, Mapping):
             by_topic = cast("Mapping[str, Mapping[str, int]]", offsets)
             for topic in topics & by_topic.keys():
-                found |= {(topic, partition): offset for partition, offset in by_topic[topic].items()}
-    return found
+                latest |= {(topic, partition): offset for partition, offset in by_topic[topic].items()}
+    return latest

@@ -1,6 +1,6 @@
 """Rows that cannot be read: found where rows come in, with their text, their place and the reason.
 
-A frame that may have such rows has the columns `TOLD` until `readable` drops them. They are
+A frame that may have such rows has the columns `ERROR_COLUMNS` until `readable_rows` drops them. They are
 counted by an observation, which may also stop the query. Spark moves neither filters nor the choice of
 columns through one, so that what a query asks for does not decide which rows are malformed.
 """
@@ -20,72 +20,74 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Source
-from watersmeet.errors import TRAVELS, Refusal
+from watersmeet.errors import REFUSAL_PREFIX, Refusal
 from watersmeet.formats.feed import CHANGE
-from watersmeet.formats.malformed import SHOWN, Fate, fate_of
-from watersmeet.formats.records import TOLD as BESIDE
+from watersmeet.formats.malformed import SHOWN, MalformedPolicy, policy_for
+from watersmeet.formats.records import RECORD_METADATA
 from watersmeet.locations import location_of
-from watersmeet.observe.progress import MALFORMED as COUNTED
+from watersmeet.observe.progress import MALFORMED_PREFIX as COUNTED
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 
 CONDITION = "MALFORMED_ROW"
-REASON, PLACE, VALUE = TOLD = ("#reason", "#place", "#value")
+REASON, PLACE, VALUE = ERROR_COLUMNS = ("#reason", "#place", "#value")
 """Why a row is malformed, NULL for all others; where it comes from; and its text, where that is kept."""
-UNREAD = "#unread"
+CORRUPT_RECORD = "#unread"
 """Where Spark leaves the text of a row that it could not read."""
-FILES_LOOKED_INTO = 32
+MAX_FILES_WITH_LINES = 32
 """In how many files of a batch the lines of malformed rows are looked for."""
 _SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
 """How many seconds have microseconds in 64 bits."""
 
 
-def unread_as(opened: Mapping[str, str]) -> dict[str, str]:
+def permissive_options(opened: Mapping[str, str]) -> dict[str, str]:
     """The options with which Spark reads all it can and leaves the text of what it cannot."""
     said = {name: value for name, value in opened.items() if name.lower() not in ("mode", "columnnameofcorruptrecord")}
-    return {**said, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNREAD}
+    return {**said, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
 
 
-def with_unread(schema: str) -> str:
+def with_corrupt_record(schema: str) -> str:
     """A schema in which Spark can leave the text of a row that it could not read."""
-    return f"{schema}, {quote(UNREAD)} STRING" if schema else f"{quote(UNREAD)} STRING"
+    return f"{schema}, {quote(CORRUPT_RECORD)} STRING" if schema else f"{quote(CORRUPT_RECORD)} STRING"
 
 
-def along(frame: DataFrame) -> tuple[Column, ...]:
+def error_columns(frame: DataFrame) -> tuple[Column, ...]:
     """The columns that tell of malformed rows, if the frame has them."""
-    return tuple(F.col(quote(name)) for name in TOLD) if REASON in frame.columns else ()
+    return tuple(F.col(quote(name)) for name in ERROR_COLUMNS) if REASON in frame.columns else ()
 
 
-def nothing_told() -> tuple[Column, ...]:
+def empty_error_columns() -> tuple[Column, ...]:
     """The same columns, for rows of which nothing is wrong so far and nothing else known."""
     return F.lit(None).cast("string").alias(REASON), place_of().alias(PLACE), F.lit(None).cast("string").alias(VALUE)
 
 
-def place_of(**known: Column) -> Column:
+def place_of(**columns: Column) -> Column:
     """Where a row comes from: a file, or a topic, partition and offset."""
     types = {"file": "string", "topic": "string", "partition": "int", "offset": "bigint"}
-    parts = ((known[name] if name in known else F.lit(None)).cast(type_).alias(name) for name, type_ in types.items())
+    parts = (
+        (columns[name] if name in columns else F.lit(None)).cast(type_).alias(name) for name, type_ in types.items()
+    )
     return F.struct(*parts)
 
 
-def misread(given: Column, read: Column, types: Mapping[str, str]) -> Column:
+def describe_misread(texts: Column, read: Column, types: Mapping[str, str]) -> Column:
     """Which declared values a text has that could not be read, in words; "" if it is none of them.
 
-    ``given`` is a map of the texts by name, ``read`` a struct of what was read of them.
+    ``texts`` is a map of the texts by name, ``read`` a struct of what was read of them.
     """
-    known = F.from_json(F.to_json(read), "map<string,string>")
+    values = F.from_json(F.to_json(read), "map<string,string>")
     kinds = F.create_map(*(F.lit(text) for pair in types.items() for text in pair))
     names = F.array(*(F.lit(name) for name in types))
     lost = F.filter(
-        names, lambda name: F.try_element_at(given, name).isNotNull() & ~F.map_contains_key(known, cast("str", name))
+        names, lambda name: F.try_element_at(texts, name).isNotNull() & ~F.map_contains_key(values, cast("str", name))
     )
     return F.array_join(
         F.transform(
             lost,
             lambda name: F.concat(
                 F.lit("`"), name, F.lit("` is "), F.try_element_at(kinds, name), F.lit(" and the text has "),
-                F.left(F.try_element_at(given, name), F.lit(_SHOWN_CHARACTERS)),
+                F.left(F.try_element_at(texts, name), F.lit(_SHOWN_CHARACTERS)),
             ),
         ),
         "; ",
@@ -99,31 +101,31 @@ def load_text(
     from watersmeet.spark.sources.reading import load
 
     # The names above the columns are compared with the declared ones, unless that is not wanted.
-    checked = {} if is_json or "enforceschema" in source.said else {"enforceSchema": "false"}
-    frame = load(spark, source, with_unread(schema), unread_as({**checked, **options}))
-    read = [quote(name) for name in frame.columns if name != UNREAD]
+    checked = {} if is_json or "enforceschema" in source.lowercase_options else {"enforceSchema": "false"}
+    frame = load(spark, source, with_corrupt_record(schema), permissive_options({**checked, **options}))
+    read = [quote(name) for name in frame.columns if name != CORRUPT_RECORD]
     types = {f.name: f.dataType.simpleString().upper() for f in cast("StructType", StructType.fromDDL(schema))}
-    unread = F.col(quote(UNREAD))
-    reason = F.when(unread.isNotNull(), misread_text(unread, F.struct(*read), types, options, is_json=is_json))
+    unread = F.col(quote(CORRUPT_RECORD))
+    reason = F.when(unread.isNotNull(), explain_misread(unread, F.struct(*read), types, options, is_json=is_json))
     place = place_of(file=frame.metadataColumn("_metadata").getField("file_path"))
     return frame.select(*read, reason.alias(REASON), place.alias(PLACE), unread.alias(VALUE))
 
 
-def misread_text(
+def explain_misread(
     text: Column, read: Column, types: Mapping[str, str], options: Mapping[str, str], *, is_json: bool
 ) -> Column:
     """Why a text could not be read."""
     if is_json:
-        given, other = F.from_json(text, "map<string,string>", dict(options)), "it is no JSON object of that form"
+        values, other = F.from_json(text, "map<string,string>", dict(options)), "it is no JSON object of that form"
     else:
         texts = ", ".join(f"{quote(name)} STRING" for name in types)
-        given = F.from_json(F.to_json(F.from_csv(text, texts, dict(options))), "map<string,string>")
+        values = F.from_json(F.to_json(F.from_csv(text, texts, dict(options))), "map<string,string>")
         other = f"it has another number of values than the {len(types)} that are declared"
-    found = misread(given, read, types)
-    return F.when(F.coalesce(found, F.lit("")) != "", found).otherwise(F.lit(other))
+    reason = describe_misread(values, read, types)
+    return F.when(F.coalesce(reason, F.lit("")) != "", reason).otherwise(F.lit(other))
 
 
-def wrapped_times(text: Column, types: Mapping[str, str]) -> Column:
+def time_overflow_error(text: Column, types: Mapping[str, str]) -> Column:
     """Why a whole number in JSON is not a TIMESTAMP; NULL if none is too large.
 
     Spark takes it for seconds, and computes microseconds of it that are those of another time if they overflow.
@@ -140,50 +142,55 @@ def wrapped_times(text: Column, types: Mapping[str, str]) -> Column:
     return F.when(json.rlike(f"[0-9]{{{len(str(_MOST_SECONDS))}}}"), F.coalesce(*reasons))
 
 
-def looked_at(
-    script: Script, frames: Mapping[str, DataFrame], unsaid: Fate = "fail", *, told: bool = False
+def observe_malformed(
+    script: Script, frames: Mapping[str, DataFrame], unsaid: MalformedPolicy = "fail", *, with_example: bool = False
 ) -> dict[str, DataFrame]:
     """The frames, the malformed rows of each counted; ``unsaid``: their fate where the source does not say it.
 
-    ``told``: one of them is told with their number.
+    ``with_example``: one of them is told with their number.
     """
-    known = {source.name: source for source in script.sources}
+    sources = {source.name: source for source in script.sources}
     return {
-        n: counted(known[n], f, fate_of(known[n], unsaid), told=told) if n in known else f for n, f in frames.items()
+        n: count_malformed(sources[n], f, policy_for(sources[n], unsaid), with_example=with_example)
+        if n in sources
+        else f
+        for n, f in frames.items()
     }
 
 
-def readable(frame: DataFrame) -> DataFrame:
+def readable_rows(frame: DataFrame) -> DataFrame:
     """The rows that are not malformed."""
-    return frame.where(F.col(quote(REASON)).isNull()).drop(*TOLD) if REASON in frame.columns else frame
+    return frame.where(F.col(quote(REASON)).isNull()).drop(*ERROR_COLUMNS) if REASON in frame.columns else frame
 
 
-def kept_apart(sources: Iterable[Source], frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
+def select_malformed(sources: Iterable[Source], frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
     """The malformed rows of sources as a result shows them beside its own, of those that can have some."""
-    found = ((source, frames[source.name]) for source in sources)
+    inputs = ((source, frames[source.name]) for source in sources)
     return tuple(
         frame.where(F.col(quote(REASON)).isNotNull()).select(F.struct(*_parts(source, frame)).alias(SHOWN))
-        for source, frame in found
+        for source, frame in inputs
         if REASON in frame.columns
     )
 
 
-def counted(source: Source, frame: DataFrame, fate: Fate, *, told: bool = False) -> DataFrame:
+def count_malformed(
+    source: Source, frame: DataFrame, policy: MalformedPolicy, *, with_example: bool = False
+) -> DataFrame:
     """The frame with the reason of every malformed row; they are counted, and may stop the query."""
     if REASON not in frame.columns:
         return frame
-    reason = F.coalesce(F.col(quote(REASON)), _missing(source, frame))
-    known = frame.withColumn(REASON, reason)
+    reason = F.coalesce(F.col(quote(REASON)), _null_violation(source, frame))
+    checked = frame.withColumn(REASON, reason)
     is_bad = F.col(quote(REASON)).isNotNull()
     numbers = [F.count(F.when(is_bad, 1)).alias("rows")]
-    if fate == "fail":
+    if policy == "fail":
         # Inside the observation every row is looked at, whatever the query asks for.
-        numbers.append(F.max(F.when(is_bad, _raised(source, frame))).alias("first"))
-    elif told:
-        parts = (F.left(part, F.lit(_SHOWN_CHARACTERS)).alias(name) for name, part in _named_parts(source, known))
+        numbers.append(F.max(F.when(is_bad, _raise_malformed(source, frame))).alias("first"))
+    elif with_example:
+        parts = (F.left(part, F.lit(_SHOWN_CHARACTERS)).alias(name) for name, part in _example_parts(source, checked))
         numbers.append(F.max(F.when(is_bad, F.to_json(F.struct(*parts)))).alias("example"))
     # A query may hold several that read a source of this name, and Spark wants a name for each.
-    return known.observe(f"{COUNTED}{source.name}#{uuid4().hex[:16]}", *numbers)
+    return checked.observe(f"{COUNTED}{source.name}#{uuid4().hex[:16]}", *numbers)
 
 
 def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:
@@ -197,19 +204,19 @@ def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:
     bytes_ = F.concat(F.lit("0x"), F.hex(value.cast("binary")))
     columns = [quote(name) for name in frame.columns if not name.startswith("#")]
     yield F.lit(source.name).alias("source")
-    yield F.coalesce(decoded(place.getField("file")), record).alias("place")
+    yield F.coalesce(decode_path(place.getField("file")), record).alias("place")
     yield F.col(quote(REASON)).alias("reason")
     # Of a row that was read, but lacks something, a file does not keep the text.
     read = F.to_json(F.struct(*columns))
     yield F.when(value.isNull(), read).when(F.is_valid_utf8(text), text).otherwise(bytes_).alias("value")
 
 
-def _named_parts(source: Source, frame: DataFrame) -> Iterator[tuple[str, Column]]:
-    told = F.struct(*_parts(source, frame))
-    yield from ((name, told.getField(name)) for name in ("place", "reason", "value"))
+def _example_parts(source: Source, frame: DataFrame) -> Iterator[tuple[str, Column]]:
+    row = F.struct(*_parts(source, frame))
+    yield from ((name, row.getField(name)) for name in ("place", "reason", "value"))
 
 
-def _missing(source: Source, frame: DataFrame) -> Column:
+def _null_violation(source: Source, frame: DataFrame) -> Column:
     """What a row lacks that it must have, in words; NULL if it lacks nothing."""
     key = {name.lower() for name in source.primary_key}
     own = [f for f in source.fields if f.name in frame.columns]
@@ -224,34 +231,34 @@ def _missing(source: Source, frame: DataFrame) -> Column:
     lacks = [nothing(name, "a primary key") for name in must]
     lacks += [F.when(~goes, nothing(name, "NOT NULL")) for name in further]
     # What is told of a record besides is there whatever its value is.
-    inside = [f.name for f in own if f.name.lower() not in BESIDE]
+    inside = [f.name for f in own if f.name.lower() not in RECORD_METADATA]
     empty = reduce(lambda a, b: a & b, (F.col(quote(name)).isNull() for name in inside), F.lit(bool(inside)))
     lacks.append(F.when(empty & ~goes, F.lit("it has none of the declared columns")))
     return F.coalesce(*lacks)
 
 
-def _raised(source: Source, frame: DataFrame) -> Column:
+def _raise_malformed(source: Source, frame: DataFrame) -> Column:
     """The end of the query: the refusal of a malformed row, as text that travels."""
-    told = F.struct(*_parts(source, frame))
+    row = F.struct(*_parts(source, frame))
     names = ("source", "place", "reason", "value")
-    said = {name: F.left(F.coalesce(told.getField(name), F.lit("")), F.lit(_SENT_CHARACTERS)) for name in names}
+    said = {name: F.left(F.coalesce(row.getField(name), F.lit("")), F.lit(_SENT_CHARACTERS)) for name in names}
     parameters = F.struct(*(part.alias(name) for name, part in said.items()))
     data = F.to_json(F.struct(F.lit(CONDITION).alias("condition"), parameters.alias("parameters")))
     text = F.concat(
         F.lit(f"[{CONDITION}] A row of {source.name} cannot be read, at "), said["place"], F.lit(": "), said["reason"],
-        F.lit(f".\n{TRAVELS}"), data,
+        F.lit(f".\n{REFUSAL_PREFIX}"), data,
     )  # fmt: skip
     return F.raise_error(text).cast("string")
 
 
-def located(refusal: Refusal, spark: SparkSession) -> Refusal:
+def locate(refusal: Refusal, spark: SparkSession) -> Refusal:
     """The refusal of a malformed row with the line of its file, where there is one and it is still there."""
     place = refusal.parameters.get("place", "")
     if refusal.condition != CONDITION or not _is_file(place):
         return refusal
     with suppress(PySparkException):
-        found = _lines(spark, place).where(F.col("value").startswith(refusal.parameters["value"])).agg(F.min("line"))
-        line = found.collect()[0][0]
+        lines = _lines(spark, place).where(F.col("value").startswith(refusal.parameters["value"])).agg(F.min("line"))
+        line = lines.collect()[0][0]
         if line is not None:
             return replace(refusal, parameters={**refusal.parameters, "place": f"{place}, line {line}"})
     return refusal
@@ -262,18 +269,18 @@ def with_lines(rows: DataFrame) -> DataFrame:
 
     A text that stands at several lines is malformed at each of them: the rows get them one by one.
     """
-    places = [row[0] for row in rows.select("place").distinct().limit(FILES_LOOKED_INTO + 1).collect()]
+    places = [row[0] for row in rows.select("place").distinct().limit(MAX_FILES_WITH_LINES + 1).collect()]
     files = [place for place in places if place is not None and _is_file(place)]
-    if not files or len(places) > FILES_LOOKED_INTO:
+    if not files or len(places) > MAX_FILES_WITH_LINES:
         return rows
     spark, same = rows.sparkSession, ("place", "value")
     lines = reduce(DataFrame.unionAll, (_lines(spark, file) for file in files))
     turn = Window.partitionBy(*same)
     texts = rows.select(*same).distinct()
     lines = lines.join(texts, [*same], "left_semi").withColumn("n", F.row_number().over(turn.orderBy("line")))
-    known = rows.withColumn("n", F.row_number().over(turn.orderBy("reason"))).join(lines, [*same, "n"], "left")
+    numbered = rows.withColumn("n", F.row_number().over(turn.orderBy("reason"))).join(lines, [*same, "n"], "left")
     place = F.when(F.col("line").isNull(), F.col("place")).otherwise(F.concat("place", F.lit(", line "), "line"))
-    return known.select("source", place.alias("place"), "reason", "value")
+    return numbered.select("source", place.alias("place"), "reason", "value")
 
 
 def _lines(spark: SparkSession, file: str) -> DataFrame:
@@ -293,7 +300,7 @@ def _is_file(place: str) -> bool:
     return ":/" in place or place.startswith("/")
 
 
-def decoded(path: Column) -> Column:
+def decode_path(path: Column) -> Column:
     """A path of Spark's, which are encoded as addresses are, as people write it."""
     plain = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(plain, "^file:/+", "/")

@@ -23,14 +23,16 @@ def write_loaded(prepared: Prepared) -> None:
 
 def is_waiting(prepared: Prepared) -> bool:
     """Whether rows of a query wait until its tables are caught up: that is not declared yet."""
-    return bool(prepared.tables) and not any(prepared.marks.glob(_LOADED_FILES))
+    return bool(prepared.tables) and not any(prepared.watermark_folder.glob(_LOADED_FILES))
 
 
-def _write(prepared: Prepared, name: str, marks: dict[str, int]) -> None:
-    if not marks:
+def _write(prepared: Prepared, name: str, watermarks: dict[str, int]) -> None:
+    if not watermarks:
         return
-    prepared.marks.mkdir(parents=True, exist_ok=True)
-    hidden = prepared.marks / f".{name}-{time.time_ns()}"
-    hidden.write_text("".join(json.dumps({"column": column, "value": value}) + "\n" for column, value in marks.items()))
+    prepared.watermark_folder.mkdir(parents=True, exist_ok=True)
+    hidden = prepared.watermark_folder / f".{name}-{time.time_ns()}"
+    hidden.write_text(
+        "".join(json.dumps({"column": column, "value": value}) + "\n" for column, value in watermarks.items())
+    )
     # It appears whole.
-    hidden.rename(prepared.marks / f"{name}-{time.time_ns()}.json")
+    hidden.rename(prepared.watermark_folder / f"{name}-{time.time_ns()}.json")

@@ -16,16 +16,16 @@ from watersmeet.formats.registry import KEY_SUBJECT, SUBJECT, subject_in
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.private.told import arrow_schema
 
-Opens = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What adds the two columns of a `Part` to batches of records."""
+RecordDecoder = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What adds the two columns of a `RecordPart` to batches of records."""
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordPart:
     """The value or the key of a record: its column, the options about its schema, and what it is called.
 
-    ``opened`` and ``wrong`` are the columns that it is opened into: what is declared of it, and why it could not be
-    read.
+    ``value_column`` and ``error_column`` are the columns that it is opened into: what is declared of it, and why it
+    could not be read.
     """
 
     column: str
@@ -34,12 +34,12 @@ class Part:
     called: tuple[str, str]
 
     @property
-    def opened(self) -> str:
+    def value_column(self) -> str:
         """The column of what is declared."""
         return f"#opened {self.column}"
 
     @property
-    def wrong(self) -> str:
+    def error_column(self) -> str:
         """The column that says why it could not be read."""
         return f"#wrong {self.column}"
 
@@ -48,21 +48,21 @@ class Part:
         return subject_in(said, self.subject, self.column, topic)
 
 
-OF_VALUE = Part("value", SCHEMA, SUBJECT, ("it", "its bytes"))
-OF_KEY = Part("key", KEY_SCHEMA, KEY_SUBJECT, ("its key", "the bytes of its key"))
+OF_VALUE = RecordPart("value", SCHEMA, SUBJECT, ("it", "its bytes"))
+OF_KEY = RecordPart("key", KEY_SCHEMA, KEY_SUBJECT, ("its key", "the bytes of its key"))
 
 
-def wanted_of(frame: DataFrame, inside: Sequence[Field]) -> Any:
+def arrow_type(frame: DataFrame, inside: Sequence[Field]) -> Any:
     """The Arrow type of declared columns, as workers must give them."""
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
     return pa.struct([field.with_nullable(True) for field in arrow_schema(_columns(inside), zone)])
 
 
-def opened_by(opens: Opens, frame: DataFrame, inside: Sequence[Field], part: Part) -> DataFrame:
+def apply_decoder(decoder: RecordDecoder, frame: DataFrame, inside: Sequence[Field], part: RecordPart) -> DataFrame:
     """The frame of records with a part of them opened into the declared columns."""
     plain = StructType([StructField(f.name, f.dataType) for f in _columns(inside)])
-    more = (StructField(part.opened, plain), StructField(part.wrong, StringType()))
-    return frame.mapInArrow(opens, StructType([*frame.schema, *more]))
+    more = (StructField(part.value_column, plain), StructField(part.error_column, StringType()))
+    return frame.mapInArrow(decoder, StructType([*frame.schema, *more]))
 
 
 def _columns(inside: Sequence[Field]) -> StructType:

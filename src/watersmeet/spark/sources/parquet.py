@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.errors import Refusal, TravellingError
+from watersmeet.errors import Refusal, WorkerRefusalError
 from watersmeet.locations import local_path
 
 ROWS_PER_BATCH = 131_072
@@ -85,56 +85,58 @@ class ParquetColumns:
     def check(self, path: str) -> None:
         """Raise why only Spark can read a file, if it is so."""
         if Path(path).stat().st_size:
-            with _opened(path) as file:
-                self._found(file, path)
+            with _open_file(path) as file:
+                self._resolve_columns(file, path)
 
     def read(self, address: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file, as they are declared."""
         path = local_path(address)
         try:
             if Path(path).stat().st_size:  # Spark passes over a file without a byte
-                with _opened(path) as file:
-                    yield from self._rows(file, self._found(file, path))
+                with _open_file(path) as file:
+                    yield from self._rows(file, self._resolve_columns(file, path))
         except FileNotFoundError as error:
             if not self.skips_missing:
-                raise TravellingError(Refusal("INPUT_FILE_GONE", {"file": path, "more": ""})) from error
+                raise WorkerRefusalError(Refusal("INPUT_FILE_GONE", {"file": path, "more": ""})) from error
         except UnlikeSparkError as error:
-            told = {"source": self.source, "file": path, "reason": str(error)}
-            raise TravellingError(Refusal("NOT_AS_COLUMNS", told)) from error
+            parameters = {"source": self.source, "file": path, "reason": str(error)}
+            raise WorkerRefusalError(Refusal("NOT_AS_COLUMNS", parameters)) from error
 
-    def _found(self, file: Any, path: str) -> list[str | pa.Scalar]:
+    def _resolve_columns(self, file: Any, path: str) -> list[str | pa.Scalar]:
         """Of every column what it is called in the file, or its value for all rows of the file."""
-        told = {} if self.folders is None else folders_of(self.root, path)
-        if self.folders is not None and tuple(told) != self.folders:
+        folder_values = {} if self.folders is None else folder_columns(self.root, path)
+        if self.folders is not None and tuple(folder_values) != self.folders:
             raise UnlikeSparkError("its folders name other columns than those of other files")
         by_name: dict[str, list[Any]] = {}
         for leaf in (file.schema.column(number) for number in range(len(file.schema))):
             by_name.setdefault(leaf.path.split(".")[0].lower(), []).append(leaf)
-        found: list[str | pa.Scalar] = []
+        resolved: list[str | pa.Scalar] = []
         for column, field in zip(self.columns, self.schema, strict=True):
             leaves = by_name.get(column.lower(), [])
-            if column.lower() in told:
-                found.append(_of_folder(column, told[column.lower()], field.type))
+            if column.lower() in folder_values:
+                resolved.append(_of_folder(column, folder_values[column.lower()], field.type))
             elif "." in column or len(leaves) > 1 or any(leaf.path.lower() != column.lower() for leaf in leaves):
                 raise UnlikeSparkError(f"it has more than one column `{column}`, or a nested one")
             elif leaves:
                 _check_column(leaves[0], field.type, file)
-                found.append(leaves[0].path)
+                resolved.append(leaves[0].path)
             else:
-                found.append(pa.scalar(None, field.type))
-        return found
+                resolved.append(pa.scalar(None, field.type))
+        return resolved
 
-    def _rows(self, file: Any, found: Sequence[str | pa.Scalar]) -> Iterator[pa.RecordBatch]:
-        names = list(dict.fromkeys(one for one in found if isinstance(one, str)))
+    def _rows(self, file: Any, columns: Sequence[str | pa.Scalar]) -> Iterator[pa.RecordBatch]:
+        names = list(dict.fromkeys(column for column in columns if isinstance(column, str)))
         for batch in file.iter_batches(ROWS_PER_BATCH, columns=names):
             arrays = [
-                declared(batch.column(one), field.type) if isinstance(one, str) else pa.repeat(one, batch.num_rows)
-                for one, field in zip(found, self.schema, strict=True)
+                cast_as_declared(batch.column(column), field.type)
+                if isinstance(column, str)
+                else pa.repeat(column, batch.num_rows)
+                for column, field in zip(columns, self.schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def declared(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_as_declared(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values of a file in the declared type."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -147,10 +149,10 @@ def declared(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(kind, safe=not pa.types.is_string(kind) and not pa.types.is_large_string(kind))
 
 
-def folders_of(root: str, path: str) -> dict[str, str]:
+def folder_columns(root: str, path: str) -> dict[str, str]:
     """The columns, in small letters, that the folders between the root and a file tell, with the texts of their values.
 
-    >>> folders_of("/x=1/data", "/x=1/data/Day=7/hour=3/0.parquet"), folders_of("/data", "/data/sub/0.parquet")
+    >>> folder_columns("/x=1/data", "/x=1/data/Day=7/hour=3/0.parquet"), folder_columns("/data", "/data/sub/0.parquet")
     ({'day': '7', 'hour': '3'}, {})
     """
     pattern = re.search(rf"[^/]*[{re.escape(GLOB)}]", root)
@@ -158,23 +160,23 @@ def folders_of(root: str, path: str) -> dict[str, str]:
     below = path.removeprefix(base).split("/")[:-1]
     if not any("=" in part for part in below):
         return {}
-    told = [part.partition("=") for part in below]
-    names = [name.lower() for name, _, _ in told]
-    is_plain = all(name and equals and value and "%" not in name + value for name, equals, value in told)
+    pairs = [part.partition("=") for part in below]
+    names = [name.lower() for name, _, _ in pairs]
+    is_plain = all(name and equals and value and "%" not in name + value for name, equals, value in pairs)
     if pattern or not path.startswith(base) or not is_plain or len(set(names)) < len(names):
         raise UnlikeSparkError("only Spark knows what its folders tell")
-    return dict(zip(names, (value for _, _, value in told), strict=True))
+    return dict(zip(names, (value for _, _, value in pairs), strict=True))
 
 
-def folders_of_all(root: str, paths: Iterable[str]) -> tuple[str, ...]:
+def common_folder_columns(root: str, paths: Iterable[str]) -> tuple[str, ...]:
     """The columns that the folders of all these files tell."""
-    found = {tuple(folders_of(root, path)) for path in paths}
-    if len(found) > 1:
+    layouts = {tuple(folder_columns(root, path)) for path in paths}
+    if len(layouts) > 1:
         raise UnlikeSparkError("folders name other columns for some files than for others")
-    return next(iter(found), ())
+    return next(iter(layouts), ())
 
 
-def _opened(path: str) -> Any:
+def _open_file(path: str) -> Any:
     try:
         return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
     except (pa.ArrowInvalid, OSError) as error:
@@ -203,10 +205,10 @@ def _check_column(leaf: Any, kind: pa.DataType, file: Any) -> None:
         raise UnlikeSparkError(f"its column `{leaf.path}` follows the legacy calendar")
 
 
-def _is_cast(found: pa.DataType, kind: pa.DataType) -> bool:
+def _is_cast(stored: pa.DataType, kind: pa.DataType) -> bool:
     """Whether Arrow, which may have kept a type of its own in the file, takes its values for the declared type."""
     try:
-        declared(pa.array([], found), kind)
+        cast_as_declared(pa.array([], stored), kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return False
     return True

@@ -17,8 +17,8 @@ from watersmeet.formats import OWN, check_source, feed_of, source_format
 from watersmeet.formats.feed import ddl
 from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Query, Script, scans
-from watersmeet.spark.private.told import unlogged
-from watersmeet.spark.refusals import is_of_database, is_unknown_format, unread
+from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
 
 Reads = Literal["declared", "all now"]
 """What is read of a source: what it is declared as, a stream as such; or ``all now``, what is there, as a batch."""
@@ -30,24 +30,24 @@ def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataF
     Names compare without case. A source goes by the name of its declaration, else by that of its DataFrame.
     """
     declared = {source.name.lower(): source for source in script.sources}
-    given = {name.lower(): name for name in frames}
+    names = {name.lower(): name for name in frames}
     # What a view reads is there under that name too, and names of views are none of sources.
     used = dict.fromkeys(scan.source.lower() for query in _all_queries(script) for scan in scans(query.relation))
-    found: dict[str, DataFrame] = {}
+    inputs: dict[str, DataFrame] = {}
     refusals: list[Refusal] = []
     for name in used:
         source = declared.get(name)
         try:
-            if name in given:
-                frame = frames[given[name]]
-                found[given[name] if source is None else source.name] = _as_declared(script, source, frame)
+            if name in names:
+                frame = frames[names[name]]
+                inputs[names[name] if source is None else source.name] = _as_declared(script, source, frame)
             elif source is not None:
-                found[source.name] = read_source(spark, script, source)
+                inputs[source.name] = read_source(spark, script, source)
         except WatersmeetError as error:
             refusals += error.refusals
     if refusals:
         raise WatersmeetError(refusals)
-    return found
+    return inputs
 
 
 def read_source(spark: SparkSession, script: Script, source: Source, reads: Reads = "declared") -> DataFrame:
@@ -58,18 +58,18 @@ def read_source(spark: SparkSession, script: Script, source: Source, reads: Read
     if not is_remote():
         # A Connect server has files and a network of its own and says itself what is missing.
         _check_path(script, source)
-        missing = [replace(refusal, place=place) for refusal in source_format(source).check_reached()]
+        missing = [replace(refusal, place=place) for refusal in source_format(source).check_reachable()]
         if missing:
             raise WatersmeetError(missing)
     try:
-        with unlogged():
-            return _analysed(_read(spark, source, reads))
+        with suppress_logs():
+            return _analyze(_read(spark, source, reads))
     except WatersmeetError as error:
         raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
     except Exception as error:
         if not isinstance(error, PySparkException) and not is_unknown_format(error) and not is_of_database(error):
             raise
-        raise unread(source, place, error) from error
+        raise unreadable_source(source, place, error) from error
 
 
 def _all_queries(script: Script) -> Iterator[Query]:
@@ -86,7 +86,7 @@ def resolve_options(script: Script) -> Script:
 
     Paths of a Connect server are its own affair, so that they stay as they are written.
     """
-    return script.resolved(is_here=not is_remote())
+    return script.resolve_options(is_here=not is_remote())
 
 
 def is_static(source: Source) -> bool:
@@ -95,7 +95,7 @@ def is_static(source: Source) -> bool:
     >>> is_static(Source("countries", (), kind="table", options={"static": "true"}))
     True
     """
-    return source.kind == "table" and source.said.get("static", "false").lower() == "true"
+    return source.kind == "table" and source.lowercase_options.get("static", "false").lower() == "true"
 
 
 def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
@@ -115,7 +115,7 @@ def load(spark: SparkSession, source: Source, schema: str | None, options: Mappi
     if schema is None:
         return reader.load()
     try:
-        return _analysed(reader.schema(schema).load())
+        return _analyze(reader.schema(schema).load())
     except (AnalysisException, PySparkException) as error:
         if "schema" not in str(error).lower() or "user-specified" not in str(error).lower():
             raise
@@ -123,7 +123,7 @@ def load(spark: SparkSession, source: Source, schema: str | None, options: Mappi
         return load(spark, source, None, options)
 
 
-def _analysed(frame: DataFrame) -> DataFrame:
+def _analyze(frame: DataFrame) -> DataFrame:
     """The frame, once Spark has found nothing wrong with it: a Connect server looks when it is first asked about it."""
     _ = frame.schema
     return frame
@@ -135,14 +135,14 @@ def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> Dat
         return frame
     if source.changes is not None:
         return _changes_given(source, frame, script.place(source.span))
-    given = {f.name.lower(): f.dataType for f in frame.schema}
+    types_by_name = {f.name.lower(): f.dataType for f in frame.schema}
     wrong: list[str] = []
     for expected in cast("StructType", StructType.fromDDL(ddl(source))):
-        found = given.get(expected.name.lower())
-        if found is None:
+        actual = types_by_name.get(expected.name.lower())
+        if actual is None:
             wrong.append(f"`{expected.name}` is missing")
-        elif found.simpleString() != expected.dataType.simpleString():
-            types = [type_.simpleString().upper() for type_ in (found, expected.dataType)]
+        elif actual.simpleString() != expected.dataType.simpleString():
+            types = [type_.simpleString().upper() for type_ in (actual, expected.dataType)]
             wrong.append(f"`{expected.name}` is {types[0]}, declared {types[1]}")
     if wrong:
         raise refuse("SCHEMA_MISMATCH", script.place(source.span), source=source.name, difference=", ".join(wrong))
@@ -158,7 +158,7 @@ def _changes_given(source: Source, frame: DataFrame, place: Place | None) -> Dat
 
 
 def _check_path(script: Script, source: Source) -> None:
-    path = source.said.get("path")
+    path = source.lowercase_options.get("path")
     if path is None:
         return
     local = local_path(path)

@@ -13,31 +13,40 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.feed import CHANGE, Feed
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
-from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, KEYS, RAW, TOLD, VALUE_FORMAT, wrong_format
+from watersmeet.formats.records import (
+    JSON,
+    KEY_FORMAT,
+    KEY_TYPES,
+    KEYS,
+    RAW,
+    RECORD_METADATA,
+    VALUE_FORMAT,
+    wrong_format,
+)
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.packing import PARTITION
-from watersmeet.spark.sources.avro import with_opened, with_opened_key
+from watersmeet.spark.sources.avro import decode_avro, decode_avro_key
 from watersmeet.spark.sources.malformed import (
+    CORRUPT_RECORD,
     PLACE,
     REASON,
-    UNREAD,
     VALUE,
-    along,
-    misread_text,
+    error_columns,
+    explain_misread,
+    permissive_options,
     place_of,
-    unread_as,
-    with_unread,
-    wrapped_times,
+    time_overflow_error,
+    with_corrupt_record,
 )
 from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE
-from watersmeet.spark.sources.protobuf import with_opened_messages
+from watersmeet.spark.sources.protobuf import decode_protobuf
 from watersmeet.spark.time_texts import IN_UTC, key_text
 
 KEY = "_key"
 """The column that stands for the key of a record."""
-_OPENED = {AVRO: with_opened, PROTOBUF: with_opened_messages}
+_DECODERS = {AVRO: decode_avro, PROTOBUF: decode_protobuf}
 """The formats of values that workers open, and by what."""
-COMES, GOES = "+", "-"
+INSERT, DELETE = "+", "-"
 """What ``_change`` says of a row of a table."""
 
 _LOST = "#lost"
@@ -45,7 +54,7 @@ _LOST = "#lost"
 _MANTISSA = 1 << 52
 
 
-def decoded(source: Source, frame: DataFrame) -> DataFrame:
+def decode_records(source: Source, frame: DataFrame) -> DataFrame:
     """The declared columns out of the value of each record, its key as ``_key``, and for a table what it does.
 
     Columns that stand for what is told of a record, as its offset, come from there.
@@ -53,29 +62,29 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     the key itself.
     """
     key_format = _key_format(source, KEYS)
-    beside = _told_beside(source, frame)
-    inside = [f for f in source.fields if f.name.lower() not in (KEY, *beside)]
-    format_ = source.said[VALUE_FORMAT].lower()
+    metadata = _metadata_columns(source, frame)
+    inside = [f for f in source.fields if f.name.lower() not in (KEY, *metadata)]
+    format_ = source.lowercase_options[VALUE_FORMAT].lower()
     # Nothing of a value is asked for where only what is told of a record is.
-    frame = _OPENED[format_](source, frame, inside) if format_ in _OPENED and inside else frame
-    value = _opened(format_, inside)
+    frame = _DECODERS[format_](source, frame, inside) if format_ in _DECODERS and inside else frame
+    value = _value_column(format_, inside)
     has_key = any(name.lower() == "key" for name in frame.columns)
-    in_key = _inside_key(source) if key_format == AVRO and has_key else ()
+    in_key = _key_fields(source) if key_format == AVRO and has_key else ()
     if key_format == AVRO and not in_key:
         key_format = "bytes"
-    frame = with_opened_key(source, frame, source.field(KEY), in_key) if in_key else frame
-    of_key = [F.col(quote(name)) for name in (OF_KEY.opened, OF_KEY.wrong) if in_key]
+    frame = decode_avro_key(source, frame, source.field(KEY), in_key) if in_key else frame
+    of_key = [F.col(quote(name)) for name in (OF_KEY.value_column, OF_KEY.error_column) if in_key]
     key = F.col("key") if has_key else F.lit(None).cast("binary")
-    told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
+    origin = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
     is_empty = F.col("value").isNull().alias("is_empty")
-    lost = _lost_metadata(source, frame).alias(_LOST)
-    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *told, lost, *beside.values(), *of_key)
-    reason = F.coalesce(_wrong_record(source, inside, key_format, format_), F.col(quote(_LOST)))
+    lost = _metadata_error(source, frame).alias(_LOST)
+    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *origin, lost, *metadata.values(), *of_key)
+    reason = F.coalesce(_record_error(source, inside, key_format, format_), F.col(quote(_LOST)))
     opened = opened.withColumn(REASON, reason)
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
-    columns = [*(_column(source, f, key_format) for f in inside), *beside]
-    own = _typed_key(shown, key_format, field)
+    columns = [*(_column(source, f, key_format) for f in inside), *metadata]
+    own = _cast_key(shown, key_format, field)
     if field is not None and has_key and key_format in KEY_TYPES:
         lost = F.when(
             shown.isNotNull() & own.isNull(), F.lit(f"its key is not a value of `{KEY}`, which is {field.type}")
@@ -83,15 +92,15 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
         opened = opened.withColumn(REASON, F.coalesce(F.col(quote(REASON)), lost))
     own = own.alias(KEY)
     if source.kind == "stream":
-        return opened.select(*columns, own, *along(opened), partition_of(F.col(quote(PLACE))))
+        return opened.select(*columns, own, *error_columns(opened), partition_of(F.col(quote(PLACE))))
     # Without a primary key nothing tells which row a record without a value would delete.
-    known = opened if source.primary_key else opened.where(~F.col("is_empty"))
-    change = F.when(F.col("is_empty"), GOES).otherwise(COMES).alias(CHANGE)
-    rows = known.select(*columns, own, change, *along(opened))
-    return rows.withColumn(CHANGE, F.when(is_deleted(source), GOES).otherwise(F.col(CHANGE)))
+    relevant = opened if source.primary_key else opened.where(~F.col("is_empty"))
+    change = F.when(F.col("is_empty"), DELETE).otherwise(INSERT).alias(CHANGE)
+    rows = relevant.select(*columns, own, change, *error_columns(opened))
+    return rows.withColumn(CHANGE, F.when(is_deleted(source), DELETE).otherwise(F.col(CHANGE)))
 
 
-def _typed_key(shown: Column, key_format: str, field: Field | None) -> Column:
+def _cast_key(shown: Column, key_format: str, field: Field | None) -> Column:
     """The key in its declared type; NULL, which makes the record malformed, where it is not a value of that."""
     if field is None:
         return shown.cast(KEY_TYPES.get(key_format, "BINARY"))
@@ -99,7 +108,7 @@ def _typed_key(shown: Column, key_format: str, field: Field | None) -> Column:
     return shown.cast(field.type) if is_bytes else shown.try_cast(field.type)
 
 
-def _inside_key(source: Source) -> tuple[Field, ...]:
+def _key_fields(source: Source) -> tuple[Field, ...]:
     """The columns that come out of a key with fields: the one that is all of it, or those of the primary key."""
     whole = source.field(KEY)
     if whole is not None:
@@ -114,7 +123,7 @@ def partition_of(place: Column) -> Column:
     return F.concat(topic, F.lit("-"), partition.cast("string")).alias(PARTITION)
 
 
-def _told_beside(source: Source, frame: DataFrame) -> dict[str, Column]:
+def _metadata_columns(source: Source, frame: DataFrame) -> dict[str, Column]:
     """By their names in small letters, the declared columns for what is told of each record."""
     return {f.name.lower(): fitted.alias(f.name) for f, _, fitted in _metadata(source, frame)}
 
@@ -123,56 +132,58 @@ def _metadata(source: Source, frame: DataFrame) -> Iterator[tuple[Field, Column,
     """The declared columns for what is told of each record: what is told, and that in the declared type."""
     names = {name.lower(): name for name in frame.columns}
     for field in source.fields:
-        name = names.get(TOLD.get(field.name.lower(), ""))
+        name = names.get(RECORD_METADATA.get(field.name.lower(), ""))
         if name is not None:
             value = F.col(quote(name))
             is_nested = isinstance(frame.schema[name].dataType, ArrayType)
             yield field, value, value.cast(field.type) if is_nested else value.try_cast(field.type)
 
 
-def _lost_metadata(source: Source, frame: DataFrame) -> Column:
+def _metadata_error(source: Source, frame: DataFrame) -> Column:
     """Why what is told of a record is not a value of the declared type; NULL if it is."""
     reasons = [
         F.when(
             value.isNotNull() & fitted.isNull(),
-            F.lit(f"its {TOLD[field.name.lower()]} is not a value of `{field.name}`, which is {field.type}"),
+            F.lit(f"its {RECORD_METADATA[field.name.lower()]} is not a value of `{field.name}`, which is {field.type}"),
         )
         for field, value, fitted in _metadata(source, frame)
     ]
     return F.coalesce(*reasons, F.lit(None).cast("string"))
 
 
-def _opened(format_: str, inside: Sequence[Field]) -> Column:
+def _value_column(format_: str, inside: Sequence[Field]) -> Column:
     """The declared columns out of the value, and its text, or the reason, if it could not be read."""
     value = F.col("value")
-    if format_ in _OPENED and not inside:
-        return F.struct(F.lit(None).cast("string").alias(UNREAD))
-    if format_ in _OPENED:
-        columns = (F.col(quote(OF_VALUE.opened)).getField(f.name).alias(f.name) for f in inside)
-        return F.struct(*columns, F.col(quote(OF_VALUE.wrong)).alias(UNREAD))
+    if format_ in _DECODERS and not inside:
+        return F.struct(F.lit(None).cast("string").alias(CORRUPT_RECORD))
+    if format_ in _DECODERS:
+        columns = (F.col(quote(OF_VALUE.value_column)).getField(f.name).alias(f.name) for f in inside)
+        return F.struct(*columns, F.col(quote(OF_VALUE.error_column)).alias(CORRUPT_RECORD))
     if format_ == RAW:
-        return F.struct(value.cast(inside[0].type).alias(inside[0].name), F.lit(None).cast("string").alias(UNREAD))
+        return F.struct(
+            value.cast(inside[0].type).alias(inside[0].name), F.lit(None).cast("string").alias(CORRUPT_RECORD)
+        )
     ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
     opens = F.from_json if format_ == JSON else F.from_csv
-    return opens(value.cast("string"), with_unread(ddl), unread_as({}))
+    return opens(value.cast("string"), with_corrupt_record(ddl), permissive_options({}))
 
 
 def is_deleted(source: Source) -> Column:
     """Whether the option ``deletes`` takes a row of a table for one that goes."""
-    return F.coalesce(F.expr(source.said.get("deletes", "false")), F.lit(False))
+    return F.coalesce(F.expr(source.lowercase_options.get("deletes", "false")), F.lit(False))
 
 
 def key_of_record(source: Source, frame: DataFrame) -> list[Column]:
     """The key of each record as ``_key``, of a source that says how it is written and whose values are columns."""
-    is_shown = KEY_FORMAT in source.said and source.field(KEY) is None
+    is_shown = KEY_FORMAT in source.lowercase_options and source.field(KEY) is None
     if not is_shown or all(name.lower() != "key" for name in frame.columns):
         return []
-    return [decoded_key(F.col("key"), _key_format(source)).alias(KEY)]
+    return [decode_key(F.col("key"), _key_format(source)).alias(KEY)]
 
 
-def told_of_key(source: Source, frame: DataFrame) -> tuple[Column, ...]:
+def key_error_columns(source: Source, frame: DataFrame) -> tuple[Column, ...]:
     """What is told of the keys of records whose values are columns."""
-    reason = wrong_key(F.col("key"), _key_format(source))
+    reason = key_error(F.col("key"), _key_format(source))
     return reason.alias(REASON), place_of_record(frame).alias(PLACE), F.col("key").alias(VALUE)
 
 
@@ -182,30 +193,30 @@ def place_of_record(frame: DataFrame) -> Column:
     return place_of(**{name: named[name] for name in ("topic", "partition", "offset") if name in named})
 
 
-def _wrong_record(source: Source, inside: Sequence[Field], key_format: str, format_: str) -> Column:
+def _record_error(source: Source, inside: Sequence[Field], key_format: str, format_: str) -> Column:
     """Why a record is malformed; NULL if it is not."""
     types = {f.name: f.type for f in inside}
-    unread = F.col("value").getField(UNREAD)
+    unread = F.col("value").getField(CORRUPT_RECORD)
     read = F.struct(*(F.col("value").getField(name).alias(name) for name in types))
     empty = source.kind == "stream" and bool(inside)
-    misread = unread if format_ in _OPENED else misread_text(unread, read, types, {}, is_json=format_ == JSON)
-    overflow = wrapped_times(F.col(quote(VALUE)), types) if format_ == JSON else F.lit(None).cast("string")
+    misread = unread if format_ in _DECODERS else explain_misread(unread, read, types, {}, is_json=format_ == JSON)
+    overflow = time_overflow_error(F.col(quote(VALUE)), types) if format_ == JSON else F.lit(None).cast("string")
     return F.coalesce(
         F.when(F.lit(empty) & F.col("is_empty"), F.lit("it has no value")),
         F.when(unread.isNotNull(), misread),
         overflow,
-        F.col(quote(OF_KEY.wrong)) if key_format == AVRO else wrong_key(F.col("key"), key_format),
+        F.col(quote(OF_KEY.error_column)) if key_format == AVRO else key_error(F.col("key"), key_format),
     )
 
 
-def wrong_key(key: Column, format_: str) -> Column:
+def key_error(key: Column, format_: str) -> Column:
     """Why the bytes of a key are none of its format; NULL if they are."""
     length = {"int": 4, "long": 8, "double": 8}.get(format_)
     if length is None:
         return F.lit(None).cast("string")
-    found = F.length(key.cast("binary"))
-    said = F.concat(F.lit(f"its key is a {format_} of {length} bytes and has "), found.cast("string"))
-    return F.when(found != length, said)
+    size = F.length(key.cast("binary"))
+    said = F.concat(F.lit(f"its key is a {format_} of {length} bytes and has "), size.cast("string"))
+    return F.when(size != length, said)
 
 
 def _column(source: Source, field: Field, key_format: str) -> Column:
@@ -215,7 +226,7 @@ def _column(source: Source, field: Field, key_format: str) -> Column:
         return value.alias(field.name)
     if key_format == AVRO:
         whole = source.field(KEY)
-        held = F.col(quote(OF_KEY.opened)) if whole is None else F.col(quote(OF_KEY.opened)).getField(KEY)
+        held = F.col(quote(OF_KEY.value_column)) if whole is None else F.col(quote(OF_KEY.value_column)).getField(KEY)
         is_inside = whole is None or whole.type.upper().startswith("STRUCT")
         return F.coalesce(value, held.getField(field.name) if is_inside else held.try_cast(field.type)).alias(
             field.name
@@ -223,23 +234,23 @@ def _column(source: Source, field: Field, key_format: str) -> Column:
     text = F.col("key").cast("string")
     ddl = f"{quote(field.name)} {field.type}, payload STRUCT<{quote(field.name)}: {field.type}>"
     opened = F.from_json(F.when(text.startswith("{"), text), ddl)
-    found = F.coalesce(value, opened.getField(field.name), opened.getField("payload").getField(field.name))
+    value_or_key = F.coalesce(value, opened.getField(field.name), opened.getField("payload").getField(field.name))
     if len(key) == 1:
         is_text = key_format == "bytes" and field.type.upper() != "BINARY"
-        whole = decoded_key(F.col("key"), "string" if is_text else key_format)
-        found = F.coalesce(found, F.when(~text.startswith("{"), whole.try_cast(field.type)))
-    return found.alias(field.name)
+        whole = decode_key(F.col("key"), "string" if is_text else key_format)
+        value_or_key = F.coalesce(value_or_key, F.when(~text.startswith("{"), whole.try_cast(field.type)))
+    return value_or_key.alias(field.name)
 
 
 def _key(source: Source, key_format: str) -> Column:
     """The key as ``_key`` shows it; a declared column of that name without a format casts the bytes itself."""
     if key_format == AVRO and source.field(KEY) is not None:
-        return F.col(quote(OF_KEY.opened)).getField(KEY)
-    is_told = KEY_FORMAT in source.said or source.field(KEY) is None
-    return decoded_key(F.col("key"), key_format) if is_told else F.col("key")
+        return F.col(quote(OF_KEY.value_column)).getField(KEY)
+    has_format = KEY_FORMAT in source.lowercase_options or source.field(KEY) is None
+    return decode_key(F.col("key"), key_format) if has_format else F.col("key")
 
 
-def decoded_key(key: Column, format_: str) -> Column:
+def decode_key(key: Column, format_: str) -> Column:
     """The value of a key, by its format: numbers are big-endian, as Kafka's serializers write them."""
     match format_:
         case "string" | "json":
@@ -272,7 +283,7 @@ def _double(bits: Column) -> Column:
     return F.when(bits < 0, -size).otherwise(size)
 
 
-def encoded(
+def encode_records(
     frame: DataFrame, key: Sequence[str] = (), key_format: str = "string", value_format: str = JSON
 ) -> DataFrame:
     """Rows as records: the columns ``key``, else ``_key`` if there is one, as the key, and the others as the value.
@@ -303,12 +314,12 @@ def key_of(names: Sequence[str], format_: str = "string") -> Column:
         inside = F.struct(*(F.col(quote(name)) for name in names))
         return F.when(F.col(quote(names[0])).isNotNull(), inside) if len(names) == 1 else inside
     if len(names) == 1 and format_ != JSON:
-        return encoded_key(F.col(quote(names[0])), format_)
+        return encode_key(F.col(quote(names[0])), format_)
     return _object(names)
 
 
-def encoded_key(value: Column, format_: str) -> Column:
-    """A value as a key, by its format: what `decoded_key` reads."""
+def encode_key(value: Column, format_: str) -> Column:
+    """A value as a key, by its format: what `decode_key` reads."""
     match format_:
         case "int":
             bits = value.cast("int").cast("bigint").bitwiseAND(F.lit(0xFFFFFFFF))
@@ -328,7 +339,7 @@ def encoded_key(value: Column, format_: str) -> Column:
 def value_of(names: Sequence[str], format_: str = JSON) -> Column:
     """Columns as the value of a record, all but ``_key``: a JSON object, NULLs among them; a struct for workers."""
     inside = [name for name in names if name.lower() != KEY]
-    return F.struct(*(F.col(quote(name)) for name in inside)) if format_ in _OPENED else _object(inside)
+    return F.struct(*(F.col(quote(name)) for name in inside)) if format_ in _DECODERS else _object(inside)
 
 
 def _object(names: Sequence[str]) -> Column:
@@ -336,9 +347,9 @@ def _object(names: Sequence[str]) -> Column:
     return F.to_json(F.struct(*(F.col(quote(name)) for name in names)), {"ignoreNullFields": "false", **IN_UTC})
 
 
-def _key_format(source: Source, known: tuple[str, ...] = tuple(KEY_TYPES)) -> str:
+def _key_format(source: Source, formats: tuple[str, ...] = tuple(KEY_TYPES)) -> str:
     """How keys are written; refused here if they cannot be read, since only what reads them needs to."""
-    wrong = [*wrong_format(Feed(source), KEY_FORMAT, known)]
+    wrong = [*wrong_format(Feed(source), KEY_FORMAT, formats)]
     if wrong:
         raise WatersmeetError(wrong)
-    return source.said.get(KEY_FORMAT, "string").lower()
+    return source.lowercase_options.get(KEY_FORMAT, "string").lower()

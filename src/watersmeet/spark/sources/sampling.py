@@ -16,42 +16,42 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.advice.arrivals import Arrivals, Ints
+from watersmeet.advice.arrivals import Ints, SampledRows
 from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.locations import location_of
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.exchange.packing import PARTITION
-from watersmeet.spark.private.told import unlogged
-from watersmeet.spark.sources.malformed import readable
+from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.sources.malformed import readable_rows
 from watersmeet.spark.sources.reading import read_source
-from watersmeet.type_names import named
+from watersmeet.type_names import parse_type_name
 
 _CHANGED, _FILE, _START, _PLACE = "#changed", "#file", "#start", "#place"
 _FROM_THE_BEGINNING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """Options of where a stream begins; what is there is looked at from its beginning."""
 
 
-def sample_source(spark: SparkSession, script: Script, source: Source, limit: int) -> Arrivals:
+def sample_source(spark: SparkSession, script: Script, source: Source, limit: int) -> SampledRows:
     """The first rows of a declared source; malformed ones are none."""
     options = {name: value for name, value in source.options.items() if name.lower() not in _FROM_THE_BEGINNING}
     return sample_frame(read_source(spark, script, replace(source, options=options), "all now"), source, limit)
 
 
-def sample_frame(frame: DataFrame, source: Source, limit: int) -> Arrivals:
+def sample_frame(frame: DataFrame, source: Source, limit: int) -> SampledRows:
     """The first rows of a DataFrame; a stream is read as far as it is there now."""
     has_partitions = PARTITION in frame.columns
     by_file = None if has_partitions else _by_file(frame)
-    known = by_file if by_file is not None else frame
+    rows_in_order = by_file if by_file is not None else frame
     if not frame.isStreaming:
-        known = known.withColumn(_PLACE, F.monotonically_increasing_id())
-    known = readable(known)
-    own = [name for name in frame.columns if name in known.columns and _is_plain(known, name)]
-    further = [name for name in (PARTITION, _CHANGED, _FILE, _START, _PLACE) if name in known.columns]
-    chosen = known.select(*(F.col(quote(name)) for name in dict.fromkeys([*own, *further])))
+        rows_in_order = rows_in_order.withColumn(_PLACE, F.monotonically_increasing_id())
+    rows_in_order = readable_rows(rows_in_order)
+    own = [name for name in frame.columns if name in rows_in_order.columns and _is_plain(rows_in_order, name)]
+    further = [name for name in (PARTITION, _CHANGED, _FILE, _START, _PLACE) if name in rows_in_order.columns]
+    chosen = rows_in_order.select(*(F.col(quote(name)) for name in dict.fromkeys([*own, *further])))
     order = [quote(name) for name in further]
-    rows = _taken(chosen, limit + 1, source.name) if frame.isStreaming else _first(chosen, order, limit + 1)
+    rows = _drain_stream(chosen, limit + 1, source.name) if frame.isStreaming else _first(chosen, order, limit + 1)
     is_all = rows.num_rows <= limit
     if frame.isStreaming and by_file is not None:
         rows = rows.sort_by([(name, "ascending") for name in further])
@@ -59,43 +59,43 @@ def sample_frame(frame: DataFrame, source: Source, limit: int) -> Arrivals:
     shown = rows.select([name for name in own if name not in further])
     said = "the order of their files" if by_file is not None else "the order of delivery"
     said = "the order of their partitions, each by itself" if has_partitions else said
-    return Arrivals(source, shown, said, _numbered(rows) if has_partitions else None, is_all)
+    return SampledRows(source, shown, said, _partition_numbers(rows) if has_partitions else None, is_all)
 
 
 def _by_file(frame: DataFrame) -> DataFrame | None:
     """The frame with the file that each row is of; None: it does not come from files as they are."""
 
-    def told(name: str) -> Column:
+    def metadata(name: str) -> Column:
         return frame.metadataColumn("_metadata").getField(name)
 
     columns = {_CHANGED: "file_modification_time", _FILE: "file_path", _START: "file_block_start"}
     try:
-        with unlogged():
-            found = frame.select("*", *(told(name).alias(ours) for ours, name in columns.items()))
-            _ = found.schema
+        with suppress_logs():
+            with_files = frame.select("*", *(metadata(name).alias(ours) for ours, name in columns.items()))
+            _ = with_files.schema
     except PySparkException:
         return None
-    return found
+    return with_files
 
 
 def _first(frame: DataFrame, order: list[str], limit: int) -> pa.Table:
     return frame.orderBy(*order).limit(limit).toArrow()
 
 
-def _taken(frame: DataFrame, limit: int, name: str) -> pa.Table:
+def _drain_stream(frame: DataFrame, limit: int, name: str) -> pa.Table:
     """What a stream has now, through a query that ends by itself."""
     spark = frame.sparkSession
-    kept = f"watersmeet_{uuid4().hex}"
+    view = f"watersmeet_{uuid4().hex}"
     with tempfile.TemporaryDirectory(prefix="watersmeet-sample-", ignore_cleanup_errors=True) as checkpoint:
-        writer = frame.limit(limit).writeStream.format("memory").queryName(kept).outputMode("append")
+        writer = frame.limit(limit).writeStream.format("memory").queryName(view).outputMode("append")
         try:
             query = writer.option("checkpointLocation", location_of(checkpoint)).trigger(availableNow=True).start()
             query.awaitTermination()
-            return spark.table(kept).toArrow()
+            return spark.table(view).toArrow()
         except PySparkException as error:
             raise _unread(name, error) from error
         finally:
-            spark.catalog.dropTempView(kept)
+            spark.catalog.dropTempView(view)
 
 
 def _unread(name: str, error: PySparkException) -> Exception:
@@ -106,11 +106,11 @@ def _unread(name: str, error: PySparkException) -> Exception:
 
 def _is_plain(frame: DataFrame, name: str) -> bool:
     """Whether the values of a column can be looked at: not those inside others."""
-    type_ = named(frame.schema[name].dataType.simpleString())
+    type_ = parse_type_name(frame.schema[name].dataType.simpleString())
     return type_ is not None and bool(type_.arrow) and type_.values != "void"
 
 
-def _numbered(rows: pa.Table) -> Ints:
+def _partition_numbers(rows: pa.Table) -> Ints:
     """Which partition each row is of, as a number."""
-    found = rows.column(PARTITION).combine_chunks().dictionary_encode()
-    return np.asarray(found.indices.to_numpy(zero_copy_only=False), np.int64)
+    encoded = rows.column(PARTITION).combine_chunks().dictionary_encode()
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)

@@ -13,10 +13,10 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.catalog import Source
-from watersmeet.formats.malformed import Fate, fate_of
+from watersmeet.formats.malformed import MalformedPolicy, policy_for
 from watersmeet.locations import location_of
 from watersmeet.plan.nodes import Script
-from watersmeet.spark.sources.malformed import counted, readable
+from watersmeet.spark.sources.malformed import count_malformed, readable_rows
 from watersmeet.spark.sources.reading import is_static, read_source
 from watersmeet.spark.sources.static_copies import DECLARATION, copy_of, write_declaration
 
@@ -31,12 +31,12 @@ class Static:
     source: Source
     read: DataFrame
     folder: Path
-    unsaid: Fate = "fail"
+    unsaid: MalformedPolicy = "fail"
 
     @property
     def rows(self) -> DataFrame:
         """The rows that can be read."""
-        return readable(self._counted)
+        return readable_rows(self._frame_with_counts)
 
     @property
     def stream(self) -> DataFrame:
@@ -45,9 +45,9 @@ class Static:
         reader = self.read.sparkSession.readStream.schema(self.read.schema)
         return reader.parquet(location_of(self.folder / "*.parquet"))
 
-    def with_unsaid(self, fate: Fate) -> Static:
+    def with_unsaid(self, policy: MalformedPolicy) -> Static:
         """The same table where that is done with malformed rows unless the source says otherwise."""
-        return replace(self, unsaid=fate)
+        return replace(self, unsaid=policy)
 
     def keep(self) -> None:
         """Write the rows, unless that was done by an earlier start. A malformed row that stops the query stops this."""
@@ -56,7 +56,7 @@ class Static:
                 write_declaration(self.source, self.folder)
             return
         hidden = self.folder.with_name(f".{self.folder.name}-{uuid4().hex}")
-        rows = self._counted if fate_of(self.source, self.unsaid) == "fail" else self.read
+        rows = self._frame_with_counts if policy_for(self.source, self.unsaid) == "fail" else self.read
         try:
             rows.write.parquet(location_of(hidden))
             write_declaration(self.source, hidden)
@@ -70,8 +70,8 @@ class Static:
             shutil.rmtree(hidden, ignore_errors=True)
 
     @property
-    def _counted(self) -> DataFrame:
-        return counted(self.source, self.read, fate_of(self.source, self.unsaid))
+    def _frame_with_counts(self) -> DataFrame:
+        return count_malformed(self.source, self.read, policy_for(self.source, self.unsaid))
 
 
 def static_tables(spark: SparkSession, script: Script, storage: Path) -> dict[str, Static]:

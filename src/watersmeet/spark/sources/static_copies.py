@@ -47,7 +47,7 @@ def copy_of(source: Source, storage: Path) -> Path:
     """The folder of the copy that was made of a table as it is declared, or in which that is to be made."""
     wanted = declaration_of(source)
     made = storage / FOLDER / f"{source.name}-{digest(wanted)[:8]}"
-    others = (folder for folder, known in copies_of(source, storage) if _covers(known, wanted))
+    others = (folder for folder, declaration in copies_of(source, storage) if _covers(declaration, wanted))
     return made if made.is_dir() else next(others, made)
 
 
@@ -55,19 +55,21 @@ def copies_of(source: Source, storage: Path) -> Iterator[tuple[Path, Declaration
     """All copies of a table that there are, with their declarations as far as these are known."""
     name = re.compile(rf"{re.escape(source.name)}(-[0-9a-f]{{8}})?", re.IGNORECASE)
     folders = sorted((storage / FOLDER).iterdir()) if (storage / FOLDER).is_dir() else []
-    for folder in (one for one in folders if one.is_dir() and name.fullmatch(one.name)):
+    for folder in (path for path in folders if path.is_dir() and name.fullmatch(path.name)):
         file = folder / DECLARATION
-        known: Declaration = json.loads(file.read_text("utf-8")) if file.is_file() else {"columns": _columns(folder)}
-        if known.get("table", source.name.lower()) == source.name.lower():
-            yield folder, known
+        declaration: Declaration = (
+            json.loads(file.read_text("utf-8")) if file.is_file() else {"columns": _columns(folder)}
+        )
+        if declaration.get("table", source.name.lower()) == source.name.lower():
+            yield folder, declaration
 
 
 def copy_read(source: Source, storage: Path, chosen: Path, files: Collection[str]) -> str | None:
     """How a copy was declared that is among these ``files``, if it is another than the chosen one; None: it is not."""
-    for folder, known in copies_of(source, storage):
+    for folder, declaration in copies_of(source, storage):
         inside = f"{folder.absolute()}/"
         if folder != chosen and any(file.startswith(inside) for file in files):
-            return _difference(known, declaration_of(source))
+            return _difference(declaration, declaration_of(source))
     return None
 
 
@@ -76,10 +78,10 @@ def write_declaration(source: Source, folder: Path) -> None:
     (folder / DECLARATION).write_text(json.dumps(declaration_of(source), indent=2) + "\n", "utf-8")
 
 
-def _covers(known: Declaration, wanted: Declaration) -> bool:
+def _covers(declaration: Declaration, wanted: Declaration) -> bool:
     """Whether a copy has the rows and the columns of a declaration; what is not known of it is as it should be."""
-    same = all(known.get(name, wanted[name]) == wanted[name] for name in ("format", "changes", "options"))
-    columns = known["columns"]
+    same = all(declaration.get(name, wanted[name]) == wanted[name] for name in ("format", "changes", "options"))
+    columns = declaration["columns"]
     return same and all(columns.get(name) in (type_, "") for name, type_ in wanted["columns"].items())
 
 
@@ -89,16 +91,16 @@ def _columns(folder: Path) -> dict[str, str]:
     return {} if file is None else dict.fromkeys((name.lower() for name in pq.read_schema(file).names), "")
 
 
-def _difference(known: Declaration, wanted: Declaration) -> str:
+def _difference(declaration: Declaration, wanted: Declaration) -> str:
     """How a declaration has changed, in words."""
     for name, now in wanted["columns"].items():
-        was = known["columns"].get(name)
+        was = declaration["columns"].get(name)
         if was is None:
             return f"its column `{name}` was not declared"
         if was not in (now, ""):
             return f"its column `{name}` was {was}, now it is {now}"
-    was, now = known.get("options", {}), wanted["options"]
+    was, now = declaration.get("options", {}), wanted["options"]
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):
             return f"its `{name}` was `{was.get(name, '')}`, now it is `{now.get(name, '')}`"
-    return f"it was `USING {known.get('format')}`, now it is `USING {wanted['format']}`"
+    return f"it was `USING {declaration.get('format')}`, now it is `USING {wanted['format']}`"

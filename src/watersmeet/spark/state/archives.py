@@ -144,16 +144,16 @@ class ArchiveReader:
     def _content(self, entry: tarfile.TarInfo) -> tarfile.ExFileObject:
         # A file ends on a multiple of 512 bytes, where the next header begins.
         self._stream.allowed = entry.size
-        held = self._packed.extractfile(entry)
-        assert held is not None
-        return cast("tarfile.ExFileObject", held)
+        content = self._packed.extractfile(entry)
+        assert content is not None
+        return cast("tarfile.ExFileObject", content)
 
     def _copy(self, entry: tarfile.TarInfo, to: Path) -> str:
         """Write a file that is not there yet, and give the digest of its bytes."""
         digest = hashlib.sha256()
         to.parent.mkdir(parents=True, exist_ok=True)
-        with to.open("xb") as file, self._content(entry) as held:
-            while piece := held.read(_PIECE):
+        with to.open("xb") as file, self._content(entry) as content:
+            while piece := content.read(_PIECE):
                 digest.update(piece)
                 file.write(piece)
             if file.tell() != entry.size:

@@ -15,25 +15,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.families import keeping_of
+from watersmeet.families import state_schema_of
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import Keeping
-from watersmeet.physical.difference import Told
+from watersmeet.joins.state.kept import StateSchema
+from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.exchange.stateful import prefixes
 from watersmeet.spark.private.files import Folder, folder_of
-from watersmeet.spark.private.told import operator_name, unlogged
-from watersmeet.spark.refusals import innermost
-from watersmeet.spark.run.damage import DONE, PLANNED, damaged, is_whole, numbers_in
+from watersmeet.spark.private.told import operator_name, suppress_logs
+from watersmeet.spark.refusals import innermost_cause
+from watersmeet.spark.run.damage import COMMITS_FOLDER, OFFSETS_FOLDER, batch_numbers, damage_refusal, is_whole
 from watersmeet.spark.run.owner import OWNER, Owner
-from watersmeet.spark.state.copies import readable
+from watersmeet.spark.state.copies import readable_location
 
-ANEW = "copy the checkpoint once more: what was copied while its query ran may be torn."
+COPY_AGAIN_HINT = "copy the checkpoint once more: what was copied while its query ran may be torn."
 OURS = "transformWithState"
 """How Spark calls the operators that ours run in."""
 
 
 @dataclass(frozen=True)
-class Operator:
+class StatefulOperator:
     """A stateful operator of a query: its number among those of the query, Spark's for it, and what it is.
 
     ``prefix``: what its names in the state begin with, where others share an operator of Spark's with it.
@@ -42,13 +42,13 @@ class Operator:
     number: int
     spark_number: int
     place: int
-    told: Told
+    query: NamedIdentity
     prefix: str = ""
 
     @property
     def stage(self) -> Identity:
         """Its stage of the query."""
-        return self.told.identity["stages"][self.place]
+        return self.query.identity["stages"][self.place]
 
     @property
     def identity(self) -> Identity:
@@ -56,9 +56,9 @@ class Operator:
         return self.stage["operator"]
 
     @cached_property
-    def keeping(self) -> Keeping:
+    def state_schema(self) -> StateSchema:
         """What its family keeps."""
-        return keeping_of(self.identity["family"])
+        return state_schema_of(self.identity["family"])
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Operator:
 
     def side(self, port: int) -> str:
         """What a side is called in the query: its alias, or those of all that is joined there."""
-        return self.told.side(self.place, port)
+        return self.query.side(self.place, port)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Checkpoint:
         text = folder.read(OWNER)
         if text is None:
             raise refuse("NO_CHECKPOINT", path=path, reason=f"there is no {OWNER} in it")
-        owner = Owner.from_text(text, path, ANEW)
+        owner = Owner.from_text(text, path, COPY_AGAIN_HINT)
         batch = last_committed(folder)
         if batch is None:
             raise refuse("NO_CHECKPOINT", path=path, reason="no batch has been committed yet")
@@ -97,47 +97,49 @@ class Checkpoint:
     @cached_property
     def place(self) -> str:
         """Where Spark can read it."""
-        return readable(self.path, self.folder)
+        return readable_location(self.path, self.folder)
 
     @cached_property
-    def operators(self) -> tuple[Operator, ...]:
+    def operators(self) -> tuple[StatefulOperator, ...]:
         """The operators of ours, in the order in which rows go through them."""
         # Spark has a reader of this, too, which fails where the newest commit is torn.
         numbers = sorted(int(name) for name in self.folder.names("state") if name.isdecimal())
-        found = [number for number in numbers if self._is_ours(number)]
+        own_numbers = [number for number in numbers if self._is_ours(number)]
         # Spark numbers operators from the result on, and of one operator the inputs from left to right.
-        stages = [(told, place) for told in self.owner.queries for place in _from_the_result(told)]
-        if len(found) != len(stages):
-            reason = f"has {len(found)} operators, and its query {len(stages)}"
-            raise damaged(self.path, f"{self.path}/state", reason, ANEW)
+        stages = [(query, place) for query in self.owner.queries for place in _stages_from_result(query)]
+        if len(own_numbers) != len(stages):
+            reason = f"has {len(own_numbers)} operators, and its query {len(stages)}"
+            raise damage_refusal(self.path, f"{self.path}/state", reason, COPY_AGAIN_HINT)
         ours = [
-            (told, place, number, prefix)
-            for (told, last), number in zip(stages, found, strict=True)
-            for place, prefix in _sharing(told, last)
+            (query, place, number, prefix)
+            for (query, last), number in zip(stages, own_numbers, strict=True)
+            for place, prefix in _chain_members(query, last)
         ]
-        ours.sort(key=lambda one: (-self.owner.queries.index(one[0]), one[1]))
-        return tuple(Operator(n, number, place, told, prefix) for n, (told, place, number, prefix) in enumerate(ours))
+        ours.sort(key=lambda entry: (-self.owner.queries.index(entry[0]), entry[1]))
+        return tuple(
+            StatefulOperator(n, number, place, query, prefix) for n, (query, place, number, prefix) in enumerate(ours)
+        )
 
-    def stored(self, spark_number: int) -> DataFrame:
+    def read_store(self, spark_number: int) -> DataFrame:
         """What is stored of an operator of Spark's: a row per shard and name."""
         options = {"stateVarName": "state", "operatorId": str(spark_number), "batchId": str(self.batch)}
         # Asked for, since Spark 4.1 reads no state before what coordinates states is there, which comes with streams.
         _ = self.spark.streams
-        with self.reading():
+        with self.guard_reads():
             frame = self.spark.read.format("statestore").options(**options).load(self.place)
         return frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
 
-    def values(self, operator: Operator) -> DataFrame:
+    def values(self, operator: StatefulOperator) -> DataFrame:
         """What is stored of an operator, by the names that it has there alone."""
-        values = self.stored(operator.spark_number)
+        values = self.read_store(operator.spark_number)
         if not operator.prefix:
             return values
         own, begin = values.where(F.col("name").startswith(operator.prefix)), len(operator.prefix) + 1
         return own.withColumn("name", F.expr(f"substring(name, {begin})"))
 
-    def reading(self) -> _Reading:
+    def guard_reads(self) -> _ReadGuard:
         """Around whatever reads the state: what Spark cannot read is refused with the place."""
-        return _Reading(self.path)
+        return _ReadGuard(self.path)
 
     def _is_ours(self, number: int) -> bool:
         """Whether an operator of Spark's is one that ours run in; what users do to a result may keep rows as well."""
@@ -146,10 +148,10 @@ class Checkpoint:
         return any(operator_name(text).startswith(OURS) for text in texts)
 
 
-class _Reading:
+class _ReadGuard:
     def __init__(self, path: str) -> None:
         self.path = path
-        self.silence = unlogged()
+        self.silence = suppress_logs()
 
     def __enter__(self) -> None:
         self.silence.__enter__()
@@ -157,43 +159,47 @@ class _Reading:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.silence.__exit__(None, None, None)
         if isinstance(error, Exception) and not isinstance(error, WatersmeetError):
-            raise unread(self.path, error) from error
+            raise read_failure(self.path, error) from error
 
 
-def unread(path: str, error: Exception) -> WatersmeetError:
+def read_failure(path: str, error: Exception) -> WatersmeetError:
     """The refusal of a state that Spark cannot read."""
-    return damaged(path, f"{path}/state", f"could not be read: {innermost(error)}", ANEW)
+    return damage_refusal(path, f"{path}/state", f"could not be read: {innermost_cause(error)}", COPY_AGAIN_HINT)
 
 
 def last_committed(folder: Folder) -> int | None:
     """The newest batch of which both the plan and the commit are whole; None: there is none."""
-    planned = set(numbers_in(folder, PLANNED))
-    for batch in reversed(numbers_in(folder, DONE)):
-        if batch in planned and is_whole(folder, f"{PLANNED}/{batch}") and is_whole(folder, f"{DONE}/{batch}"):
+    planned = set(batch_numbers(folder, OFFSETS_FOLDER))
+    for batch in reversed(batch_numbers(folder, COMMITS_FOLDER)):
+        if (
+            batch in planned
+            and is_whole(folder, f"{OFFSETS_FOLDER}/{batch}")
+            and is_whole(folder, f"{COMMITS_FOLDER}/{batch}")
+        ):
             return batch
     return None
 
 
-def _sharing(told: Told, last: int) -> Iterator[tuple[int, str]]:
+def _chain_members(query: NamedIdentity, last: int) -> Iterator[tuple[int, str]]:
     """The stages that share the operator of this one, which is the last of them, and what their names begin with."""
-    group = next((group for group in told.identity.get("together", ()) if group[-1] == last), [last])
+    group = next((group for group in query.identity.get("together", ()) if group[-1] == last), [last])
     return zip(group, prefixes(len(group)), strict=True)
 
 
-def _from_the_result(told: Told) -> list[int]:
+def _stages_from_result(query: NamedIdentity) -> list[int]:
     """The places of stages among those of a query, from the result on, each before what it reads.
 
     Of several that share an operator only the last is there.
     """
-    stages = told.identity["stages"]
+    stages = query.identity["stages"]
     reads = [[read for port in stage["ports"] for read in port["reads"]] for stage in stages]
     below = [[int(read.removeprefix("stage ")) for read in own if read.startswith("stage ")] for own in reads]
 
     def from_here(place: int) -> list[int]:
-        return [place, *(one for inner in below[place] for one in from_here(inner))]
+        return [place, *(stage for inner in below[place] for stage in from_here(inner))]
 
     # A union may stand above several.
     inside = {place for own in below for place in own}
-    within = {place for group in told.identity.get("together", ()) for place in group[:-1]}
-    found = [one for place in range(len(stages)) if place not in inside for one in from_here(place)]
-    return [place for place in found if place not in within]
+    within = {place for group in query.identity.get("together", ()) for place in group[:-1]}
+    ordered = [stage_place for place in range(len(stages)) if place not in inside for stage_place in from_here(place)]
+    return [place for place in ordered if place not in within]

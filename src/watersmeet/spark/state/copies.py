@@ -21,7 +21,7 @@ _SCHEMA = re.compile(r'"file:(/[^"]*?)(/state/\d+/_stateSchema/[^"]*)"')
 _LOG = "_metadata"
 
 
-def readable(path: str, folder: Folder) -> str:
+def readable_location(path: str, folder: Folder) -> str:
     """Where Spark finds a checkpoint with its schemas: the same place if Spark can read it there, else links to it."""
     if not isinstance(folder, LocalFolder):
         return path
@@ -61,4 +61,4 @@ def _link(checkpoint: Path, made: Path) -> None:
             target = made / file.relative_to(checkpoint)
             target.parent.mkdir(parents=True, exist_ok=True)
             text = file.read_text("utf-8", "replace")
-            target.write_text(_SCHEMA.sub(lambda found: f'"file:{made}{found[2]}"', text), "utf-8")
+            target.write_text(_SCHEMA.sub(lambda match: f'"file:{made}{match[2]}"', text), "utf-8")

@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
+from watersmeet.deprecation import accept_old_names
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.joins.state.format import DIRECTORY, RUN, Directory, decode_rows
-from watersmeet.joins.state.kept import SETTLED
-from watersmeet.joins.state.look import Look
+from watersmeet.joins.state.kept import UNTIL_FINAL
+from watersmeet.joins.state.look import ShardInspector
 from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.private.told import arrow_schema
-from watersmeet.spark.state.checkpoint import Checkpoint, Operator
+from watersmeet.spark.state.checkpoint import Checkpoint, StatefulOperator
 from watersmeet.spark.state.shards import (
     MATCHED,
     PROBLEMS,
@@ -27,10 +28,10 @@ from watersmeet.spark.state.shards import (
     SUMMARY,
     UNTIL,
     UNTIL_OF,
-    Examine,
-    Means,
-    Show,
-    Summarise,
+    CheckShard,
+    ReadShardRows,
+    StateMeaning,
+    SummarizeShard,
 )
 
 WORKERS_ZONE = "UTC"
@@ -38,16 +39,17 @@ WORKERS_ZONE = "UTC"
 
 
 @dataclass(frozen=True)
-class Kept:
+class SpineInfo:
     """Rows that an operator keeps of a side: which spine, under which name people ask for it, what ends their lives."""
 
-    operator: Operator
+    operator: StatefulOperator
     spine: str
     side: str
     name: str
     ends: str
 
 
+@accept_old_names(kept="spines")
 class State:
     """The state of a query as it was when its last batch was committed, as DataFrames."""
 
@@ -65,24 +67,24 @@ class State:
         return self.checkpoint.owner.shards
 
     @cached_property
-    def kept(self) -> tuple[Kept, ...]:
+    def spines(self) -> tuple[SpineInfo, ...]:
         """What can be read: the rows of every side of every operator."""
-        found = [
+        names = [
             (operator, spine)
             for operator in self.checkpoint.operators
             for spine in sorted({spine for directory in self.directories[operator.number] for spine in directory.runs})
         ]
-        return tuple(self._kept(operator, spine) for operator, spine in found)
+        return tuple(self._spine_info(operator, spine) for operator, spine in names)
 
     @cached_property
     def directories(self) -> tuple[tuple[Directory, ...], ...]:
         """What each shard of each operator knows of itself."""
-        found: list[tuple[Directory, ...]] = []
+        by_operator: list[tuple[Directory, ...]] = []
         for operator in self.checkpoint.operators:
-            with self.checkpoint.reading():
+            with self.checkpoint.guard_reads():
                 rows = self.checkpoint.values(operator).where("name = 'directory'").select("value").collect()
-            found.append(tuple(Look({DIRECTORY: bytes(row.value)}).directory for row in rows))
-        return tuple(found)
+            by_operator.append(tuple(ShardInspector({DIRECTORY: bytes(row.value)}).directory for row in rows))
+        return tuple(by_operator)
 
     @cached_property
     def summary(self) -> DataFrame:
@@ -95,13 +97,13 @@ class State:
 
         ``side``: its alias in the query, or another name of `kept`; ``operator``: the number of the operator.
         """
-        kept = self._asked(side, operator)
-        means = self._means(kept.operator)
-        names, types = self._columns(kept, means)
-        is_number = bool(kept.operator.identity["ports"]) and all(
-            time in means.numbers for port in kept.operator.identity["ports"] for time in port.get("times", ())
+        spine = self._select_spine(side, operator)
+        means = self._means(spine.operator)
+        names, types = self._columns(spine, means)
+        is_number = bool(spine.operator.identity["ports"]) and all(
+            time in means.numbers for port in spine.operator.identity["ports"] for time in port.get("times", ())
         )
-        told = [
+        extra_fields = [
             StructField(MATCHED, BooleanType()),
             StructField(UNTIL, LongType() if is_number else TimestampType()),
             StructField(UNTIL_OF, StringType()),
@@ -109,25 +111,25 @@ class State:
         ]
         weight = [StructField("_weight", LongType())] if any(name == "#weight" for name, _ in names) else []
         shown = tuple((name, called) for name, called in names if not name.startswith("#"))
-        schema = StructType([*(StructField(called, types[name]) for name, called in shown), *weight, *told])
-        show = Show(means, kept.spine, shown, arrow_schema(schema, WORKERS_ZONE))
-        return self._in_shards(kept.operator, show, schema)
+        schema = StructType([*(StructField(called, types[name]) for name, called in shown), *weight, *extra_fields])
+        show = ReadShardRows(means, spine.spine, shown, arrow_schema(schema, WORKERS_ZONE))
+        return self._in_shards(spine.operator, show, schema)
 
     @cached_property
     def problems(self) -> DataFrame:
         """A row for everything that is not as it should be: operator, shard, problem. None: all is well."""
         return reduce(DataFrame.unionAll, map(self._problems, self.checkpoint.operators))
 
-    def _problems(self, operator: Operator) -> DataFrame:
+    def _problems(self, operator: StatefulOperator) -> DataFrame:
         # Of one shard there may be operators in a query of many.
-        known = frozenset((*labels(self.shards), *labels(1)))
-        examine = Examine(self._means(operator), known, _arrow(PROBLEMS))
-        found = self._in_shards(operator, examine, PROBLEMS)
-        return found.select(F.lit(operator.number).alias("operator"), F.lit(operator.name).alias("join"), "*")
+        known_labels = frozenset((*labels(self.shards), *labels(1)))
+        examine = CheckShard(self._means(operator), known_labels, _arrow(PROBLEMS))
+        problems = self._in_shards(operator, examine, PROBLEMS)
+        return problems.select(F.lit(operator.number).alias("operator"), F.lit(operator.name).alias("join"), "*")
 
-    def _summary(self, operator: Operator) -> DataFrame:
-        summarise = Summarise(self._means(operator), _arrow(SUMMARY))
-        found = self._in_shards(operator, summarise, SUMMARY)
+    def _summary(self, operator: StatefulOperator) -> DataFrame:
+        summarise = SummarizeShard(self._means(operator), _arrow(SUMMARY))
+        summary = self._in_shards(operator, summarise, SUMMARY)
         sides = F.create_map(
             *(
                 part
@@ -135,7 +137,7 @@ class State:
                 for part in (F.lit(port), F.lit(operator.side(port)))
             )
         )
-        return found.select(
+        return summary.select(
             F.lit(operator.number).alias("operator"),
             F.lit(operator.name).alias("join"),
             F.try_element_at(sides, F.col("port")).alias("side"),
@@ -144,76 +146,86 @@ class State:
             "watermarks", "fingerprint",
         )  # fmt: skip
 
-    def _means(self, operator: Operator) -> Means:
+    def _means(self, operator: StatefulOperator) -> StateMeaning:
         numbers = {
             f"{number}.{name}"
-            for number, source in enumerate(operator.told.identity["sources"])
+            for number, source in enumerate(operator.query.identity["sources"])
             for name, type_ in source["columns"].items()
             if type_.endswith("INT")
         }
         accepted = self.checkpoint.owner.accepted
-        return Means(operator.identity, operator.keeping, frozenset(numbers), operator.told, dict(accepted))
+        return StateMeaning(
+            operator.identity, operator.state_schema, frozenset(numbers), operator.query, dict(accepted)
+        )
 
     def _in_shards(
-        self, operator: Operator, look: Callable[[pa.Table], pa.Table], schema: StructType | str
+        self, operator: StatefulOperator, inspect: Callable[[pa.Table], pa.Table], schema: StructType | str
     ) -> DataFrame:
         """What comes of a look into each shard of an operator."""
 
-        def looked(values: pa.Table) -> pa.Table:
-            return look(values)
+        def inspect_shard(values: pa.Table) -> pa.Table:
+            return inspect(values)
 
-        return self.checkpoint.values(operator).groupBy("shard").applyInArrow(looked, schema)
+        return self.checkpoint.values(operator).groupBy("shard").applyInArrow(inspect_shard, schema)
 
-    def _kept(self, operator: Operator, spine: str) -> Kept:
-        told = operator.keeping.spine(operator.identity, spine)
-        side = operator.side(told.port)
+    def _spine_info(self, operator: StatefulOperator, spine: str) -> SpineInfo:
+        schema = operator.state_schema.spine(operator.identity, spine)
+        side = operator.side(schema.port)
         plain = spine in ("left", "right") or spine.startswith("waiting/")
-        is_settled = not told.has_end and any(spine in one.over for one in self.directories[operator.number])
-        return Kept(operator, spine, side, side if plain else spine, SETTLED if is_settled else told.ends)
+        is_final = not schema.has_expiry and any(
+            spine in directory.finality for directory in self.directories[operator.number]
+        )
+        return SpineInfo(
+            operator, spine, side, side if plain else spine, UNTIL_FINAL if is_final else schema.expiry_text
+        )
 
-    def _asked(self, side: str | None, operator: int | None) -> Kept:
-        found = [one for one in self.kept if operator is None or one.operator.number == operator]
+    def _select_spine(self, side: str | None, operator: int | None) -> SpineInfo:
+        matches = [spine for spine in self.spines if operator is None or spine.operator.number == operator]
         if side is not None:
-            by_name = [one for one in found if one.name.lower() == side.lower() or one.spine.lower() == side.lower()]
-            found = by_name or [one for one in found if one.side.lower() == side.lower()]
-        if len(found) == 1:
-            return found[0]
-        names = [one.name for one in self.kept]
-        if not found:
-            raise refuse("UNKNOWN_SIDE", side=side or "", suggestion=_known(side, names))
-        told = ", ".join(f"`{one.name}` of operator {one.operator.number}" for one in found)
-        raise refuse("WHICH_SIDE", sides=told)
+            by_name = [
+                spine for spine in matches if spine.name.lower() == side.lower() or spine.spine.lower() == side.lower()
+            ]
+            matches = by_name or [spine for spine in matches if spine.side.lower() == side.lower()]
+        if len(matches) == 1:
+            return matches[0]
+        names = [spine.name for spine in self.spines]
+        if not matches:
+            raise refuse("UNKNOWN_SIDE", side=side or "", suggestion=_suggest_side(side, names))
+        choices = ", ".join(f"`{one.name}` of operator {one.operator.number}" for one in matches)
+        raise refuse("WHICH_SIDE", sides=choices)
 
-    def _columns(self, kept: Kept, means: Means) -> tuple[list[tuple[str, str]], dict[str, Any]]:
+    def _columns(self, spine: SpineInfo, means: StateMeaning) -> tuple[list[tuple[str, str]], dict[str, Any]]:
         """The columns of a spine, canonical and as people call them, and their types."""
-        runs = [run for one in self.directories[kept.operator.number] for run in one.runs.get(kept.spine, ())]
+        runs = [
+            run for directory in self.directories[spine.operator.number] for run in directory.runs.get(spine.spine, ())
+        ]
         newest = runs[-1][-1].name
-        with self.checkpoint.reading():
-            values = self.checkpoint.values(kept.operator)
+        with self.checkpoint.guard_reads():
+            values = self.checkpoint.values(spine.operator)
             stored = values.where(F.col("name") == f"{RUN}{newest}").select("value").first()
         assert stored is not None
         batch = decode_rows(bytes(stored.value))
         frame = self.checkpoint.spark.createDataFrame(pa.Table.from_batches([batch.slice(0, 0)]))
-        return _called(batch.schema.names, kept.operator), {f.name: f.dataType for f in frame.schema}
+        return _display_names(batch.schema.names, spine.operator), {f.name: f.dataType for f in frame.schema}
 
 
-def state(checkpoint: str | Path, spark: SparkSession) -> State:
+def open_state(checkpoint: str | Path, spark: SparkSession) -> State:
     """The state in a checkpoint."""
     return State(Checkpoint.open(spark, checkpoint))
 
 
-def _known(side: str | None, names: Sequence[str]) -> str:
+def _suggest_side(side: str | None, names: Sequence[str]) -> str:
     return did_you_mean(side, names) if side and names else "nothing is kept now."
 
 
-def _called(names: Sequence[str], operator: Operator) -> list[tuple[str, str]]:
+def _display_names(names: Sequence[str], operator: StatefulOperator) -> list[tuple[str, str]]:
     """Columns by the names that people gave them; with their side where several have the same."""
     plain = [name.partition(".")[2] if name.partition(".")[0].isdecimal() else "" for name in names]
-    found: list[tuple[str, str]] = []
+    display_names: list[tuple[str, str]] = []
     for name, own in zip(names, plain, strict=True):
-        called = own if own and plain.count(own) == 1 and own.isidentifier() else operator.told.name(name)[1:-1]
-        found.append((name, called))
-    return found
+        display_name = own if own and plain.count(own) == 1 and own.isidentifier() else operator.query.name(name)[1:-1]
+        display_names.append((name, display_name))
+    return display_names
 
 
 def _arrow(ddl: str) -> pa.Schema:

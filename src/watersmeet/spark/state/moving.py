@@ -22,8 +22,8 @@ from watersmeet.errors import refuse
 from watersmeet.formats import source_format
 from watersmeet.formats.kept_columns import FOLDER as COLUMNS
 from watersmeet.locations import local_path
-from watersmeet.spark.rebuild.logs import Read
-from watersmeet.spark.run.owner import OWNER, Owner, moved_owner
+from watersmeet.spark.rebuild.logs import SourcePositions
+from watersmeet.spark.run.owner import OWNER, Owner, move_owner
 from watersmeet.spark.sources.static_copies import DECLARATION
 from watersmeet.spark.sources.static_copies import FOLDER as COPIES
 from watersmeet.spark.state.archives import (
@@ -34,10 +34,10 @@ from watersmeet.spark.state.archives import (
     write_archive,
     wrong_archive,
 )
-from watersmeet.spark.state.swap import settle
+from watersmeet.spark.state.swap import recover_swap
 
 CHECKPOINT = "checkpoint"
-_BESIDE = {"marks": "marks/{query}", "columns": f"{COLUMNS}/{{query}}.json", COPIES: COPIES}
+_STORAGE_PARTS = {"marks": "marks/{query}", "columns": f"{COLUMNS}/{{query}}.json", COPIES: COPIES}
 """What belongs to a checkpoint in its storage folder, by its place in an archive."""
 _HIDDEN = ".import-"
 
@@ -60,16 +60,16 @@ def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["
 
     ``sinks``: whether the query writes to sinks of its own from now on, as another run of it, or goes on with the same.
     """
-    with open_archive(archive, frozenset({CHECKPOINT, *_BESIDE})) as (manifest, reader):
+    with open_archive(archive, frozenset({CHECKPOINT, *_STORAGE_PARTS})) as (manifest, reader):
         target = storage / "checkpoints" / manifest.query
-        settle(target)
-        beside = {name: storage / place.format(query=manifest.query) for name, place in _BESIDE.items()}
+        recover_swap(target)
+        parts = {name: storage / place.format(query=manifest.query) for name, place in _STORAGE_PARTS.items()}
         hidden = target.with_name(f"{_HIDDEN}{manifest.query}")
         if hidden.exists() and not target.exists():
             # Of an import that was killed: what lies beside the checkpoint came with it.
-            shutil.rmtree(beside["marks"], ignore_errors=True)
-            beside["columns"].unlink(missing_ok=True)
-        for there in (target, beside["marks"], beside["columns"]):
+            shutil.rmtree(parts["marks"], ignore_errors=True)
+            parts["columns"].unlink(missing_ok=True)
+        for there in (target, parts["marks"], parts["columns"]):
             if there.exists():
                 raise refuse("CHECKPOINT_IS_THERE", path=there, query=manifest.query)
         shutil.rmtree(hidden, ignore_errors=True)
@@ -85,8 +85,8 @@ def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["
             if sinks == "own":
                 # Sinks know a run by this id, and would take its batches for those of the run that was exported.
                 (hidden / CHECKPOINT / "metadata").write_text(json.dumps({"id": str(uuid4())}), "utf-8")
-            _check_copies(hidden / COPIES, beside[COPIES], manifest.query)
-            for name, place in beside.items():
+            _check_copies(hidden / COPIES, parts[COPIES], manifest.query)
+            for name, place in parts.items():
                 _put(hidden / name, place, undo)
             # Last, and in one step: until then the query has no checkpoint, and what lies beside it means nothing.
             (hidden / CHECKPOINT).rename(target)
@@ -95,26 +95,26 @@ def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["
         return manifest
 
 
-def missing_sources(checkpoint: Path, declared: Sequence[Source]) -> list[str]:
+def absent_sources(checkpoint: Path, declared: Sequence[Source]) -> list[str]:
     """What a query reads that is not there, in sentences: folders, files of its next batch, topics.
 
     ``declared``: the sources as the project has them, which know where topics are.
     """
-    named = {source.name.lower(): source for source in declared}
-    found: list[str] = []
-    for told in _owner(checkpoint).queries:
-        for read in (part for source in told.identity["sources"] for part in source["reads"]):
+    by_name = {source.name.lower(): source for source in declared}
+    notes: list[str] = []
+    for query in _owner(checkpoint).queries:
+        for read in (part for source in query.identity["sources"] for part in source["reads"]):
             path = read["options"].get("path")
-            source = named.get(read["source"])
+            source = by_name.get(read["source"])
             if path is not None and not _is_there(path):
-                found.append(f"{path}, which {read['source']} reads, is not there.")
+                notes.append(f"{path}, which {read['source']} reads, is not there.")
             elif path is None and source is not None:
-                found += [refusal.message for refusal in source_format(source).check_reached()]
+                notes += [refusal.message for refusal in source_format(source).check_reachable()]
             elif path is None:
                 topics = read["options"].get("subscribe", read["format"])
-                found.append(f"whether {topics}, which {read['source']} reads, is there is seen when it runs.")
-    found += [f"{file}, which its next batch reads, is not there." for file in _next_files(checkpoint)]
-    return list(dict.fromkeys(found))
+                notes.append(f"whether {topics}, which {read['source']} reads, is there is seen when it runs.")
+    notes += [f"{file}, which its next batch reads, is not there." for file in _next_files(checkpoint)]
+    return list(dict.fromkeys(notes))
 
 
 def _is_there(path: str) -> bool:
@@ -129,21 +129,29 @@ def _next_files(checkpoint: Path) -> list[str]:
     done = {int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdecimal()}
     if not offsets or offsets[-1] in done:
         return []
-    planned, before = Read.of(checkpoint, offsets[-1:]), {*done} & {*offsets}
-    known = {one.path for one in Read.of(checkpoint, [max(before)]).files(max(before))} if before else set[str]()
-    return [one.path for one in planned.files(offsets[-1]) if one.path not in known and not Path(one.path).exists()]
+    planned, before = SourcePositions.of(checkpoint, offsets[-1:]), {*done} & {*offsets}
+    read_before = (
+        {entry.path for entry in SourcePositions.of(checkpoint, [max(before)]).files(max(before))}
+        if before
+        else set[str]()
+    )
+    return [
+        entry.path
+        for entry in planned.files(offsets[-1])
+        if entry.path not in read_before and not Path(entry.path).exists()
+    ]
 
 
-def moving(places: Places) -> Move:
+def make_path_mover(places: Places) -> Move:
     """Paths in a text that begin with one of these places, as they are now; the first that fits counts.
 
-    >>> moving((("/a/ck", "/b/ck"), ("/a", "/c d")))('"file:///a/ck/1" "/a" "/ab" "/a/x"')
+    >>> make_path_mover((("/a/ck", "/b/ck"), ("/a", "/c d")))('"file:///a/ck/1" "/a" "/ab" "/a/x"')
     '"file:///b/ck/1" "/c d" "/ab" "/c d/x"'
     """
     pairs = [pair for was, now in places for pair in ((was, now), (quote(was), quote(now)))]
-    known = dict(reversed(pairs))
+    new_places = dict(reversed(pairs))
     pattern = re.compile(f'(?:{"|".join(re.escape(was) for was, _ in pairs)})(?=[/"\\\\]|$)', re.MULTILINE)
-    return lambda text: pattern.sub(lambda found: known[found[0]], text)
+    return lambda text: pattern.sub(lambda match: new_places[match[0]], text)
 
 
 def _files(checkpoint: Path) -> Iterator[tuple[str, Path]]:
@@ -151,7 +159,7 @@ def _files(checkpoint: Path) -> Iterator[tuple[str, Path]]:
     storage = checkpoint.parent.parent
     places = {CHECKPOINT: checkpoint}
     if checkpoint.parent.name == "checkpoints":
-        places |= {name: storage / place.format(query=checkpoint.name) for name, place in _BESIDE.items()}
+        places |= {name: storage / place.format(query=checkpoint.name) for name, place in _STORAGE_PARTS.items()}
     for name, place in places.items():
         for file in sorted(place.rglob("*")) if place.is_dir() else [place] if place.is_file() else []:
             inner = file.relative_to(place)
@@ -174,24 +182,24 @@ def _remove_empty(folder: Path) -> None:
 
 def _move(archive: Path, folder: Path, places: Places) -> None:
     """Put the places of now into the files that have those of before."""
-    checkpoint, move = folder / CHECKPOINT, moving(places)
+    checkpoint, move = folder / CHECKPOINT, make_path_mover(places)
     # Sources write down files as URIs, in which a space has another form.
-    move_uris = moving(tuple((quote(was), quote(now)) for was, now in places))
+    move_uris = make_path_mover(tuple((quote(was), quote(now)) for was, now in places))
     try:
-        told = (folder / "columns", *folder.glob(f"{COPIES}/*/{DECLARATION}"))
-        for file in (*checkpoint.glob("state/*/_metadata/v2/*"), *told, *checkpoint.glob("sources/*/*")):
+        declarations = (folder / "columns", *folder.glob(f"{COPIES}/*/{DECLARATION}"))
+        for file in (*checkpoint.glob("state/*/_metadata/v2/*"), *declarations, *checkpoint.glob("sources/*/*")):
             if file.is_file():
                 moved = move_uris if "sources" in file.relative_to(folder).parts else move
                 file.write_text(moved(file.read_text("utf-8")), "utf-8")
         owner = checkpoint / OWNER
-        owner.write_text(moved_owner(owner.read_text("utf-8"), move), "utf-8")
+        owner.write_text(move_owner(owner.read_text("utf-8"), move), "utf-8")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise wrong_archive(archive, f"what it holds is not a checkpoint ({error})") from error
 
 
 def _check_copies(copies: Path, there: Path, query: str) -> None:
     """Refuse to mix the copy of a table with one that is there: their queries would read both."""
-    for copy in (one for one in copies.glob("*") if (there / one.name).is_dir()):
+    for copy in (candidate for candidate in copies.glob("*") if (there / candidate.name).is_dir()):
         own, other = ({file.name for file in folder.glob("*.parquet")} for folder in (copy, there / copy.name))
         if own != other:
             raise refuse("COPY_IS_THERE", path=there / copy.name, query=query)

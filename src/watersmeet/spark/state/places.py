@@ -9,20 +9,20 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Ints
 from watersmeet.joins.core.routing import route_codes, shard_of
-from watersmeet.joins.state.kept import Keeping, UnevenError
-from watersmeet.joins.state.reshard import Places
+from watersmeet.joins.state.kept import StateSchema, UnevenError
+from watersmeet.joins.state.reshard import ShardAssignment
 
 CODE = "#code"
 _OF_STREAMS = frozenset({"interval"})
 """Operators of which no row is ever taken back: where such a row is spread to does not matter."""
 
 
-def places_of(stage: Identity, keeping: Keeping, shards: int) -> Places:
+def make_shard_assignment(stage: Identity, keeping: StateSchema, shards: int) -> ShardAssignment:
     """Where the rows of a stage belong."""
     operator = stage["operator"]
-    check_places(stage)
+    check_resharding(stage)
 
-    def places(spine: str, batch: pa.RecordBatch) -> Ints | None:
+    def assign_shards(spine: str, batch: pa.RecordBatch) -> Ints | None:
         port = keeping.spine(operator, spine).port
         match stage["ports"][port]["route"]:
             case "all":
@@ -36,7 +36,7 @@ def places_of(stage: Identity, keeping: Keeping, shards: int) -> Places:
                 by = _code(operator, port, batch, spine)
         return shard_of(route_codes(batch, by, _null_keys(stage, port, batch)), shards)
 
-    return places
+    return assign_shards
 
 
 def _null_keys(stage: Identity, port: int, batch: pa.RecordBatch) -> list[str]:
@@ -48,12 +48,12 @@ def _null_keys(stage: Identity, port: int, batch: pa.RecordBatch) -> list[str]:
     return upsert_key or sorted(name for name in batch.schema.names if name != WEIGHT)
 
 
-def is_alone(stage: Identity) -> bool:
+def is_unsharded(stage: Identity) -> bool:
     """Whether a stage has one shard, whatever their number."""
     return stage["ports"][0]["route"] == "one"
 
 
-def check_places(stage: Identity) -> None:
+def check_resharding(stage: Identity) -> None:
     """Raise what speaks against another number of shards."""
     operator = stage["operator"]
     for port in stage["ports"]:
@@ -65,8 +65,8 @@ def check_places(stage: Identity) -> None:
 
 def _code(operator: Identity, port: int, batch: pa.RecordBatch, spine: str) -> str:
     ports = operator.get("ports", ())
-    said = ports[port].get("code") if port < len(ports) else None
-    for name in (said, CODE):
+    own_code = ports[port].get("code") if port < len(ports) else None
+    for name in (own_code, CODE):
         if name is not None and name in batch.schema.names:
             return name
     raise UnevenError(f"the rows of `{spine}` do not tell by which code they were spread")

@@ -50,8 +50,8 @@ def seed(spark: SparkSession, values: DataFrame, made: Path, operator: int, part
     with with_settings(spark, {**WHOLE, **_FEW, PARTITIONS: str(partitions)}):
         values.write.parquet(f"file:{scratch}/values")
         stream = spark.readStream.schema(VALUES).parquet(f"file:{scratch}/values")
-        kept = stream.groupBy("shard").transformWithStateInPandas(Seed(), "n INT", "Append", "None")
-        writer = kept.writeStream.format("noop").trigger(availableNow=True)
+        seeded = stream.groupBy("shard").transformWithStateInPandas(Seed(), "n INT", "Append", "None")
+        writer = seeded.writeStream.format("noop").trigger(availableNow=True)
         writer.option("checkpointLocation", f"file:{scratch}/checkpoint").start().awaitTermination()
     take_operator(scratch / "checkpoint", made, operator)
     shutil.rmtree(scratch)

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.operator import Watermarks
 from watersmeet.joins.state.format import UnknownFormatError
-from watersmeet.joins.state.kept import Keeping, Kept
+from watersmeet.joins.state.kept import SpineSchema, StateSchema
 from watersmeet.joins.state.layout import as_int64
-from watersmeet.joins.state.look import Look, Rows, format_of
-from watersmeet.observe.progress import mark_in_words
-from watersmeet.physical.difference import Told
+from watersmeet.joins.state.look import ShardInspector, SpineRows, format_of
+from watersmeet.observe.progress import watermark_text
+from watersmeet.physical.difference import NamedIdentity
 
 SUMMARY = (
     "shard INT, spine STRING, port INT, rows BIGINT, stored BIGINT, bytes BIGINT, runs INT, earliest STRING, "
@@ -29,39 +29,39 @@ MATCHED, UNTIL, UNTIL_OF, SHARD = "_matched", "_until", "_until_of", "_shard"
 
 
 @dataclass(frozen=True)
-class Means:
+class StateMeaning:
     """What the state of an operator means; ``numbers`` are the columns whose times are numbers.
 
     ``accepted``: what it means in shards that were left before a change, by their fingerprints.
     """
 
     identity: Identity
-    keeping: Keeping
+    state_schema: StateSchema
     numbers: frozenset[str]
-    told: Told
+    query: NamedIdentity
     accepted: Mapping[str, Identity]
 
-    def kept(self, values: Mapping[str, bytes], spine: str) -> Kept:
+    def spine_schema(self, values: Mapping[str, bytes], spine: str) -> SpineSchema:
         """What a spine of a shard holds, by what it was left by."""
-        left = values.get("fingerprint", b"").decode("utf-8", "replace")
-        return self.keeping.spine(self.accepted.get(left, self.identity), spine)
+        fingerprint = values.get("fingerprint", b"").decode("utf-8", "replace")
+        return self.state_schema.spine(self.accepted.get(fingerprint, self.identity), spine)
 
-    def called(self, column: str) -> str:
+    def display_name(self, column: str) -> str:
         """What people call a column, or its mark."""
-        return self.told.name(column)[1:-1]
+        return self.query.name(column)[1:-1]
 
-    def in_words(self, column: str, value: int) -> str:
+    def time_text(self, column: str, value: int) -> str:
         """A time of a column, or its mark, as people read it."""
-        return mark_in_words(value, is_temporal=column.partition("#")[0] not in self.numbers)
+        return watermark_text(value, is_temporal=column.partition("#")[0] not in self.numbers)
 
-    def is_time(self, mark: str) -> bool:
+    def is_time(self, watermark: str) -> bool:
         """Whether a mark is that of an event time of a side, or of a part of it."""
-        return any(mark.partition("#")[0] in port.get("times", ()) for port in self.identity["ports"])
+        return any(watermark.partition("#")[0] in port.get("times", ()) for port in self.identity["ports"])
 
     def time(self, port: int) -> str | None:
         """The time by which rows of a port are ordered."""
-        told = self.identity["ports"][port]
-        return told.get("time") or next(iter(told.get("times", ())), None)
+        port_identity = self.identity["ports"][port]
+        return port_identity.get("time") or next(iter(port_identity.get("times", ())), None)
 
 
 def _values(table: pa.Table) -> tuple[int, dict[str, bytes]]:
@@ -70,69 +70,75 @@ def _values(table: pa.Table) -> tuple[int, dict[str, bytes]]:
 
 
 @dataclass(frozen=True)
-class Summarise:
+class SummarizeShard:
     """A row for each spine of a shard; one without a spine tells of a shard that keeps nothing."""
 
-    means: Means
+    means: StateMeaning
     schema: pa.Schema
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """What there is in a shard."""
         shard, values = _values(table)
-        look, means = Look(values), self.means
-        marks = look.directory.received
+        look, means = ShardInspector(values), self.means
+        watermarks = look.directory.received
         # What tells of rows that they are settled is no watermark of theirs.
-        shown = {name: mark for name, mark in marks.items() if not look.directory.over or means.is_time(name)}
+        shown = {
+            name: watermark
+            for name, watermark in watermarks.items()
+            if not look.directory.finality or means.is_time(name)
+        }
         shared: dict[str, Any] = {
             "shard": shard,
-            "watermarks": [(means.called(name), means.in_words(name, mark)) for name, mark in shown.items()],
+            "watermarks": [
+                (means.display_name(name), means.time_text(name, watermark)) for name, watermark in shown.items()
+            ],
             "fingerprint": values.get("fingerprint", b"").decode("utf-8", "replace"),
         }
-        rows = [{**shared, **self._spine(look, marks, name)} for name in look.directory.runs]
+        rows = [{**shared, **self._spine(look, watermarks, name)} for name in look.directory.runs]
         return pa.Table.from_pylist(rows or [shared], schema=self.schema)
 
-    def _spine(self, look: Look, marks: Marks, name: str) -> dict[str, Any]:
-        kept = self.means.kept(look.values, name)
+    def _spine(self, look: ShardInspector, watermarks: Watermarks, name: str) -> dict[str, Any]:
+        schema = self.means.spine_schema(look.values, name)
         runs = look.directory.runs[name]
-        rows, column = look.rows(name, kept), self.means.time(kept.port)
-        told: dict[str, Any] = {
+        rows, column = look.rows(name, schema), self.means.time(schema.port)
+        summary: dict[str, Any] = {
             "spine": name,
-            "port": kept.port,
+            "port": schema.port,
             "rows": 0 if rows is None else len(rows),
             "stored": sum(block.left for run in runs for block in run),
             "bytes": look.bytes_of(name),
             "runs": len(runs),
         }
         if rows is None or not len(rows):
-            return told
+            return summary
         if column is not None and column in rows.table.schema.names and rows.table.column(column).null_count == 0:
             times = as_int64(rows.table.column(column))
-            told["earliest"] = self.means.in_words(column, int(times.min()))
-            told["latest"] = self.means.in_words(column, int(times.max()))
-        return told | self._next(rows, marks)
+            summary["earliest"] = self.means.time_text(column, int(times.min()))
+            summary["latest"] = self.means.time_text(column, int(times.max()))
+        return summary | self._next(rows, watermarks)
 
-    def _next(self, rows: Rows, marks: Marks) -> dict[str, str]:
+    def _next(self, rows: SpineRows, watermarks: Watermarks) -> dict[str, str]:
         """Which mark ends the next life, and what it must pass for that."""
-        ends = {mark: int(until.min()) for mark, until in rows.until.items()}
+        ends = {watermark: int(until.min()) for watermark, until in rows.expiry.items()}
         if not ends:
             return {}
-        first = min(ends, key=lambda mark: ends[mark] - marks.get(mark, -(2**62)))
-        return {"next": self.means.in_words(first, ends[first]), "next_of": self.means.called(first)}
+        first = min(ends, key=lambda watermark: ends[watermark] - watermarks.get(watermark, -(2**62)))
+        return {"next": self.means.time_text(first, ends[first]), "next_of": self.means.display_name(first)}
 
 
 @dataclass(frozen=True)
-class Examine:
+class CheckShard:
     """A row for each thing that is not as it should be in a shard."""
 
-    means: Means
+    means: StateMeaning
     labels: frozenset[int]
     schema: pa.Schema
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """What is wrong with a shard."""
         shard, values = _values(table)
-        found = list(self._problems(shard, values))
-        return pa.Table.from_pylist([{"shard": shard, "problem": problem} for problem in found], schema=self.schema)
+        problems = list(self._problems(shard, values))
+        return pa.Table.from_pylist([{"shard": shard, "problem": problem} for problem in problems], schema=self.schema)
 
     def _problems(self, shard: int, values: dict[str, bytes]) -> list[str]:
         if shard not in self.labels:
@@ -140,8 +146,8 @@ class Examine:
         if "directory" in values and format_of(values) is None:
             return ["its directory cannot be read"]
         try:
-            look = Look(values)
-            spines = {name: self.means.kept(values, name) for name in look.directory.runs}
+            look = ShardInspector(values)
+            spines = {name: self.means.spine_schema(values, name) for name in look.directory.runs}
         except (UnknownFormatError, ValueError, KeyError) as error:
             return [f"its directory cannot be read ({error})"]
         missing = [] if "fingerprint" in values else ["nothing says whose it is"]
@@ -149,10 +155,10 @@ class Examine:
 
 
 @dataclass(frozen=True)
-class Show:
+class ReadShardRows:
     """The rows of a spine in a shard, in columns of people's names (by canonical ones)."""
 
-    means: Means
+    means: StateMeaning
     spine: str
     names: tuple[tuple[str, str], ...]
     schema: pa.Schema
@@ -160,20 +166,22 @@ class Show:
     def __call__(self, table: pa.Table) -> pa.Table:
         """The rows that are there."""
         shard, values = _values(table)
-        look = Look(values)
-        rows = look.rows(self.spine, self.means.kept(values, self.spine))
+        look = ShardInspector(values)
+        rows = look.rows(self.spine, self.means.spine_schema(values, self.spine))
         if rows is None or not len(rows):
             return self.schema.empty_table()
         of, until = rows.nearest(look.directory.received)
         coded = of.dictionary_encode()
-        called = pa.array([self.means.called(mark) for mark in coded.dictionary.to_pylist()], pa.string())
-        of = called.take(coded.indices)
-        held = dict(zip(rows.table.schema.names, rows.table.columns, strict=True))
-        columns = {shown: held[name] for name, shown in self.names if name in held}
+        names = pa.array(
+            [self.means.display_name(watermark) for watermark in coded.dictionary.to_pylist()], pa.string()
+        )
+        of = names.take(coded.indices)
+        columns_by_name = dict(zip(rows.table.schema.names, rows.table.columns, strict=True))
+        columns = {shown: columns_by_name[name] for name, shown in self.names if name in columns_by_name}
         columns[MATCHED] = rows.matched
         columns[UNTIL], columns[UNTIL_OF] = until, of
         columns[SHARD] = pa.array(np.full(len(rows), shard, np.int32))
-        columns["_weight"] = held.get(WEIGHT)
+        columns["_weight"] = columns_by_name.get(WEIGHT)
         arrays = [_as(columns.get(f.name), f.type, len(rows)) for f in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 

@@ -11,50 +11,56 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.errors import Refusal, TravellingError
+from watersmeet.errors import Refusal, WorkerRefusalError
 from watersmeet.joins.state.kept import UnevenError
-from watersmeet.joins.state.reshard import parted, united
+from watersmeet.joins.state.reshard import merge_shards, split_shard
 from watersmeet.spark.exchange.shards import labels
-from watersmeet.spark.state.checkpoint import Checkpoint, Operator
-from watersmeet.spark.state.places import is_alone, places_of
+from watersmeet.spark.state.checkpoint import Checkpoint, StatefulOperator
+from watersmeet.spark.state.places import is_unsharded, make_shard_assignment
 
 VALUES = "shard INT, name STRING, value BINARY"
 """A state as rows."""
 _PARTS = "shard INT, of INT, name STRING, value BINARY"
-AGAIN = "run the query once more, `watersmeet run --once`, and try again; `--partitions` alone changes no shard."
+RETRY_HINT = "run the query once more, `watersmeet run --once`, and try again; `--partitions` alone changes no shard."
 
 
-def spread(checkpoint: Checkpoint, sharing: Sequence[Operator], shards: int, query: str) -> DataFrame:
+def reshard_operators(
+    checkpoint: Checkpoint, operators: Sequence[StatefulOperator], shards: int, query: str
+) -> DataFrame:
     """The values of operators that share one of Spark's, in so many shards: each by the names that are its own."""
-    if any(is_alone(operator.stage) for operator in sharing):
-        return checkpoint.stored(sharing[0].spark_number)
-    frames = [_spread(checkpoint, operator, shards, query) for operator in sharing]
+    if any(is_unsharded(operator.stage) for operator in operators):
+        return checkpoint.read_store(operators[0].spark_number)
+    frames = [_reshard_operator(checkpoint, operator, shards, query) for operator in operators]
     return reduce(DataFrame.unionAll, frames)
 
 
-def _spread(checkpoint: Checkpoint, operator: Operator, shards: int, query: str) -> DataFrame:
-    keeping, identity, stage = operator.keeping, operator.identity, dict(operator.stage)
+def _reshard_operator(checkpoint: Checkpoint, operator: StatefulOperator, shards: int, query: str) -> DataFrame:
+    state_schema, identity, stage = operator.state_schema, operator.identity, dict(operator.stage)
     values, new = checkpoint.values(operator), labels(shards)
-    with checkpoint.reading():
+    with checkpoint.guard_reads():
         first = values.agg(F.min("shard")).collect()[0][0]
 
-    def part(table: pa.Table) -> pa.Table:
+    def split(table: pa.Table) -> pa.Table:
         shard = table.column("shard")[0].as_py()
-        with _refused(query):
-            parts = parted(_values(table), places_of(stage, keeping, len(new)), len(new), is_first=shard == first)
+        with _refuse_uneven(query):
+            parts = split_shard(
+                _values(table), make_shard_assignment(stage, state_schema, len(new)), len(new), is_first=shard == first
+            )
         named = zip(new, parts, strict=True)
         rows = [(label, shard, name, value) for label, own in named for name, value in own.items()]
         return _table(rows, {"shard": pa.int32(), "of": pa.int32(), "name": pa.string(), "value": pa.binary()})
 
-    def unite(table: pa.Table) -> pa.Table:
+    def merge_parts(table: pa.Table) -> pa.Table:
         shard, of = table.column("shard")[0].as_py(), table.column("of")
         parts = [_values(table.filter(pc.equal(of, number))) for number in sorted(of.unique().to_pylist())]
-        with _refused(query):
-            rows = [(shard, name, value) for name, value in united(parts, keeping, identity).items()]
+        with _refuse_uneven(query):
+            rows = [(shard, name, value) for name, value in merge_shards(parts, state_schema, identity).items()]
         return _table(rows, {"shard": pa.int32(), "name": pa.string(), "value": pa.binary()})
 
-    found = _by_shard(_by_shard(values, part, _PARTS), unite, VALUES)
-    return found.withColumn("name", F.concat(F.lit(operator.prefix), "name")) if operator.prefix else found
+    spread_values = _by_shard(_by_shard(values, split, _PARTS), merge_parts, VALUES)
+    return (
+        spread_values.withColumn("name", F.concat(F.lit(operator.prefix), "name")) if operator.prefix else spread_values
+    )
 
 
 def _by_shard(values: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) -> DataFrame:
@@ -62,13 +68,13 @@ def _by_shard(values: DataFrame, work: Callable[[pa.Table], pa.Table], schema: s
 
 
 @contextmanager
-def _refused(query: str) -> Generator[None]:
+def _refuse_uneven(query: str) -> Generator[None]:
     """Let what cannot be put together, or taken apart, travel as a refusal."""
     try:
         yield
     except UnevenError as error:
-        told = {"query": query, "reason": str(error), "hint": AGAIN}
-        raise TravellingError(Refusal("NOT_RESCALED", told)) from None
+        parameters = {"query": query, "reason": str(error), "hint": RETRY_HINT}
+        raise WorkerRefusalError(Refusal("NOT_RESCALED", parameters)) from None
 
 
 def _values(table: pa.Table) -> dict[str, bytes]:

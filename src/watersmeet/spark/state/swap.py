@@ -12,7 +12,7 @@ from pathlib import Path
 _NEW, _BEFORE = ".new-", ".before-"
 
 
-def beside(checkpoint: Path) -> Path:
+def prepare_staging(checkpoint: Path) -> Path:
     """Where the new one is made; nothing is there yet."""
     made = checkpoint.with_name(f"{_NEW}{checkpoint.name}")
     shutil.rmtree(made, ignore_errors=True)
@@ -28,24 +28,24 @@ def swap(made: Path, checkpoint: Path) -> None:
     shutil.rmtree(before, ignore_errors=True)
 
 
-def settle(checkpoint: Path) -> None:
+def recover_swap(checkpoint: Path) -> None:
     """Take back what somebody left who was killed between the two names."""
     before = _before(checkpoint)
     if before.exists() and not checkpoint.exists():
         before.rename(checkpoint)
 
 
-def settle_all(folder: Path) -> None:
+def recover_swaps(folder: Path) -> None:
     """The same for all checkpoints of a folder."""
     for before in folder.glob(f"{_BEFORE}*"):
-        settle(folder / before.name.removeprefix(_BEFORE))
+        recover_swap(folder / before.name.removeprefix(_BEFORE))
 
 
-def clear(checkpoint: Path) -> None:
+def clear_leftovers(checkpoint: Path) -> None:
     """Take back what was left, and delete what was not finished; nobody else may be at it."""
-    settle(checkpoint)
-    for left in (_before(checkpoint), checkpoint.with_name(f"{_NEW}{checkpoint.name}")):
-        shutil.rmtree(left, ignore_errors=True)
+    recover_swap(checkpoint)
+    for leftover in (_before(checkpoint), checkpoint.with_name(f"{_NEW}{checkpoint.name}")):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _before(checkpoint: Path) -> Path:
