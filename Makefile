@@ -90,7 +90,8 @@ bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed
 	@touch $@
 
 cases: install ## all cases on Spark, of which `make test` runs some
-	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py tests/spark/test_kept_checkpoints.py
+	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py \
+		tests/spark/test_kept_checkpoints.py tests/spark/test_types.py
 
 # The latest of each line of Spark.
 SPARKS := 4.0.5 4.1.4 4.2.1 4.3.0

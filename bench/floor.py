@@ -9,10 +9,10 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.families import OPERATORS
-from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import Emission, StateStore, StepReport, StreamOperator, Watermarks
-from watersmeet.joins.core.port import Port
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.operator import Emission, StateStore, StepReport, StreamOperator, Watermarks
+from watersmeet.operators.core.port import Port
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.compiler import Compiler

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.joins.core.changes import MULTIPLICITY
-from watersmeet.joins.core.operator import Emission
-from watersmeet.joins.group.operator import Aggregate, GroupByOperator
+from watersmeet.operators.core.changes import MULTIPLICITY
+from watersmeet.operators.core.operator import Emission
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 from watersmeet.spark.exchange.alike import MIN_ROWS, Precombine
 from watersmeet.testing import MemoryStore
 

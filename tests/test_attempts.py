@@ -25,16 +25,16 @@ import pytest
 from faults.retries.queries import QUERIES, rows_of, script
 
 from watersmeet.catalog import Source
-from watersmeet.families import OPERATORS, state_schema_of
-from watersmeet.joins.core.chain import Link
-from watersmeet.joins.core.operator import Watermarks
-from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.state import cache
-from watersmeet.joins.state.look import ShardInspector
 from watersmeet.local import query, values
 from watersmeet.local.cells import arrow_table, change_table
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.local.rows import NeedsSparkError, complete_rows, output_schema
+from watersmeet.operators import OPERATORS, state_schema_of
+from watersmeet.operators.core.chain import Link
+from watersmeet.operators.core.operator import Watermarks
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.state import cache
+from watersmeet.operators.state.inspect import ShardInspector
 from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query
 from watersmeet.physical.identity import assign_names, canonical_json
 from watersmeet.queries import analyze, read_script

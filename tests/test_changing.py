@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, WINDOWED, edited, told
 
-from watersmeet.families import change_rules, table_operators
+from watersmeet.operators import change_rules, table_operators
 from watersmeet.physical.change import Edit, classify_edit
 
 PAGE = (Path(__file__).parent.parent / "docs" / "changing.md").read_text("utf-8")

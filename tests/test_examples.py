@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins.core.operator import StreamOperator
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.python_values import arrow_values, python_values
-from watersmeet.joins.core.rowwise import compare, event_time
-from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.observe.progress import Progress
+from watersmeet.operators.core.operator import StreamOperator
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.python_values import arrow_values, python_values
+from watersmeet.operators.core.rowwise import compare, event_time
+from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.page.rows import RowSamples
 from watersmeet.spark.exchange.examples import MAX_CHARACTERS, ROWS_PER_KIND, Examples
 from watersmeet.testing.case import CaseBatch

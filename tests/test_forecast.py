@@ -14,7 +14,6 @@ from bench.sections import forecast as forecast_section
 from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
-from watersmeet.families import OPERATORS
 from watersmeet.forecast.cluster import ClusterRequest, plan_cluster, spread_over, spreads
 from watersmeet.forecast.costs import MEASURED
 from watersmeet.forecast.query import ForecastInput, QueryForecast, forecast_query
@@ -22,6 +21,7 @@ from watersmeet.forecast.rates import Rate, parse_rates, read_sampled_rates
 from watersmeet.forecast.report import render
 from watersmeet.forecast.writes import runs_alive, times_written
 from watersmeet.local.query import LocalQuery
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.exchange.simulation import simulate

@@ -1,4 +1,4 @@
-"""Imports point one way, a family is two folders and one entry, and each room keeps to itself what it is for.
+"""Imports point one way, a family is one folder and one entry, and each room keeps to itself what it is for.
 
 The contracts of import-linter are in pyproject.toml. What does not hold yet is marked, and the mark must go with it.
 """
@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "watersmeet"
-JOINS = PACKAGE / "joins"
+OPERATORS = PACKAGE / "operators"
 
 
 def imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -73,17 +73,17 @@ MENTIONS = {
 
 
 @pytest.mark.parametrize("family", MENTIONS)
-def test_a_family_is_two_folders_and_one_entry(family: str) -> None:
-    """Beside them the registry, the Python calls and their arguments, and the texts of errors may name it."""
-    own = (JOINS / family, PACKAGE / "families" / family)
-    files = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml") and path.parent not in own]
+def test_a_family_is_one_folder_and_one_entry(family: str) -> None:
+    """Beside it the registry, the Python calls and their arguments, and the texts of errors may name it."""
+    own = OPERATORS / family
+    files = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml") and path.parent != own]
     naming = [path for path in files if re.search(MENTIONS[family], path.read_text("utf-8"), re.IGNORECASE)]
     assert len(naming) <= 4, [str(path.relative_to(PACKAGE)) for path in naming]
 
 
 def is_description(module: str, name: str) -> bool:
     """Whether what is imported is a value: a constant, a frozen description, an error, or evaluation row by row."""
-    if module in ("watersmeet.joins.core.rowwise", "watersmeet.joins.group.aggregates"):
+    if module in ("watersmeet.operators.core.rowwise", "watersmeet.operators.core.aggregates"):
         return True
     found = getattr(importlib.import_module(module), name)
     if inspect.isclass(found):
@@ -92,12 +92,12 @@ def is_description(module: str, name: str) -> bool:
     return not inspect.isroutine(found)
 
 
-FAMILIES = sorted(path.parent.name for path in JOINS.glob("*/definition.py"))
+FAMILIES = sorted(path.parent.name for path in OPERATORS.glob("*/definition.py"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_definition_calls_no_kernel(family: str) -> None:
-    taken = list(imports(JOINS / family / "definition.py"))
+    taken = list(imports(OPERATORS / family / "definition.py"))
     assert not {module.partition(".")[0] for module, _ in taken} & {"numpy", "pyarrow"}
     ours = [(module, name) for module, names in taken if module.startswith("watersmeet.") for name in names]
     assert [one for one in ours if not is_description(*one)] == []
@@ -110,14 +110,14 @@ def stores(path: Path) -> list[str]:
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)
             if re.search(r"\bstore\.(put|get|delete|names)$|^(pa|pyarrow)\.ipc$", text):
-                found.append(f"{path.relative_to(JOINS)}:{node.lineno} {text}")
+                found.append(f"{path.relative_to(OPERATORS)}:{node.lineno} {text}")
     return found
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_do_not_store(family: str) -> None:
-    """That is for joins/state alone."""
-    assert [place for path in (JOINS / family).glob("*.py") for place in stores(path)] == []
+    """Only operators/state does."""
+    assert [place for path in (OPERATORS / family).glob("*.py") for place in stores(path)] == []
 
 
 PUBLIC_SPARK = re.compile(

@@ -22,14 +22,14 @@ import pytest
 import watersmeet
 from watersmeet.analyze.settings import SETTINGS
 from watersmeet.errors import WatersmeetError
-from watersmeet.families import FAMILIES, OPERATORS
-from watersmeet.joins.core.operator import StepError
-from watersmeet.joins.state.format import decode_rows
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.local.store import MemoryStore
 from watersmeet.observe import prometheus
 from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
 from watersmeet.observe.progress import Progress
+from watersmeet.operators import FAMILIES, OPERATORS
+from watersmeet.operators.core.operator import StepError
+from watersmeet.operators.state.format import decode_rows
 from watersmeet.physical import limits_of, plan_query
 from watersmeet.physical.identity import digest, identity_of
 from watersmeet.project import Spec

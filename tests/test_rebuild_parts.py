@@ -8,10 +8,10 @@ from pathlib import Path
 from tests.physical.test_identity import JOIN, OTHER, edited, told
 from tests.test_changing import CHAIN
 
-from watersmeet.families import state_schema_of
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.state.kept import Reach
 from watersmeet.observe.progress import Progress
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.state.state_schema import Reach
 from watersmeet.spark.past.log import read_log
 from watersmeet.spark.private.writers import FORMAT
 from watersmeet.spark.rebuild.input import ReplayRange

@@ -15,17 +15,17 @@ from tests.joins.chained import ChainedQuery
 from tests.joins.test_chained import arrived, planned, queries, quick
 from tests.joins.test_chains import STREAMS, batches, found
 
-from watersmeet.families import OPERATORS, state_schema_of
-from watersmeet.joins.core.matching import Ints
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.core.routing import shard_of
-from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.state.kept import UnevenError
-from watersmeet.joins.state.look import ShardInspector
-from watersmeet.joins.state.reshard import FINGERPRINT, merge_shards, split_shard
 from watersmeet.local.query import LocalQuery
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators import OPERATORS, state_schema_of
+from watersmeet.operators.core.matching import Ints
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.routing import shard_of
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.state.reshard import FINGERPRINT, merge_shards, split_shard
+from watersmeet.operators.state.state_schema import UnevenError
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.physical.identity import assign_names, canonical_json
 from watersmeet.physical.together import chain_groups

@@ -20,9 +20,9 @@ from pyspark.sql.streaming.stateful_processor import MapState
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from watersmeet.joins.state import cache
-from watersmeet.joins.state.layout import RowLayout
-from watersmeet.joins.state.spine import ShardState
+from watersmeet.operators.state import cache
+from watersmeet.operators.state.layout import RowLayout
+from watersmeet.operators.state.spine import ShardState
 from watersmeet.spark.exchange import store
 from watersmeet.spark.exchange.store import NAME, VALUE, States
 from watersmeet.spark.private import large

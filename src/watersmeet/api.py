@@ -42,12 +42,12 @@ from watersmeet.calls import (
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.explanation.shown import Explanation
-from watersmeet.families import OPERATORS
 from watersmeet.formats.connectors import formats_in
 from watersmeet.formats.malformed import MalformedPolicy
-from watersmeet.joins.core.operator import Overflow
 from watersmeet.locations import local_path
 from watersmeet.observe.totals import Totals
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical import ChainGroups, LateRows, Limits, plan_query, read_chaining
 from watersmeet.plan.nodes import Script
 from watersmeet.project import open_project, storage_folder, with_columns

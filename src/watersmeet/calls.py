@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from watersmeet import arguments as given
 from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
 from watersmeet.catalog import Source
-from watersmeet.families.asof.relation import ParsedAsofJoin
-from watersmeet.families.sync.relation import ParsedSyncJoin
-from watersmeet.families.window.read import read_window
-from watersmeet.families.window.relation import Pad
-from watersmeet.joins.core.operator import Overflow
 from watersmeet.language import read_expression
+from watersmeet.operators.asof.analyze import ParsedAsofJoin
+from watersmeet.operators.core.operator import Overflow
+from watersmeet.operators.sync.analyze import ParsedSyncJoin
+from watersmeet.operators.window.parse import read_window
+from watersmeet.operators.window.relation import Pad
 from watersmeet.physical import Limits
 from watersmeet.plan.expressions import Expr, column, quote
 from watersmeet.plan.nodes import (

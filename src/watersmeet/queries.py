@@ -10,8 +10,8 @@ from watersmeet import language
 from watersmeet.analyze import Inputs, sort_refusals
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.families import FAMILIES
 from watersmeet.language import UnreadPart
+from watersmeet.operators import FAMILIES
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
 

@@ -14,8 +14,8 @@ from tests.examples import examples
 from watersmeet.advice.arrivals import SampledRows, numbers_of
 from watersmeet.advice.pair import AdviceRequest, PairAdvice, advise_pair
 from watersmeet.advice.report import Advice
-from watersmeet.families import OPERATORS
 from watersmeet.local.query import LocalQuery
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 

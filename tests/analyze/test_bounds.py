@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.relation import TimeBound
 from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import analyze, read_script

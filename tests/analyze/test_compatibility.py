@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.families.changelog.relation import AnalyzedTableJoin
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 
 SOURCES = """\
 CREATE STREAM orders (id INT, customer_id INT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL 5 SECONDS);

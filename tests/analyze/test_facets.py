@@ -6,8 +6,8 @@ import pytest
 
 from watersmeet.analyze.table_sinks import key_columns
 from watersmeet.explanation.query import PlanDetails, render_query
-from watersmeet.families import OPERATORS
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.relation import AnalyzedView
 from watersmeet.plan.words import expression_in_words
 

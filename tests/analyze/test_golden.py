@@ -13,8 +13,8 @@ import pytest
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.explanation.query import PlanDetails, query_as_json, render_query
-from watersmeet.families import OPERATORS
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.queries import analyze, read_script
 
 GOLDEN = Path(__file__).parent / "golden"

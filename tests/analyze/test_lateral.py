@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.relation import AnalyzedLateral, laterals
 from watersmeet.plan.words import expression_in_words
 

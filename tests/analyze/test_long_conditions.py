@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from tests.analyze.conftest import Analyzed, Refused
 
-from watersmeet.families import OPERATORS
-from watersmeet.joins.core.condition import holds
-from watersmeet.joins.core.rowwise import evaluate
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.condition import holds
+from watersmeet.operators.core.rowwise import evaluate
 from watersmeet.physical import plan_query
 from watersmeet.physical.identity import assign_names, identity_of
 from watersmeet.physical.nodes import join_plans

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.families.asof.relation import AnalyzedAsofJoin
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.operators.asof.analyze import AnalyzedAsofJoin
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
 from watersmeet.plan.relation import TimeColumn, scans
 from watersmeet.plan.words import expression_in_words
 

@@ -6,9 +6,9 @@ import pytest
 
 from watersmeet.catalog import Field, Source
 from watersmeet.duration import HOUR, MINUTE
-from watersmeet.families.changelog.relation import AnalyzedTableJoin
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.families.changelog.relation import AnalyzedTableJoin
-from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
+from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
 from watersmeet.plan.relation import AnalyzedScan, AnalyzedView, scans
 from watersmeet.plan.words import expression_in_words
 

@@ -6,7 +6,7 @@ import pytest
 
 from watersmeet.catalog import Amount, Field, Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.window.relation import (
+from watersmeet.operators.window.relation import (
     PUNCTUATION,
     AnalyzedLimit,
     AnalyzedWindowJoin,

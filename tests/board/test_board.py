@@ -13,7 +13,7 @@ from tests.board.conftest import STORIES
 from watersmeet.board.answer import BoardView, evaluate_board, export_case
 from watersmeet.board.model import Board, BoardBatch, WrongBoardError, board_from_case
 from watersmeet.board.shelf import build_catalog, open_board
-from watersmeet.families import FAMILIES
+from watersmeet.operators import FAMILIES
 from watersmeet.testing import parse_case, read_case, run_case
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,7 +12,7 @@ from tests.board.conftest import STORIES, Serve
 
 from watersmeet.board.model import Board, BoardBatch
 from watersmeet.board.shelf import open_board
-from watersmeet.families import FAMILIES
+from watersmeet.operators import FAMILIES
 from watersmeet.testing import parse_case, read_case, run_case
 
 IMAGE = Path(__file__).parent.parent.parent / "docs" / "images" / "play.png"

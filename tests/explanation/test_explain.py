@@ -13,7 +13,7 @@ from watersmeet.explanation.asked import render_script, script_as_json
 from watersmeet.explanation.physical import plan_details, render
 from watersmeet.explanation.query import PlanDetails, query_as_json, query_topology, render_query
 from watersmeet.explanation.topology import Topology
-from watersmeet.families import FAMILIES, OPERATORS
+from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze, read_script

@@ -22,7 +22,7 @@ from watersmeet.explanation.sketch import sketch
 from watersmeet.explanation.svg import card_of, draw
 from watersmeet.explanation.svg_layout import MOST_ACROSS, BoxPlace, layout, text_width, wrap_text
 from watersmeet.explanation.topology import Edge, Node, PlanBlock, PlanStep, Topology, topology
-from watersmeet.families import FAMILIES, OPERATORS
+from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 

@@ -18,14 +18,14 @@ from tests.examples import examples
 from watersmeet.answers.asking import trace_batches
 from watersmeet.answers.question import question_of
 from watersmeet.answers.summary import summary_of
-from watersmeet.families import OPERATORS
 from watersmeet.fates import Batch, Lineage, trace_query
 from watersmeet.fates.telling import lineage_of, run_trace
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW
-from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import arrow_table, change_table
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.local.rows import NeedsSparkError
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW
+from watersmeet.operators.core.rowwise import freeze
 from watersmeet.physical import QueryPlan, join_plans, limits_of, plan_query, scan_plans
 from watersmeet.queries import analyze, read_script
 from watersmeet.testing import read_case

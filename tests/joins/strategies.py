@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import IntervalJoinOperator
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
 
 Row = dict[str, Any]
 

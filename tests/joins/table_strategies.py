@@ -15,15 +15,14 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.joins.strategies import KINDS, Row, conditions
 
-from watersmeet.joins.changelog.definition import Bag, freeze_bits
-from watersmeet.joins.changelog.nested import NestedLoopJoinOperator
-from watersmeet.joins.changelog.operator import ChangelogJoinOperator
-from watersmeet.joins.changelog.table_join import TableJoinOperator
-from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.core.operator import Emission
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.table import BUDGET
+from watersmeet.operators.changelog.definition import Bag, freeze_bits
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator
+from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
+from watersmeet.operators.core.operator import Emission
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.table import BUDGET
 
 TINY = Budget(block=3, merge_at=2, smallest_tier=2, balanced=True, chunk=4)
 """So that a few rows are many: runs have several blocks, are merged often, and a batch is worked off in parts."""

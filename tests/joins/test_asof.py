@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.asof import versions as asof_versions
-from watersmeet.joins.asof.definition import AsofReference
-from watersmeet.joins.asof.operator import AsofJoinOperator
-from watersmeet.joins.core.changes import OP, POSITION
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import ReferenceStep
-from watersmeet.joins.state import timeline
-from watersmeet.joins.state.budget import Budget
+from watersmeet.operators.asof import versions as asof_versions
+from watersmeet.operators.asof.definition import AsofReference
+from watersmeet.operators.asof.kernel import AsofJoinOperator
+from watersmeet.operators.core.changes import OP, POSITION
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import ReferenceStep
+from watersmeet.operators.state import timeline
+from watersmeet.operators.state.budget import Budget
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]

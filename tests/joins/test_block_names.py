@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins.state import cache
-from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.format import RUN, decode_rows
-from watersmeet.joins.state.layout import RowLayout
-from watersmeet.joins.state.spine import ShardState
+from watersmeet.operators.state import cache
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.format import RUN, decode_rows
+from watersmeet.operators.state.layout import RowLayout
+from watersmeet.operators.state.spine import ShardState
 from watersmeet.testing import MemoryStore
 
 LAYOUT = RowLayout(("k", "v", "b"), code="k")

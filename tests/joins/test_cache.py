@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import IntervalJoinOperator
-from watersmeet.joins.state import cache as caches
-from watersmeet.joins.state.cache import RunCache
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
+from watersmeet.operators.state import cache as caches
+from watersmeet.operators.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
 

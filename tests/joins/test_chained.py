@@ -13,9 +13,9 @@ from tests.examples import examples
 from tests.joins.chained import ChainedQuery
 from tests.joins.test_chains import KINDS, LEFT_ONLY, STREAMS, Rows, batches, found
 
-from watersmeet.families import OPERATORS
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.local.query import LocalQuery
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
 from watersmeet.physical.together import chain_groups
 from watersmeet.queries import analyze, read_script

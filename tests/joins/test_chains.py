@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.families import OPERATORS
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.interval.definition import multiset
 from watersmeet.local.query import LocalQuery
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.interval.definition import multiset
 from watersmeet.physical import QueryPlan, plan_query
 from watersmeet.queries import analyze, read_script
 

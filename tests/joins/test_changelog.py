@@ -19,16 +19,15 @@ from tests.joins.table_strategies import TINY, Changes, Drawn, drawn_joins, emit
 from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.test_reference_duckdb import JOIN, sql
 
-from watersmeet.joins.changelog.definition import ChangelogReference, freeze_bits
-from watersmeet.joins.changelog.operator import ChangelogJoinOperator
-from watersmeet.joins.changelog.table_join import TableJoinOperator
-from watersmeet.joins.core.changes import OP, ROWS_PER_PIECE, WEIGHT
-from watersmeet.joins.core.operator import StateOverflowError
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.state import table as state_table
-from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import KeyedRows
-from watersmeet.joins.state.table import consolidate_rows
+from watersmeet.operators.changelog.definition import ChangelogReference, freeze_bits
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator
+from watersmeet.operators.core.changes import OP, ROWS_PER_PIECE, WEIGHT
+from watersmeet.operators.core.operator import StateOverflowError
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.state import table as state_table
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.layout import KeyedRows
+from watersmeet.operators.state.table import consolidate_rows
 from watersmeet.testing import MemoryStore
 
 quick = settings(

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.table_strategies import tuples
 
-from watersmeet.joins.changelog.definition import freeze_bits, is_same
-from watersmeet.joins.core.changes import WEIGHT, ChangeBuffer, concat_tables, consolidate_changes, key_ids, row_codes
+from watersmeet.operators.changelog.definition import freeze_bits, is_same
+from watersmeet.operators.core.changes import (
+    WEIGHT,
+    ChangeBuffer,
+    concat_tables,
+    consolidate_changes,
+    key_ids,
+    row_codes,
+)
 
 FLOATS = st.sampled_from([0.0, -0.0, math.nan, 1.5, None])
 ENTRIES = pa.map_(pa.string(), pa.list_(pa.int32()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, evaluate
-from watersmeet.joins.core.rowwise import evaluate as evaluate_row
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, evaluate
+from watersmeet.operators.core.rowwise import evaluate as evaluate_row
 
 TABLE = pa.table({"x": [4, 4, 2**63 - 1, None], "y": [0, 2, 1, 0]})
 RATIO = Apply(">", (Apply("/", (ColumnRef("x"), ColumnRef("y"))), Constant(1)))

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.operator import END_OF_INPUT, StateOverflowError
-from watersmeet.joins.group import groups
-from watersmeet.joins.group.groups import EndCounts
-from watersmeet.joins.group.operator import Aggregate, GroupByOperator
-from watersmeet.joins.state.spine import DIRECTORY, ShardState
+from watersmeet.operators.core.operator import END_OF_INPUT, StateOverflowError
+from watersmeet.operators.group import groups
+from watersmeet.operators.group.groups import EndCounts
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.state.spine import DIRECTORY, ShardState
 from watersmeet.testing import MemoryStore
 
 GAP = 1_000

@@ -16,19 +16,19 @@ from tests.examples import examples
 from tests.joins import strategies, test_asof, test_group, test_properties, test_sync, test_window_properties
 from tests.joins import window_strategies as windows
 
-from watersmeet.joins.asof.definition import AsofReference
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, holds
-from watersmeet.joins.core.marks import Bound, watermark_behind
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import evaluate
-from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import Aggregate, GroupByOperator
-from watersmeet.joins.interval.definition import IntervalReference
-from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoinOperator
-from watersmeet.joins.sync.definition import SyncReference
-from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import WindowJoinOperator, WindowSpec
+from watersmeet.operators.asof.definition import AsofReference
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, holds
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import evaluate
+from watersmeet.operators.core.watermarks import Bound, watermark_behind
+from watersmeet.operators.group.definition import GroupReference
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.interval.definition import IntervalReference
+from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator
+from watersmeet.operators.sync.definition import SyncReference
+from watersmeet.operators.window.definition import WindowReference
+from watersmeet.operators.window.kernel import WindowJoinOperator, WindowSpec
 from watersmeet.testing import MemoryStore
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1

@@ -23,17 +23,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.operator import END_OF_INPUT, Emission, StateOverflowError
-from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.group import groups as stored_groups
-from watersmeet.joins.group import wide
-from watersmeet.joins.group.aggregates import FUNCTIONS, canonical_name, result_type
-from watersmeet.joins.group.definition import GroupReference, GroupStep
-from watersmeet.joins.group.limbs import as_integers, carry, decimals, divide, limbs_of
-from watersmeet.joins.group.operator import Aggregate, GroupByOperator
-from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.spine import ShardState
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators.core.aggregates import FUNCTIONS, canonical_name, result_type
+from watersmeet.operators.core.operator import END_OF_INPUT, Emission, StateOverflowError
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.group import exact_doubles as wide
+from watersmeet.operators.group import groups as stored_groups
+from watersmeet.operators.group.definition import GroupReference, GroupStep
+from watersmeet.operators.group.exact_integers import as_integers, carry, decimals, divide, limbs_of
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.spine import ShardState
 
 Row = dict[str, Any]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.joins.core.identity import CanonicalNames
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.group.operator import Aggregate, GroupByOperator
-from watersmeet.joins.interval.operator import IntervalJoinOperator
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
+from watersmeet.operators.core.identity import CanonicalNames
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
 
 
 def interval(left: str, right: str, shown: str = "kv") -> IntervalJoinOperator:

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.operator import END_OF_INPUT, Emission
-from watersmeet.joins.core.port import Port, PortWindow
-from watersmeet.joins.interval.definition import IntervalReference
-from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoinOperator
+from watersmeet.operators.core.operator import END_OF_INPUT, Emission
+from watersmeet.operators.core.port import Port, PortWindow
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.interval.definition import IntervalReference
+from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.operator import END_OF_INPUT, StateOverflowError
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.latest.operator import LatestOperator
-from watersmeet.joins.state.budget import Budget
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators.core.operator import END_OF_INPUT, StateOverflowError
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.latest.kernel import LatestOperator
+from watersmeet.operators.state.budget import Budget
 
 Row = dict[str, Any]
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import histories, joins
 
-from watersmeet.families import state_schema_of
-from watersmeet.joins.core.condition import Apply, ColumnRef
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.group.operator import Aggregate, GroupByOperator
-from watersmeet.joins.interval.definition import IntervalReference, multiset
-from watersmeet.joins.interval.operator import IntervalJoinOperator
-from watersmeet.joins.latest.operator import LatestOperator
-from watersmeet.joins.state.format import encode_rows
-from watersmeet.joins.state.kept import SpineSchema
-from watersmeet.joins.state.look import ShardInspector
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.core.condition import Apply, ColumnRef
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.interval.definition import IntervalReference, multiset
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
+from watersmeet.operators.latest.kernel import LatestOperator
+from watersmeet.operators.state.format import encode_rows
+from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.state.state_schema import SpineSchema
 from watersmeet.testing import MemoryStore
 
 quick = settings(

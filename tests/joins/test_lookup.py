@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import conditions
 
-from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, Emission, StateOverflowError
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import ReferenceStep
-from watersmeet.joins.lookup import batch as lookup_batch
-from watersmeet.joins.lookup.definition import LookupReference
-from watersmeet.joins.lookup.operator import LookupJoinOperator
-from watersmeet.joins.state.budget import Budget
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, Emission, StateOverflowError
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import ReferenceStep
+from watersmeet.operators.lookup import kernel as lookup_batch
+from watersmeet.operators.lookup.definition import LookupReference
+from watersmeet.operators.lookup.kernel import LookupJoinOperator
+from watersmeet.operators.state.budget import Budget
 
 Row = dict[str, Any]
 

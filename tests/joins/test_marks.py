@@ -6,12 +6,12 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import Bound, derive_watermarks
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import IntervalJoinOperator
-from watersmeet.joins.state import cache
-from watersmeet.joins.state.cache import RunCache
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.watermarks import Bound, derive_watermarks
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
+from watersmeet.operators.state import cache
+from watersmeet.operators.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
 

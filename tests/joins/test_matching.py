@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.matching import COUNTED, HIGHEST, LOWEST, match, sort_order, stable_order, stretches
+from watersmeet.operators.core.matching import COUNTED, HIGHEST, LOWEST, match, sort_order, stable_order, stretches
 
 quick = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 few = st.integers(-3, 3)

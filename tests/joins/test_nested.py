@@ -15,11 +15,11 @@ from tests.examples import examples
 from tests.joins.table_strategies import TINY, drawn_joins, emitted
 from tests.joins.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401
 
-from watersmeet.joins.changelog import nested
-from watersmeet.joins.changelog.nested import NestedLoopJoinOperator
-from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.condition import Apply, ColumnRef
-from watersmeet.joins.core.port import Port
+from watersmeet.operators.changelog import nested
+from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.condition import Apply, ColumnRef
+from watersmeet.operators.core.port import Port
 from watersmeet.testing import MemoryStore
 
 LESS = Apply("<", (ColumnRef("l.a"), ColumnRef("r.b")))

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
-from watersmeet.joins.core.condition import Apply, ColumnRef
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.operator import Emission
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import ReferenceStep
-from watersmeet.joins.interval.definition import IntervalReference, all_pairs, multiset
-from watersmeet.joins.interval.operator import IntervalJoinOperator
-from watersmeet.joins.state import cache
-from watersmeet.joins.state.cache import RunCache
-from watersmeet.joins.state.spine import ShardState
+from watersmeet.operators.core.condition import Apply, ColumnRef
+from watersmeet.operators.core.operator import Emission
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import ReferenceStep
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.interval.definition import IntervalReference, all_pairs, multiset
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
+from watersmeet.operators.state import cache
+from watersmeet.operators.state.cache import RunCache
+from watersmeet.operators.state.spine import ShardState
 from watersmeet.testing import MemoryStore
 
 quick = settings(

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core import condition as vectorised
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import compare, evaluate, event_time
-from watersmeet.joins.interval.definition import IntervalReference
-from watersmeet.joins.interval.operator import IntervalJoinOperator
+from watersmeet.operators.core import condition as vectorised
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import compare, evaluate, event_time
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.interval.definition import IntervalReference
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
 
 NAN = float("nan")
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Row, joins, rows, table
 
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.definition import all_pairs, multiset
-from watersmeet.joins.interval.operator import IntervalJoinOperator
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.interval.definition import all_pairs, multiset
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
 
 JOIN = {
     "inner": "JOIN",

@@ -14,21 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.families import state_schema_of
-from watersmeet.joins.changelog.definition import ChangelogReference
-from watersmeet.joins.changelog.operator import ChangelogJoinOperator
-from watersmeet.joins.core.condition import Apply, ColumnRef
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.core.order import SortColumn, TopN
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.core.two_sided import Kind
-from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import Aggregate, GroupByOperator
-from watersmeet.joins.state.look import ShardInspector
-from watersmeet.joins.state.spine import ShardState
-from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import TopNOperator
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.changelog.definition import ChangelogReference
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
+from watersmeet.operators.core.condition import Apply, ColumnRef
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.order import SortColumn, TopN
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.core.two_sided import Kind
+from watersmeet.operators.group.definition import GroupReference
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.state.spine import ShardState
+from watersmeet.operators.top.definition import TopReference
+from watersmeet.operators.top.kernel import TopNOperator
 from watersmeet.testing import MemoryStore
 
 quick = settings(

@@ -25,21 +25,20 @@ from tests.joins.sharded import Sharded, changed, with_code
 from tests.joins.table_strategies import drawn_joins
 from tests.joins.test_changelog import quick
 
-from watersmeet.families import state_schema_of
-from watersmeet.joins.asof.definition import AsofReference
-from watersmeet.joins.changelog.definition import ChangelogReference
-from watersmeet.joins.changelog.operator import ChangelogJoinOperator
-from watersmeet.joins.core.changes import OP, POSITION
-from watersmeet.joins.core.operator import RUN
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.definition import IntervalReference, multiset
-from watersmeet.joins.lookup.definition import LookupReference
-from watersmeet.joins.state.null_keys import NULL_KEYS, places_null_keys
-from watersmeet.joins.state.reshard import FINGERPRINT, merge_shards, split_shard
-from watersmeet.joins.sync.definition import SyncReference
-from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import WindowJoinOperator, WindowSpec
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.asof.definition import AsofReference
+from watersmeet.operators.changelog.definition import ChangelogReference
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
+from watersmeet.operators.core.changes import OP, POSITION
+from watersmeet.operators.core.operator import RUN
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.interval.definition import IntervalReference, multiset
+from watersmeet.operators.lookup.definition import LookupReference
+from watersmeet.operators.state.reshard import FINGERPRINT, NULL_KEYS, merge_shards, places_null_keys, split_shard
+from watersmeet.operators.sync.definition import SyncReference
+from watersmeet.operators.window.definition import WindowReference
+from watersmeet.operators.window.kernel import WindowJoinOperator, WindowSpec
 from watersmeet.physical.nodes import Route
 from watersmeet.spark.state.places import make_shard_assignment
 

@@ -16,14 +16,14 @@ from tests.joins import test_group, test_latest, test_sessions, test_settled, te
 from tests.joins.sharded import Sharded, with_code
 from tests.joins.test_settled import changes, forgetful
 
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import GroupByOperator
-from watersmeet.joins.latest.definition import LatestReference
-from watersmeet.joins.latest.operator import LatestOperator
-from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import TopNOperator
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.group.definition import GroupReference
+from watersmeet.operators.group.kernel import GroupByOperator
+from watersmeet.operators.latest.definition import LatestReference
+from watersmeet.operators.latest.kernel import LatestOperator
+from watersmeet.operators.top.definition import TopReference
+from watersmeet.operators.top.kernel import TopNOperator
 
 small_sizes = test_sessions.small_sizes
 quick = settings(test_group.quick, max_examples=examples(40))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.test_properties import forget_decoded_runs
 
-from watersmeet.joins.core.identity import CanonicalNames
-from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.format import DIRECTORY, FORMAT, UnknownFormatError
-from watersmeet.joins.state.layout import KeyedRows, RowLayout
-from watersmeet.joins.state.spine import ShardState, Spine
+from watersmeet.operators.core.identity import CanonicalNames
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.format import DIRECTORY, FORMAT, UnknownFormatError
+from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.spine import ShardState, Spine
 from watersmeet.testing import MemoryStore
 
 LAYOUT = RowLayout(("l.k", "l.t", "l.v"), ("l.t",), "l.t", "l.k", notes=(("matched", "flag"), ("sums", "number")))

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import ReferenceStep
-from watersmeet.joins.state import timeline
-from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.sync.definition import SyncReference
-from watersmeet.joins.sync.operator import DisorderError, SyncJoinOperator
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import ReferenceStep
+from watersmeet.operators.state import timeline
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.sync.definition import SyncReference
+from watersmeet.operators.sync.kernel import DisorderError, SyncJoinOperator
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]

@@ -15,11 +15,18 @@ from tests.examples import examples
 from tests.joins.table_strategies import TINY
 from tests.joins.test_properties import forget_decoded_runs
 
-from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import KeyedRows, RowLayout, concat_rows
-from watersmeet.joins.state.spine import ShardState
-from watersmeet.joins.state.table import BUDGET, StateTable, chunk_codes, consolidate_rows, table_layout, with_weights
+from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.layout import KeyedRows, RowLayout, concat_rows
+from watersmeet.operators.state.spine import ShardState
+from watersmeet.operators.state.table import (
+    BUDGET,
+    StateTable,
+    chunk_codes,
+    consolidate_rows,
+    table_layout,
+    with_weights,
+)
 from watersmeet.testing import MemoryStore
 
 LAYOUT = table_layout(("k", "v"), "k")

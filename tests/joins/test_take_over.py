@@ -12,11 +12,11 @@ from tests.examples import examples
 from tests.joins.strategies import UNLIMITED, Batch, arrivals, histories, joins
 from tests.joins.test_properties import emitted, forget_decoded_runs
 
-from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.operator import NOW
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.definition import IntervalReference, multiset
-from watersmeet.joins.interval.operator import IntervalJoinOperator
+from watersmeet.operators.core.operator import NOW
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.watermarks import Bound
+from watersmeet.operators.interval.definition import IntervalReference, multiset
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.testing import MemoryStore
 
 quick = settings(

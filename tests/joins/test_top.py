@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core.order import SortColumn
-from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.state.spine import ShardState
-from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import TopNOperator
+from watersmeet.operators.core.order import SortColumn
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.state.spine import ShardState
+from watersmeet.operators.top.definition import TopReference
+from watersmeet.operators.top.kernel import TopNOperator
 from watersmeet.testing import MemoryStore
 
 quick = settings(

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core import rowwise
-from watersmeet.joins.core.operator import NOW, RUN, StepReport, Watermarks
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.limits import discard_visits, partition_limit_ends, row_limit_ends
-from watersmeet.joins.window.lives import first_above
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoinOperator, WindowKind, WindowSpec
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators.core import rowwise
+from watersmeet.operators.core.operator import NOW, RUN, StepReport, Watermarks
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.window.definition import WindowReference
+from watersmeet.operators.window.eviction import discard_visits, first_above, partition_limit_ends, row_limit_ends
+from watersmeet.operators.window.kernel import PartitionLimit, WindowJoinOperator, WindowKind, WindowSpec
 
 Rows = list[tuple[Any, ...]]
 Step = Callable[..., tuple[Rows, dict[int, Rows], rowwise.ReferenceStep | StepReport]]

@@ -15,14 +15,14 @@ from tests.examples import examples
 from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
-from watersmeet.joins.core.operator import Emission, StateOverflowError
-from watersmeet.joins.core.rowwise import ReferenceStep
-from watersmeet.joins.state.look import ShardInspector
-from watersmeet.joins.window import batch as window_batch
-from watersmeet.joins.window import meet as window_meet
-from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoinOperator, WindowSpec
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators.core.operator import Emission, StateOverflowError
+from watersmeet.operators.core.rowwise import ReferenceStep
+from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.window import kernel as window_batch
+from watersmeet.operators.window import matching as window_meet
+from watersmeet.operators.window.definition import WindowReference
+from watersmeet.operators.window.kernel import PartitionLimit, WindowJoinOperator, WindowSpec
 
 quick = settings(
     derandomize=True,

@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.joins.strategies import conditions
 
-from watersmeet.joins.core.operator import NOW, RUN
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoinOperator, WindowSpec
+from watersmeet.operators.core.operator import NOW, RUN
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.window.kernel import PartitionLimit, WindowJoinOperator, WindowSpec
 
 Row = dict[str, Any]
 

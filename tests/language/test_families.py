@@ -6,10 +6,10 @@ import pytest
 
 from watersmeet.catalog import Amount, Field
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.asof.relation import ParsedAsofJoin
-from watersmeet.families.sync.relation import ParsedSyncJoin
-from watersmeet.families.window.read import read_window
-from watersmeet.families.window.relation import WindowClause, is_windowed
+from watersmeet.operators.asof.analyze import ParsedAsofJoin
+from watersmeet.operators.sync.analyze import ParsedSyncJoin
+from watersmeet.operators.window.parse import read_window
+from watersmeet.operators.window.relation import WindowClause, is_windowed
 from watersmeet.plan.nodes import Join, Query, Scan, Union
 from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import read_script

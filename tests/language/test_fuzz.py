@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.sync.relation import ParsedSyncJoin
 from watersmeet.language import read_expression
+from watersmeet.operators.sync.analyze import ParsedSyncJoin
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Join, Lateral, Relation, Scan, Union
 from watersmeet.queries import read_script

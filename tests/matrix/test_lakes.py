@@ -20,7 +20,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import columns_of
 from watersmeet.formats.connectors import connector_of
 from watersmeet.formats.feed import ddl
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.queries import read_script
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import Trigger, run_script

@@ -24,11 +24,11 @@ from typer.testing import CliRunner
 from watersmeet.cli.app import app
 from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.endpoint import serve_metrics
 from watersmeet.observe.metrics import OperatorMetrics, SideMetrics, backpressure_of, busy_share
 from watersmeet.observe.progress import Progress, ProgressSchema, progress_of
 from watersmeet.observe.prometheus import MetricsRegistry
+from watersmeet.operators.core.operator import END_OF_INPUT
 
 GOLDEN = Path(__file__).parent / "metrics.txt"
 

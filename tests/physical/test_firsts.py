@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.families import OPERATORS
-from watersmeet.joins.core.order import TopN
-from watersmeet.joins.group.operator import GroupByOperator
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.order import TopN
+from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.physical import join_plans, plan_query
 from watersmeet.physical.firsts import WHY
 from watersmeet.physical.identity import identity_of, stage_digest

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from watersmeet.families import OPERATORS
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import join_plans, plan_query
 from watersmeet.physical.difference import NamedIdentity, difference
 from watersmeet.physical.identity import canonical_json, identity_of, scan_words

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from watersmeet.families import OPERATORS
-from watersmeet.joins.changelog.nested import NestedLoopJoinOperator
-from watersmeet.joins.changelog.operator import ChangelogJoinOperator
-from watersmeet.joins.core.condition import columns_of
-from watersmeet.joins.core.operator import LOADED
-from watersmeet.joins.group.operator import GroupByOperator
-from watersmeet.joins.latest.operator import LatestOperator
-from watersmeet.joins.lookup.operator import LookupJoinOperator
 from watersmeet.local.cells import CHANGE
 from watersmeet.local.query import LocalQuery
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
+from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.operators.core.condition import columns_of
+from watersmeet.operators.core.operator import LOADED
+from watersmeet.operators.group.kernel import GroupByOperator
+from watersmeet.operators.latest.kernel import LatestOperator
+from watersmeet.operators.lookup.kernel import LookupJoinOperator
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
 from watersmeet.plan.nullability import nullable
 from watersmeet.queries import analyze, read_script

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.families import OPERATORS
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.queries import analyze, read_script
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.catalog import Field, Source
-from watersmeet.families.changelog.relation import AnalyzedTableJoin
-from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
+from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import JoinKind
 from watersmeet.plan.nullability import nullable

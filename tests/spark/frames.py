@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.operators.core.operator import END_OF_INPUT
 
 _NUMBERS = count(1)
 

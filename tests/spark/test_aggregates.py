@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import watersmeet as ws
-from watersmeet.joins.group.aggregates import FUNCTIONS, NAMES, function_of, result_type
+from watersmeet.operators.core.aggregates import FUNCTIONS, NAMES, function_of, result_type
 from watersmeet.type_names import normalise_type
 
 if TYPE_CHECKING:

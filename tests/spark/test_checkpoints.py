@@ -15,7 +15,7 @@ from tests.spark.frames import add_file, run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.queries import read_script
 from watersmeet.spark.private.files import HadoopFolder, LocalFolder
 from watersmeet.spark.run.running import run_script

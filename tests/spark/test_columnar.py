@@ -15,7 +15,7 @@ from tests.spark.frames import counted
 
 import watersmeet as ws
 from watersmeet.explanation.physical import render
-from watersmeet.families import OPERATORS
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.physical.columnar import sources_of_columns
 from watersmeet.queries import analyze, read_script

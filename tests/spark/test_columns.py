@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from tests.spark.frames import all_rows
 
 import watersmeet as ws
-from watersmeet.joins.core.codes import code_of, is_hashable
+from watersmeet.operators.core.routing import code_of, is_hashable
 from watersmeet.spark.compile import compiler
 
 pytestmark = pytest.mark.spark

@@ -13,9 +13,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from tests.spark.test_types import COMPARED, ansi_mode
 
-from watersmeet.joins.core.codes import code_of, is_hashable
-from watersmeet.joins.core.condition import null_safe_equal
-from watersmeet.joins.state.layout import as_int64
+from watersmeet.operators.core.condition import null_safe_equal
+from watersmeet.operators.core.routing import code_of, is_hashable
+from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.ports import JoinKeys, leaf_column
 from watersmeet.queries import analyze, read_script

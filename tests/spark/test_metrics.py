@@ -16,12 +16,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from watersmeet import joins
+from watersmeet import operators as families
 from watersmeet.errors import WatersmeetError
-from watersmeet.joins.core.operator import StreamOperator
 from watersmeet.observe.endpoint import serve_metrics
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.prometheus import MetricsRegistry
+from watersmeet.operators.core.operator import StreamOperator
 from watersmeet.queries import read_script
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def test_a_running_query_is_scraped_and_a_failed_one_is_not_healthy(spark: Spark
 
 
 def test_every_operator_has_a_name_in_the_metrics() -> None:
-    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(joins.__path__, "watersmeet.joins.")]
+    modules = [
+        importlib.import_module(one.name) for one in pkgutil.walk_packages(families.__path__, "watersmeet.operators.")
+    ]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     asked = ("result_columns", "identity", "for_shards", "step")
     operators = {one for one in classes if all(hasattr(one, name) for name in asked) and one is not StreamOperator}

@@ -14,9 +14,9 @@ from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.families import OPERATORS
 from watersmeet.local.query import LocalQuery
 from watersmeet.observe.progress import Progress
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.run.running import run_script

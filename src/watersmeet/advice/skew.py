@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.advice.arrivals import Ints
-from watersmeet.joins.core.python_values import python_value
+from watersmeet.operators.core.python_values import python_value
 
 SHOWN = 5
 HEAVY = 0.05

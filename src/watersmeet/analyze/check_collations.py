@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.catalog import Source
-from watersmeet.joins.group.aggregates import DISTINCT
+from watersmeet.operators.core.aggregates import DISTINCT
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.query import AnalyzedGroup, AnalyzedTop
 from watersmeet.plan.relation import scans

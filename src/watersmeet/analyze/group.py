@@ -30,7 +30,7 @@ from watersmeet.analyze.scope import splice
 from watersmeet.analyze.settled import window_length
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
-from watersmeet.joins.group.aggregates import function_of, is_aggregate
+from watersmeet.operators.core.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import Expr, Reference, aggregates_in, conjuncts, finality_column
 from watersmeet.plan.nodes import walk_relations
 from watersmeet.plan.query import AnalyzedGroup, FinalColumn, Output

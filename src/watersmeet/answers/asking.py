@@ -16,11 +16,11 @@ from watersmeet.answers.question import Question, texts_of
 from watersmeet.answers.summary import Summary, summary_of
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
-from watersmeet.families import OPERATORS
 from watersmeet.fates.telling import Batch, Detail, lineage_of, run_trace
 from watersmeet.fates.words import row_in_words, value_in_words
-from watersmeet.joins.core.python_values import python_rows
 from watersmeet.local.rows import FAILURES, NeedsSparkError
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.python_values import python_rows
 from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, read_sources
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery

@@ -15,9 +15,9 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.fates.near import NearKeys
 from watersmeet.fates.words import value_in_words
-from watersmeet.joins.core.python_values import python_values
-from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import cell
+from watersmeet.operators.core.python_values import python_values
+from watersmeet.operators.core.rowwise import freeze
 from watersmeet.schema import arrow_type
 
 

@@ -20,9 +20,9 @@ from watersmeet.drawing.lanes import RowLane, groups_of
 from watersmeet.drawing.words import outcome_words
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.fates.model import Lineage
-from watersmeet.joins.core.operator import StepError
-from watersmeet.joins.core.python_values import python_values
 from watersmeet.local.rows import FAILURES, NeedsSparkError
+from watersmeet.operators.core.operator import StepError
+from watersmeet.operators.core.python_values import python_values
 from watersmeet.plan.nodes import Script
 from watersmeet.queries import analyze, read_readable
 from watersmeet.testing.case import Case

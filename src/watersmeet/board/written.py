@@ -9,7 +9,7 @@ import pyarrow as pa
 import yaml
 
 from watersmeet.board.cells import plain_value
-from watersmeet.joins.core.python_values import python_values
+from watersmeet.operators.core.python_values import python_values
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.outcome import Outcome
 

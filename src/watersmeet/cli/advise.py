@@ -19,7 +19,7 @@ from watersmeet.cli.script import read_project
 from watersmeet.cli.waiting import show_wait
 from watersmeet.counts import format_count
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.families import OPERATORS
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import join_plans, plan_query, scan_plans
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.project import Project, fill_columns, resolve_paths, root_references

@@ -17,7 +17,7 @@ from watersmeet.cli.output import print_text
 from watersmeet.cli.script import OpenedScript, check_external_references, open_script
 from watersmeet.counts import format_count
 from watersmeet.errors import Place, Refusal
-from watersmeet.families import OPERATORS
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.physical.same_joins import same_join_notes
 from watersmeet.plan.bounds import bounds_in_words, bounds_of

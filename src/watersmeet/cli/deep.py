@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.cli.waiting import show_wait
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.families import OPERATORS
 from watersmeet.formats import source_format
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query, read_sources
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from watersmeet.explanation.physical import plan_details
 from watersmeet.explanation.query import PlanDetails, query_as_json, query_topology, render_query
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
-from watersmeet.families import FAMILIES, OPERATORS
+from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query, read_chaining
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery

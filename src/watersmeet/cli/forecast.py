@@ -16,12 +16,12 @@ from watersmeet.cli.run import storage_folder
 from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.duration import parse_duration
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.families import OPERATORS
 from watersmeet.forecast.query import ForecastInput, forecast_query
 from watersmeet.forecast.rates import parse_rates, read_sampled_rates
 from watersmeet.forecast.report import as_data, render
 from watersmeet.observe.history import read_history
 from watersmeet.observe.rates import merge_rates, observe_rates
+from watersmeet.operators import OPERATORS
 from watersmeet.physical import QueryPlan, plan_query, read_chaining
 
 

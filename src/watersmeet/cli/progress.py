@@ -17,9 +17,9 @@ from watersmeet.cli.failure import Format
 from watersmeet.cli.waiting import REFRESHED, WaitIndicator
 from watersmeet.counts import format_count
 from watersmeet.duration import SECOND, rough_duration
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress, watermark_text
 from watersmeet.observe.totals import Totals
+from watersmeet.operators.core.operator import END_OF_INPUT
 
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
 """What a line of JSON leaves out: the watermarks are there in words."""

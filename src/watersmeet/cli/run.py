@@ -212,7 +212,7 @@ def run_opened(
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error. A
     second one does not wait.
     """
-    from watersmeet.families import OPERATORS
+    from watersmeet.operators import OPERATORS
     from watersmeet.physical import plan_query, read_sources
     from watersmeet.physical.same_joins import same_join_notes
     from watersmeet.spark.exchange.observed import spark_ui_url

@@ -8,7 +8,7 @@ from watersmeet.fates.family import TraceContext
 from watersmeet.fates.model import OutcomeKind
 from watersmeet.fates.notes import RowEvent, TraceRecorder
 from watersmeet.fates.stage import TraceStage, row_column
-from watersmeet.joins.core.rowwise import RemovedRow
+from watersmeet.operators.core.rowwise import RemovedRow
 
 
 class CountingRecorder(TraceRecorder):

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from watersmeet.fates.model import Axis, Cause, OutcomeKind
 from watersmeet.fates.words import Words
-from watersmeet.joins.core.condition import columns_of
-from watersmeet.joins.core.operator import StreamOperator
-from watersmeet.joins.core.rowwise import RemovedRow, Row, evaluate, event_time, is_dead
+from watersmeet.operators.core.condition import columns_of
+from watersmeet.operators.core.operator import StreamOperator
+from watersmeet.operators.core.rowwise import RemovedRow, Row, evaluate, event_time, is_dead
 from watersmeet.physical import JoinPlan
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr

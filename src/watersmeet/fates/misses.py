@@ -13,8 +13,8 @@ from watersmeet.fates.near import NearKeys
 from watersmeet.fates.stage import TraceStage
 from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import capital, key_in_words
-from watersmeet.joins.core.condition import Apply, Condition
-from watersmeet.joins.core.rowwise import Row, evaluate, event_time
+from watersmeet.operators.core.condition import Apply, Condition
+from watersmeet.operators.core.rowwise import Row, evaluate, event_time
 
 _SHOWN = 3
 _BARRED = {"filtered", "null key", "null time", "unfit", "late"}

@@ -16,13 +16,13 @@ from watersmeet.fates.model import OutcomeKind
 from watersmeet.fates.stage import TraceStage, row_column
 from watersmeet.fates.words import Words, capital, value_in_words
 from watersmeet.formats.feed import CHANGE
-from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import Watermarks
-from watersmeet.joins.core.python_values import python_rows, python_values
-from watersmeet.joins.core.rowwise import ReferenceStep, RemovedRow, Row
-from watersmeet.joins.core.two_sided import LEFT_ONLY
-from watersmeet.joins.state.layout import as_int64
 from watersmeet.local.query import PART, PARTITION, ROW, DroppedRows
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.operator import Watermarks
+from watersmeet.operators.core.python_values import python_rows, python_values
+from watersmeet.operators.core.rowwise import ReferenceStep, RemovedRow, Row
+from watersmeet.operators.core.two_sided import LEFT_ONLY
+from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical import ScanPlan
 
 LEFT: Mapping[str, OutcomeKind] = {

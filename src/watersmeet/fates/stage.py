@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from watersmeet.fates.family import FamilyTracer, TraceContext
 from watersmeet.fates.words import Words
-from watersmeet.joins.core.operator import StreamOperator, Watermarks
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import ReferenceStep, Row, freeze
 from watersmeet.local.definitions import Definition, definition_of
 from watersmeet.local.query import ROW
+from watersmeet.operators.core.operator import StreamOperator, Watermarks
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.rowwise import ReferenceStep, Row, freeze
 from watersmeet.physical import JoinPlan, leaf_plans
 
 _PLAIN = frozenset({int, str, bytes, datetime, date, Decimal, bool})

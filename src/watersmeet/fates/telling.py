@@ -26,7 +26,7 @@ from watersmeet.fates.notes import TraceRecorder
 from watersmeet.fates.stage import TraceStage
 from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import key_in_words
-from watersmeet.joins.core.operator import Watermarks
+from watersmeet.operators.core.operator import Watermarks
 from watersmeet.physical import QueryPlan
 
 Detail = Literal["sentences", "counts"]

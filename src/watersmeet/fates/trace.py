@@ -14,14 +14,14 @@ from watersmeet.fates.flights import WHERE
 from watersmeet.fates.notes import RowEvent, TraceRecorder
 from watersmeet.fates.stage import TraceStage, output_rows, row_column
 from watersmeet.fates.words import Words
-from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import RUN, Watermarks
-from watersmeet.joins.core.python_values import python_rows, python_values
-from watersmeet.joins.core.rowwise import ReferenceStep, Row, freeze
 from watersmeet.local.definitions import output_table
 from watersmeet.local.query import ROW, BatchOutput, LocalFrame, LocalQuery, prepare_port
 from watersmeet.local.rows import NeedsSparkError, complete_rows
 from watersmeet.local.values import value_of
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.operator import RUN, Watermarks
+from watersmeet.operators.core.python_values import python_rows, python_values
+from watersmeet.operators.core.rowwise import ReferenceStep, Row, freeze
 from watersmeet.physical import JoinPlan, QueryPlan, RelationPlan, ScanPlan, join_plans
 
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pyarrow as pa
 
 from watersmeet.duration import format_duration
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, columns_of
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.core.python_values import DistantTime
-from watersmeet.joins.core.rowwise import Row
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, columns_of
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.python_values import DistantTime
+from watersmeet.operators.core.rowwise import Row
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.words import expression_in_words, word
 

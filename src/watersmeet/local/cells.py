@@ -17,8 +17,8 @@ import pyarrow as pa
 from watersmeet.catalog import Field
 from watersmeet.errors import refuse
 from watersmeet.formats.feed import CHANGE
-from watersmeet.joins.core.changes import WEIGHT, consolidate_changes
-from watersmeet.joins.core.python_values import python_value
+from watersmeet.operators.core.changes import WEIGHT, consolidate_changes
+from watersmeet.operators.core.python_values import python_value
 from watersmeet.schema import arrow_type
 
 

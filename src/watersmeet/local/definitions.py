@@ -9,9 +9,9 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from watersmeet.joins.core.operator import Emission, StepReport, StreamOperator, Watermarks
-from watersmeet.joins.core.python_values import arrow_values, python_rows
 from watersmeet.local.rows import output_schema
+from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator, Watermarks
+from watersmeet.operators.core.python_values import arrow_values, python_rows
 
 Row = Mapping[str, Any]
 
@@ -30,8 +30,8 @@ class Definition(Protocol):
 def definition_of(operator: StreamOperator) -> Definition:
     """The definition that says what an operator must give: ``DEFINITION`` of the module beside it.
 
-    >>> from watersmeet.joins.core.port import Port
-    >>> from watersmeet.joins.latest.operator import LatestOperator
+    >>> from watersmeet.operators.core.port import Port
+    >>> from watersmeet.operators.latest.kernel import LatestOperator
     >>> type(definition_of(LatestOperator(Port(("k",), (), ("k",))))).__name__
     'LatestReference'
     """

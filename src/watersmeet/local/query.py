@@ -19,12 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.analyze.check_collations import is_collated
-from watersmeet.joins.core.changes import OP, WEIGHT
-from watersmeet.joins.core.condition import Condition
-from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
-from watersmeet.joins.core.marks import watermark_behind
-from watersmeet.joins.core.operator import LOADED, NOW, RUN, StepReport, Watermarks
-from watersmeet.joins.state.layout import as_int64
 from watersmeet.local.cells import CHANGE, to_signed_rows
 from watersmeet.local.definitions import Definition, definition_of, step_by_definition
 from watersmeet.local.rows import NeedsSparkError, complete_rows, output_schema
@@ -40,6 +34,12 @@ from watersmeet.local.values import (
     value_of,
     with_collated,
 )
+from watersmeet.operators.core.changes import OP, WEIGHT
+from watersmeet.operators.core.condition import Condition
+from watersmeet.operators.core.operator import LOADED, NOW, RUN, StepReport, Watermarks
+from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
+from watersmeet.operators.core.watermarks import watermark_behind
+from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical import (
     Computed,
     JoinPlan,

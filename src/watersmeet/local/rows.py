@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import StreamOperator
 from watersmeet.local.cells import cell
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.operator import StreamOperator
 from watersmeet.physical import PADDED, Derived, JoinPlan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import Padding

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT, row_codes
-from watersmeet.joins.core.codes import code_of, is_hashable
-from watersmeet.joins.core.matching import Ints
-from watersmeet.joins.core.operator import Emission, StepReport, StreamOperator, Watermarks
-from watersmeet.joins.core.routing import null_key_columns, route_codes, split_rows
 from watersmeet.local.store import MemoryStore
+from watersmeet.operators.core.changes import WEIGHT, row_codes
+from watersmeet.operators.core.matching import Ints
+from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator, Watermarks
+from watersmeet.operators.core.routing import code_of, is_hashable, null_key_columns, route_codes, split_rows
 from watersmeet.physical import PortPlan
 
 

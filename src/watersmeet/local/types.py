@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, evaluate
 from watersmeet.local.rows import NeedsSparkError
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, evaluate
 
 TypeOf = Callable[[str], pa.DataType]
 """The type of a column."""

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.duration import parse_duration
-from watersmeet.joins.core.condition import Columns, Condition, evaluate, holds
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.local.types import check_types
+from watersmeet.operators.core.condition import Columns, Condition, evaluate, holds
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr, Reference, windows_in
 from watersmeet.schema import arrow_type

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watersmeet.duration import rough_duration
-from watersmeet.families import OPERATORS
 from watersmeet.forecast.query import ForecastInput, StateForecast, forecast_query
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.history import read_history
 from watersmeet.observe.metrics import OperatorMetrics
 from watersmeet.observe.progress import Progress, port_names
 from watersmeet.observe.rates import RECENT, observe_rates
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.physical import JoinPlan, QueryPlan, join_name, join_plans
 
 FACTOR = 2.0

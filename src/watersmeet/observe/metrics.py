@@ -61,7 +61,7 @@ class OperatorMetrics:
       keeps that keeps most
     - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
     - ``delays``, ``lateness``: how far apart in time rows are that met, and by how much rows were late: how many, by
-      the number of a range (`watersmeet.joins.core.spread`). Of many, some stand for all
+      the number of a range (`watersmeet.operators.core.histogram`). Of many, some stand for all
     - ``sides``: some of it by side, ``left`` and ``right`` or ``1``, ``2``, ...
     """
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.core.python_values import DistantTime
 from watersmeet.observe.metrics import OperatorMetrics, backlog_of, backpressure_of, operator_metrics, sum_number
 from watersmeet.observe.told import REPORTS, by_join
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.python_values import DistantTime
 
 RESULT_OBSERVATION = "watersmeet"
 """The observation that counts the rows of the result."""

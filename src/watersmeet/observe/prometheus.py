@@ -11,11 +11,11 @@ from threading import Lock
 from time import monotonic, time
 from typing import Literal
 
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.metrics import Health, OperatorMetrics, SideMetrics
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.records import merge_metrics
 from watersmeet.observe.totals import end_time
+from watersmeet.operators.core.operator import END_OF_INPUT
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

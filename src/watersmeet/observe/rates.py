@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.forecast.rates import Rate
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress, port_names
+from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.physical import QueryPlan, ScanPlan, join_name, join_plans, scan_plans
 
 RECENT = 500

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress
+from watersmeet.operators.core.operator import END_OF_INPUT
 
 WINDOW = 10.0
 """Rates are those of the batches of so many seconds, and of the latest one."""

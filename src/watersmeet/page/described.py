@@ -10,8 +10,8 @@ from watersmeet.explanation.family import JoinExplainer, PairDistance
 from watersmeet.explanation.physical import plan_details
 from watersmeet.explanation.query import query_topology
 from watersmeet.explanation.topology import Topology
-from watersmeet.families import OPERATORS
 from watersmeet.observe.progress import port_names
+from watersmeet.operators import OPERATORS
 from watersmeet.page.drawing import Drawing, draw_query
 from watersmeet.physical import (
     JoinPlan,

@@ -8,10 +8,10 @@ from typing import Literal
 
 from watersmeet.counts import format_count
 from watersmeet.duration import rough_duration
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.following import HistoryFollower
 from watersmeet.observe.metrics import OperatorMetrics
 from watersmeet.observe.progress import Progress
+from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.page.described import QueryDescription, WatermarkColumn
 from watersmeet.page.problems import problems_of
 from watersmeet.page.series import series_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.totals import end_time
+from watersmeet.operators.core.operator import END_OF_INPUT
 
 POINTS = 300
 """How many points a line has at most: more than that no screen shows."""

@@ -7,9 +7,9 @@ from typing import Literal
 
 from watersmeet.duration import rough_duration
 from watersmeet.explanation.family import PairDistance
-from watersmeet.joins.core.spread import bucket_maximum
 from watersmeet.observe.following import HistoryFollower
 from watersmeet.observe.metrics import OperatorMetrics
+from watersmeet.operators.core.histogram import bucket_maximum
 from watersmeet.page.described import QueryDescription
 
 Unit = Literal["time", "number", "arrivals"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from watersmeet.catalog import Source
-from watersmeet.joins.core.operator import Overflow
+from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical.family import ChangelogMode, Families, JoinPlanner, StagePlanner
 from watersmeet.physical.firsts import push_down_top_n
 from watersmeet.physical.identity import assign_names

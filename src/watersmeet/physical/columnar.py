@@ -16,9 +16,9 @@ from typing import cast
 from watersmeet.duration import parse_duration
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
-from watersmeet.joins.core.changes import OP, WEIGHT
-from watersmeet.joins.core.codes import LONGEST_DECIMAL
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition
+from watersmeet.operators.core.changes import OP, WEIGHT
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition
+from watersmeet.operators.core.routing import LONGEST_DECIMAL
 from watersmeet.physical.condition import plain_condition
 from watersmeet.physical.nodes import (
     JoinPlan,

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import reduce
 from typing import cast
 
-from watersmeet.joins.core.condition import Apply, ColumnRef, Condition, Constant, Operator
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, Operator
 from watersmeet.physical.nodes import Computed
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr, Op

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from watersmeet.joins.core.order import SortColumn, TopN
+from watersmeet.operators.core.order import SortColumn, TopN
 from watersmeet.physical.nodes import (
     JoinPlan,
     LateralPlan,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from watersmeet.catalog import Source
-from watersmeet.joins.core.operator import StreamOperator
+from watersmeet.operators.core.operator import StreamOperator
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan, Padding

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.core.condition import Apply, Condition, columns_of
-from watersmeet.joins.core.port import Port
+from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
+from watersmeet.operators.core.condition import Apply, Condition, columns_of
+from watersmeet.operators.core.port import Port
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.family import ChangelogMode
 from watersmeet.physical.nodes import PortInput, PortPlan, Route, WatermarkLag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from watersmeet.joins.core.identity import Identity
+from watersmeet.operators.core.identity import Identity
 from watersmeet.physical.identity import canonical_json, identity_of
 from watersmeet.physical.nodes import QueryPlan, read_sources
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watersmeet.joins.core.condition import Condition
+from watersmeet.operators.core.condition import Condition
 from watersmeet.plan.windows import Windows
 
 

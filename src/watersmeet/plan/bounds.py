@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from watersmeet.joins.group.aggregates import needs_all_rows
+from watersmeet.operators.core.aggregates import needs_all_rows
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
 from watersmeet.plan.relation import (

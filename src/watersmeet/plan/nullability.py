@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from watersmeet.joins.group.aggregates import function_of, is_aggregate
+from watersmeet.operators.core.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import GROUP, Expr
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation, AnalyzedView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from watersmeet.joins.group.aggregates import function_of, is_aggregate
+from watersmeet.operators.core.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import COMPARISONS, GROUP, Expr
 from watersmeet.plan.facts import sources_by_alias
 from watersmeet.plan.nullability import nullable

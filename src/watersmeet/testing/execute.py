@@ -14,15 +14,15 @@ import pyarrow as pa
 from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import Refusal, WatersmeetError, refuse
-from watersmeet.families import OPERATORS
-from watersmeet.families.time_zones import in_zone_of_script
 from watersmeet.fates import Batch, Lineage, trace_query
-from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
-from watersmeet.joins.core.rowwise import event_time
 from watersmeet.local.cells import CHANGE, arrow_table, cell, change_table, to_signed_rows
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.local.rows import FAILURES, NeedsSparkError
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
+from watersmeet.operators.core.rowwise import event_time
+from watersmeet.operators.time_zones import in_zone_of_script
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery

@@ -17,11 +17,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.catalog import Source
 from watersmeet.errors import refusal_in, refuse
 from watersmeet.formats.feed import ddl
-from watersmeet.joins.core.operator import StepReport, Watermarks
-from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.local.cells import CHANGE
 from watersmeet.local.query import BatchOutput
 from watersmeet.locations import location_of
+from watersmeet.operators.core.operator import StepReport, Watermarks
+from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.compile.frames import SIDE_OUTPUT_COLUMNS

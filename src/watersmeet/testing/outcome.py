@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.joins.core.python_values import python_values
-from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import cell
+from watersmeet.operators.core.python_values import python_values
+from watersmeet.operators.core.rowwise import freeze
 from watersmeet.testing.case import CaseBatch, RowList
 
 

@@ -8,9 +8,9 @@ from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.fates import Lineage, RowArrival
 from watersmeet.fates.words import row_in_words
-from watersmeet.joins.core.python_values import python_rows
-from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import arrow_table
+from watersmeet.operators.core.python_values import python_rows
+from watersmeet.operators.core.rowwise import freeze
 from watersmeet.testing.case import Case, CaseWhy
 
 

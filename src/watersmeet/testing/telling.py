@@ -6,9 +6,9 @@ from typing import Any
 
 from watersmeet.deprecation import warn_renamed
 from watersmeet.errors import refuse
-from watersmeet.families import OPERATORS
-from watersmeet.families.time_zones import in_zone_of_script
 from watersmeet.fates import Lineage
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.time_zones import in_zone_of_script
 from watersmeet.physical import limits_of, plan_query
 from watersmeet.queries import analyze
 from watersmeet.testing.case import Case

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.analyze.settings import OPERATOR_CHAINING, SWITCH
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import refuse
-from watersmeet.families import OPERATORS
-from watersmeet.families.time_zones import in_zone
 from watersmeet.observe.progress import ProgressSchema
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.time_zones import in_zone
 from watersmeet.physical import ChainGroups, LateRows, Limits, QueryPlan, limits_of, plan_query, read_chaining
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery

@@ -23,12 +23,12 @@ from pyspark.sql.types import (
 
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
-from watersmeet.joins.core.chain import Inlet, Link
-from watersmeet.joins.core.changes import MULTIPLICITY, WEIGHT
-from watersmeet.joins.core.operator import LOADED, NOW
-from watersmeet.joins.core.routing import null_key_columns
-from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.observe.progress import JOIN_PREFIX
+from watersmeet.operators.core.chain import Inlet, Link
+from watersmeet.operators.core.changes import MULTIPLICITY, WEIGHT
+from watersmeet.operators.core.operator import LOADED, NOW
+from watersmeet.operators.core.routing import null_key_columns
+from watersmeet.operators.core.two_sided import TwoSided
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,

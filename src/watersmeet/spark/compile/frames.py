@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
-from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.query import Output

@@ -17,8 +17,8 @@ from watersmeet.analyze.check_collations import (
     upsert_key,
 )
 from watersmeet.errors import Refusal, WatersmeetError, refuse
-from watersmeet.joins.core.condition import Condition, is_supported
-from watersmeet.joins.group.aggregates import result_type
+from watersmeet.operators.core.aggregates import result_type
+from watersmeet.operators.core.condition import Condition, is_supported
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans
 from watersmeet.physical.ports import leaf_column
 from watersmeet.plan.expressions import Expr

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import MULTIPLICITY, group_rows
+from watersmeet.operators.core.changes import MULTIPLICITY, group_rows
 from watersmeet.physical.steps import AssignWindows
 
 MIN_ROWS, MIN_RATIO = 1_000, 2

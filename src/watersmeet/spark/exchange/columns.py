@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import MULTIPLICITY, OP, WEIGHT
-from watersmeet.joins.core.codes import code_of, is_hashable
-from watersmeet.joins.core.condition import Condition, columns_of, evaluate, holds
+from watersmeet.operators.core.changes import MULTIPLICITY, OP, WEIGHT
+from watersmeet.operators.core.condition import Condition, columns_of, evaluate, holds
+from watersmeet.operators.core.routing import code_of, is_hashable
 from watersmeet.physical.steps import AssignWindows, Compute, DeriveChange, FieldAccess, Filter, Projection, Step
 from watersmeet.spark.exchange.alike import Batches, Precombine, WindowPrecombine
 

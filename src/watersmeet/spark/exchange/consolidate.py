@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.formats.feed import CHANGE
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.time_texts import EXACT
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.operator import StreamOperator
-from watersmeet.joins.core.python_values import python_rows
-from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
+from watersmeet.operators.core.operator import StreamOperator
+from watersmeet.operators.core.python_values import python_rows
+from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
 
 ROWS_PER_KIND = 3
 """How many of a kind a shard tells in a batch."""

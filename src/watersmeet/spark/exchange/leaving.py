@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.families import state_schema_of
-from watersmeet.joins.core.operator import Emission, StepReport, StreamOperator
-from watersmeet.joins.core.spread import Histogram
-from watersmeet.joins.state.layout import to_record_batch
 from watersmeet.observe.progress import EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX, port_names
 from watersmeet.observe.told import ShardMetrics
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.core.histogram import Histogram
+from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator
+from watersmeet.operators.state.layout import to_record_batch
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.packing import LATE, ROWS, SPACER, UNMATCHED, spacers, to_blob
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan, ScanPlan
 from watersmeet.plan.expressions import quote
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.errors import Refusal, WorkerRefusalError
-from watersmeet.joins.core.chain import Chain, Link, Piece
-from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, StepError, Watermarks
-from watersmeet.joins.state.cache import share_runs
-from watersmeet.joins.state.format import FORMAT, READABLE_FORMATS, digest
-from watersmeet.joins.state.null_keys import places_null_keys
 from watersmeet.observe.told import merge_shard_metrics, to_text
+from watersmeet.operators.core.chain import Chain, Link, Piece
+from watersmeet.operators.core.operator import END_OF_INPUT, RUN, Emission, StepError, Watermarks
+from watersmeet.operators.state.cache import share_runs
+from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS, digest
+from watersmeet.operators.state.reshard import places_null_keys
 from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.arrivals import InputBuffer, SpillFile
 from watersmeet.spark.exchange.examples import Examples

@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from watersmeet.joins.state.format import DIRECTORY, RUN
-from watersmeet.joins.state.spine import cache_run, runs_to_fetch
+from watersmeet.operators.state.format import DIRECTORY, RUN
+from watersmeet.operators.state.spine import cache_run, runs_to_fetch
 from watersmeet.spark.exchange.shards import partition_of
 from watersmeet.spark.private.large import put
 from watersmeet.spark.private.requests import decode_value, pipeline_requests

@@ -20,10 +20,10 @@ from watersmeet.fates import Batch
 from watersmeet.fates.flights import WHERE
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
-from watersmeet.joins.core.operator import NOW
-from watersmeet.joins.core.python_values import python_rows
 from watersmeet.local.query import PARTITION
 from watersmeet.locations import local_path, location_of
+from watersmeet.operators.core.operator import NOW
+from watersmeet.operators.core.python_values import python_rows
 from watersmeet.physical import QueryPlan, scan_plans
 from watersmeet.physical.identity import scan_names
 from watersmeet.plan.expressions import quote

@@ -26,7 +26,7 @@ IMPORTED_ONCE = (
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.streaming.proto.StateMessage_pb2",
-    "watersmeet.joins.interval.operator",
+    "watersmeet.operators.interval.kernel",
     "watersmeet.spark.exchange.packing",
     "watersmeet.spark.exchange.stateful",
 )

@@ -22,8 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.formats import source_format
-from watersmeet.joins.core.operator import Watermarks
 from watersmeet.locations import local_path, location_of
+from watersmeet.operators.core.operator import Watermarks
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.past.log import OffsetLog

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.joins.state.kept import Reach
 from watersmeet.observe.progress import Progress
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
+from watersmeet.operators.state.state_schema import Reach
 from watersmeet.physical.difference import NamedIdentity
 
 BatchTimes = tuple[int, Watermarks]

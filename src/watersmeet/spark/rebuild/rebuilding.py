@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from watersmeet.catalog import Source
 from watersmeet.counts import format_count
 from watersmeet.errors import refusal_in, refuse
-from watersmeet.families import state_schema_of
-from watersmeet.joins.core.operator import NOW, Watermarks
 from watersmeet.locations import location_of
 from watersmeet.observe.history import read_history
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.core.operator import NOW, Watermarks
 from watersmeet.physical import join_plans, scan_plans
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.physical.identity import scan_names

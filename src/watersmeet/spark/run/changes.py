@@ -9,8 +9,8 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import refuse
-from watersmeet.families import change_rules, table_operators
-from watersmeet.joins.core.identity import Identity
+from watersmeet.operators import change_rules, table_operators
+from watersmeet.operators.core.identity import Identity
 from watersmeet.physical.change import ChangeEffect, WatermarkValues, classify_edit
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.told import set_accepted_states

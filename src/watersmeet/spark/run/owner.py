@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from watersmeet.analyze.settings import OPERATOR_CHAINING
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.format import FORMAT, READABLE_FORMATS
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS
 from watersmeet.physical.change import ChangeEffect, ChangeRule, WatermarkValues, classify_edit
 from watersmeet.physical.difference import NamedIdentity, difference
 from watersmeet.physical.identity import canonical_json, digest

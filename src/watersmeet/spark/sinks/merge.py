@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.consolidate import columns_of, consolidate
 from watersmeet.spark.sinks.table_sinks import SinkTarget

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructField
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.postgres import PostgresSink
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.spark.exchange.consolidate import consolidate
 from watersmeet.spark.sinks.outputs import drain_batch
 from watersmeet.spark.sinks.positions import BatchPlans, Position

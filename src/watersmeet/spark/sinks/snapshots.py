@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import Refusal, refuse
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.consolidate import columns_of, comparison_columns, comparison_names, consolidate
 from watersmeet.spark.sinks.outputs import drain_batch

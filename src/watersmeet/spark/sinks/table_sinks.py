@@ -22,8 +22,8 @@ from watersmeet.formats import sink_format
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.locations import local_path
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.spark.compile.frames import explode_changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from watersmeet.joins.core.operator import END_OF_INPUT, LOADED
+from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
 from watersmeet.spark.run.prepare import Prepared
 
 _LOADED_FILES = "loaded-*.json"

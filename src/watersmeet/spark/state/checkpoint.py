@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.families import state_schema_of
-from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import StateSchema
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.state.state_schema import StateSchema
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.exchange.stateful import prefixes
 from watersmeet.spark.private.files import Folder, folder_of

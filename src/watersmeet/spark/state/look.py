@@ -15,9 +15,9 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from watersmeet.deprecation import accept_old_names
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.joins.state.format import DIRECTORY, RUN, Directory, decode_rows
-from watersmeet.joins.state.kept import UNTIL_FINAL
-from watersmeet.joins.state.look import ShardInspector
+from watersmeet.operators.state.format import DIRECTORY, RUN, Directory, decode_rows
+from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.state.state_schema import UNTIL_FINAL
 from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.state.checkpoint import Checkpoint, StatefulOperator

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.matching import Ints
-from watersmeet.joins.core.routing import route_codes, shard_of
-from watersmeet.joins.state.kept import StateSchema, UnevenError
-from watersmeet.joins.state.reshard import ShardAssignment
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.matching import Ints
+from watersmeet.operators.core.routing import route_codes, shard_of
+from watersmeet.operators.state.reshard import ShardAssignment
+from watersmeet.operators.state.state_schema import StateSchema, UnevenError
 
 CODE = "#code"
 _OF_STREAMS = frozenset({"interval"})

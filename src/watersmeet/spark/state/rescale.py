@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError, refusal_in, refuse
-from watersmeet.joins.state.kept import UnevenError
+from watersmeet.operators.state.state_schema import UnevenError
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.compile.shards import PARTITIONS
 from watersmeet.spark.private.state_files import UnknownStateError, relocate_state, renumber

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import Watermarks
-from watersmeet.joins.state.format import UnknownFormatError
-from watersmeet.joins.state.kept import SpineSchema, StateSchema
-from watersmeet.joins.state.layout import as_int64
-from watersmeet.joins.state.look import ShardInspector, SpineRows, format_of
 from watersmeet.observe.progress import watermark_text
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.operator import Watermarks
+from watersmeet.operators.state.format import UnknownFormatError
+from watersmeet.operators.state.inspect import ShardInspector, SpineRows, format_of
+from watersmeet.operators.state.layout import as_int64
+from watersmeet.operators.state.state_schema import SpineSchema, StateSchema
 from watersmeet.physical.difference import NamedIdentity
 
 SUMMARY = (

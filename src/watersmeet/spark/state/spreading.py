@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import Refusal, WorkerRefusalError
-from watersmeet.joins.state.kept import UnevenError
-from watersmeet.joins.state.reshard import merge_shards, split_shard
+from watersmeet.operators.state.reshard import merge_shards, split_shard
+from watersmeet.operators.state.state_schema import UnevenError
 from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.state.checkpoint import Checkpoint, StatefulOperator
 from watersmeet.spark.state.places import is_unsharded, make_shard_assignment

@@ -1,1 +1,0 @@
-"""The join of two tables: a table that changes with either."""

@@ -1,1 +1,0 @@
-"""GROUP BY as a table."""

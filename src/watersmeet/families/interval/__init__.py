@@ -1,1 +1,0 @@
-"""The interval join: rows meet within bounds of event time."""

@@ -1,1 +1,0 @@
-"""The latest row per key: a stream, or upserts, as a table."""

@@ -1,1 +1,0 @@
-"""The sync join: rows meet that have the same time."""

@@ -1,1 +1,0 @@
-"""ORDER BY ... LIMIT n: a table of the first n rows."""

@@ -1,1 +1,0 @@
-"""The window join: rows meet what is in the window of the other side."""

@@ -1,1 +1,0 @@
-"""The as-of join."""

@@ -1,1 +1,0 @@
-"""The join of two tables."""

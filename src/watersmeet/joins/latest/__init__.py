@@ -1,1 +1,0 @@
-"""The latest row per key."""

@@ -1,1 +1,0 @@
-"""The lookup join."""

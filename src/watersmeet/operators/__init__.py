@@ -1,0 +1,147 @@
+"""The operators of a query: one folder per family of joins, and per stage, with everything that the family is.
+
+Each layer loads the part that it needs when it first needs it: a process that only runs a query does not load what
+parses one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from watersmeet.analyze import FamilyAnalysis
+    from watersmeet.explanation.family import JoinExplainer, StageExplainer
+    from watersmeet.fates.family import FamilyTracer
+    from watersmeet.forecast.family import Forecaster
+    from watersmeet.language import Grammar
+    from watersmeet.operators.state.state_schema import StateSchema
+    from watersmeet.physical.change import ChangeRule
+    from watersmeet.physical.family import JoinPlanner, StagePlanner
+from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class _StatefulFamily:
+    """What keeps rows, by its name, and the parts that tell of them."""
+
+    name: str
+
+    @property
+    def trace(self) -> FamilyTracer:
+        """What becomes of its rows."""
+        return _load_part(self.name, "trace")
+
+    @property
+    def state_schema(self) -> StateSchema:
+        """What its states hold."""
+        return _load_state_schema(self.name)
+
+    @property
+    def forecast(self) -> Forecaster:
+        """How long its rows live."""
+        return _load_part(self.name, "forecast")
+
+
+@dataclass(frozen=True)
+class JoinFamily(_StatefulFamily):
+    """The parts of a family: ``READ`` of its module ``parse``, ``ANALYZE`` of ``analyze``, and so on.
+
+    ``has_words``: it adds to the language; one that does not is read as a plain JOIN. ``may_change``: its states can
+    go on with some changes of it (``CHANGE`` of ``plan``). ``gives_tables``: its results take rows back.
+
+    >>> JoinFamily("sync").analyze.family
+    'sync'
+    """
+
+    has_words: bool = False
+    may_change: bool = False
+    gives_tables: bool = False
+
+    @property
+    def read(self) -> Grammar:
+        """What it adds to the language."""
+        return _load_part(self.name, "parse", "READ")
+
+    @property
+    def analyze(self) -> FamilyAnalysis:
+        """How its joins are analyzed."""
+        return _load_part(self.name, "analyze")
+
+    @property
+    def plan(self) -> JoinPlanner[Any]:
+        """Which operator, and on which columns."""
+        return _load_part(self.name, "plan")
+
+    @property
+    def explain(self) -> JoinExplainer[Any]:
+        """What is said of its joins."""
+        return _load_part(self.name, "explain")
+
+
+@dataclass(frozen=True)
+class StageFamily(_StatefulFamily):
+    """What keeps rows behind the relation of a query and makes its result a table; the parts are those of a family."""
+
+    @property
+    def plan(self) -> StagePlanner:
+        """Which operator, and on which columns."""
+        return _load_part(self.name, "plan")
+
+    @property
+    def explain(self) -> StageExplainer:
+        """What is said of it."""
+        return _load_part(self.name, "explain")
+
+
+def _load_part(family: str, name: str, constant: str | None = None) -> Any:
+    """A part; what only runs a query need not load what reads one."""
+    return getattr(import_module(f"{__package__}.{family}.{name}"), constant or name.upper())
+
+
+def _load_state_schema(family: str) -> StateSchema:
+    return _load_part(family, "state_schema")
+
+
+FAMILIES: Mapping[str, JoinFamily] = {
+    family.name: family
+    for family in (
+        JoinFamily("interval", may_change=True),
+        JoinFamily("window", has_words=True, may_change=True),
+        JoinFamily("sync", has_words=True),
+        JoinFamily("asof", has_words=True, may_change=True),
+        JoinFamily("lookup", may_change=True),
+        JoinFamily("changelog", gives_tables=True),
+    )
+}
+"""All families of joins by name, which is the name of their folder."""
+
+OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
+    **FAMILIES,
+    **{name: StageFamily(name) for name in ("top", "group", "latest")},
+}
+"""Whatever keeps rows, by name: all that is planned and explained. Of stages the outermost comes first."""
+
+
+def change_rules() -> Mapping[str, ChangeRule]:
+    """By the names of operators in identities: what of them may change while a state goes on."""
+    changeable = [family for family in FAMILIES.values() if family.may_change]
+    return {
+        name: _load_part(family.name, "plan", "CHANGE") for family in changeable for name in family.state_schema.names
+    }
+
+
+def table_operators() -> frozenset[str]:
+    """The operators, by their names in identities, whose results are tables."""
+    families = [family for family in OPERATORS.values() if isinstance(family, StageFamily) or family.gives_tables]
+    return frozenset(name for family in families for name in family.state_schema.names)
+
+
+def state_schema_of(name: str) -> StateSchema:
+    """What states of the operator hold that is called so in identities.
+
+    >>> state_schema_of("merge").names
+    ('merge', 'block-nested')
+    """
+    return next(family.state_schema for family in OPERATORS.values() if name in family.state_schema.names)

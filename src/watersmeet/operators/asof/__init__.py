@@ -1,0 +1,3 @@
+"""The as-of join."""
+
+from __future__ import annotations

@@ -1,0 +1,351 @@
+"""The as-of join: each row with the version that is in force at its time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from watersmeet.analyze.comparison import compare
+from watersmeet.analyze.draft import Draft, format_list
+from watersmeet.analyze.event_time import EventTimeColumn, event_times, find_event_time, is_sound
+from watersmeet.analyze.family import BuildResult, FamilyAnalysis, Sources
+from watersmeet.analyze.meaning import (
+    TRUE,
+    ResolvedRelation,
+    check_names,
+    is_resolved,
+    resolve_condition,
+    resolve_expression,
+)
+from watersmeet.analyze.scope import Scope
+from watersmeet.analyze.sides import check_families, check_values, check_within, with_declared_names
+from watersmeet.analyze.watermarks import (
+    add_watermark,
+    sources_without_watermark,
+    time_family,
+    watermark_hint,
+    watermark_only_time,
+)
+from watersmeet.catalog import NOWHERE, Source, Span
+from watersmeet.errors import Refusal
+from watersmeet.plan.bounds import per_key
+from watersmeet.plan.expressions import Expr, Reference, conjuncts
+from watersmeet.plan.nodes import ClauseExpr, JoinKind, ParsedJoin, Relation, ResultKind, Values
+from watersmeet.plan.relation import (
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    ConditionalJoin,
+    Padding,
+    StateBound,
+    TimeColumn,
+    UnboundJoin,
+    scans,
+)
+from watersmeet.plan.words import expression_in_words, kind_in_words
+
+Direction = Literal["backward", "forward", "nearest"]
+"""Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
+
+
+@dataclass(frozen=True)
+class ParsedAsofJoin(ParsedJoin):
+    """``left [LEFT] ASOF JOIN right``: each left row with the version of the right side that its time asks for.
+
+    - ``within``: how far a version may be away
+    - ``match``: the comparison of MATCH_CONDITION, or ``nearest(left time, right time)``
+    - ``as_of``: the time of FOR SYSTEM_TIME AS OF, which stands for ``match``
+    - ``defaults``: what the right columns show where there is no version
+    """
+
+    match: Expr | None = None
+    as_of: Expr | None = None
+    defaults: Values = ()
+
+    @property
+    def expressions(self) -> tuple[ClauseExpr, ...]:
+        """The condition, and the time that is asked for."""
+        clauses = (("MATCH_CONDITION", self.match), ("AS OF", self.as_of))
+        return (*((words, expr) for words, expr in clauses if expr is not None), *super().expressions)
+
+
+@dataclass(frozen=True)
+class AnalyzedAsofJoin(ConditionalJoin):
+    """Each left row with the version of the right side that is in force at its time; ``kind`` is inner or left.
+
+    - ``left_time``, ``right_time``: the event times that are compared; ``strict``: equal times do not count
+    - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
+    - ``left_only``: where one is not true, the row has no version
+    - ``right_only``: where one is not true of the version in force, the left row has no version
+    - ``defaults``: what right columns show where there is no version (see `Padding`); the others are NULL
+    """
+
+    family: ClassVar[str] = "asof"
+
+    right: AnalyzedLeaf
+    left_time: TimeColumn
+    right_time: TimeColumn
+    direction: Direction = "backward"
+    strict: bool = False
+    tolerance: int | None = None
+    defaults: Values = ()
+
+    @property
+    def state_bounds(self) -> tuple[StateBound, ...]:
+        """Of each key the latest version may be asked for at any time, unless it is too far away then."""
+        if self.direction == "forward" or self.tolerance is not None:
+            return super().state_bounds
+        return (*super().state_bounds, per_key([right for _, right in self.keys], "version"))
+
+    def pads(self, port: int) -> Padding | None:
+        """The defaults where there is no version."""
+        return (self.defaults or "nulls") if port == 1 and self.kind == "left" else None
+
+    def can_push_down_filter(self, port: int) -> bool:
+        """Of the versions none may be missing: each ends the life of the one before."""
+        return port == 0
+
+    def shows_times(self, port: int) -> bool:
+        """The versions that are shown come in no order."""
+        return port == 0
+
+
+# As-of joins: which times are compared, in which direction, and how far away a version may be.
+
+
+_NEAREST = re.compile(r"nearest\s*\(\s*\?\s*,\s*\?\s*\)", re.IGNORECASE)
+
+
+class AsofAnalysis(FamilyAnalysis):
+    """What is asked for with ASOF JOIN, or with FOR SYSTEM_TIME AS OF."""
+
+    family = AnalyzedAsofJoin.family
+
+    def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
+        return isinstance(join, ParsedAsofJoin)
+
+    def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
+        """The condition, and the time that is asked for."""
+        assert isinstance(join, ParsedAsofJoin)
+        left, right = scopes
+        both = left.combine(right)
+        exprs = [expr for expr in (join.match, join.as_of) if expr is not None]
+        missing = [miss for expr in exprs for miss in check_names(draft.script, expr, both)]
+        match = None if join.match is None else resolve_expression(join.match, both)
+        as_of = None if join.as_of is None else resolve_expression(join.as_of, both)
+        named, scope, more = resolve_condition(draft, replace(join, match=match, as_of=as_of), left, right, TRUE)
+        return named, scope, [*missing, *more]
+
+    def assume_watermarks(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+        """The times that a match condition compares; of FOR SYSTEM_TIME, the only time of the versions."""
+        assert isinstance(join, ParsedAsofJoin)
+        condition = join.match if join.as_of is None else join.as_of
+        for ref in condition.references if condition is not None and is_resolved(condition) else ():
+            if not ref.path and time_family(ref, sources) is not None:
+                sources = add_watermark(sources, ref.source, ref.name)
+        return sources if join.as_of is None else watermark_only_time(join.right, sources)
+
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
+        left, right = inputs
+        assert isinstance(join, ParsedAsofJoin) and isinstance(right, AnalyzedLeaf)
+        joined, refusals = _asof_join(draft, join, left, right)
+        return joined, _table_on_the_left(draft, join, left) or refusals
+
+    def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
+        assert isinstance(join, AnalyzedAsofJoin)
+        return _check_versions(draft, join)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """What a match condition says: the event times of both sides, and which version is meant."""
+
+    left: EventTimeColumn
+    right: EventTimeColumn
+    direction: Direction
+    strict: bool = False
+
+
+def _asof_join(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> BuildResult:
+    parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
+    refusals = list(_check_form(draft, join, right))
+    is_known = all(is_sound(scan.source) for scan in (*scans(left), right))
+    match = _match(draft, join, left, right) if is_known and not refusals else None
+    refusals += [match] if isinstance(match, Refusal) else []
+    if not isinstance(match, _Match):
+        return UnboundJoin(left, right, join.kind, residual=parts, span=join.span), refusals
+    refusals += _check_times(draft, join, left, right, match)
+    return AnalyzedAsofJoin(
+        left,
+        right,
+        join.kind,
+        match.left.column,
+        match.right.column,
+        direction=match.direction,
+        strict=match.strict,
+        tolerance=None if join.within is None else join.within.amount.value,
+        residual=parts,
+        defaults=with_declared_names(join.defaults, right.source),
+        span=join.span,
+    ), refusals
+
+
+def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
+    """Refuse what does not tell versions apart: comparisons other than =, and less than the whole key of a table."""
+    left, right = _names(draft, join.left, join.right).values()
+    for part in join.residual:
+        cause = f"compares {left} with {right} other than by ="
+        hint = "write an equality of both sides, or filter the result with WHERE."
+        yield _wrong(draft, part.span if part.span.end else join.span, join.kind, join.left, join.right, cause, hint)
+    source = join.right.source
+    named = [b.refs[0].name for _, b in join.keys if b.op == "column" and not b.refs[0].path]
+    if source.kind != "table" or _is_whole_key(source, named):
+        return
+    cause = f"not the primary key of {source.name}" if source.primary_key else f"{source.name} has no PRIMARY KEY"
+    example = " AND ".join(f"... = {join.right.alias}.{name}" for name in source.primary_key)
+    hint = f"write `ON {example}`."
+    if not source.primary_key:
+        hint = f"add `PRIMARY KEY ({', '.join(named) or 'id'})` to the columns of {source.name}."
+    yield _wrong(draft, join.span, join.kind, join.left, join.right, cause, hint)
+
+
+def _table_on_the_left(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation) -> list[Refusal]:
+    if left.result == "stream":
+        return []
+    what = f"An as-of join of the table {draft.names_of(left.aliases)}"
+    hint = "put a stream on its left, or write JOIN: rows of a table have no time that a version is in force at."
+    return [draft.refuse_unsupported(join.span, what, hint)]
+
+
+def _is_whole_key(source: Source, named: list[str]) -> bool:
+    key = {name.lower() for name in source.primary_key}
+    return bool(key) and key == {name.lower() for name in named}
+
+
+def _check_form(draft: Draft, join: ParsedAsofJoin, right: AnalyzedLeaf) -> Iterator[Refusal]:
+    if join.kind not in ("inner", "left"):
+        what = f"A {kind_in_words(join.kind)} {'ASOF JOIN' if join.as_of is None else 'JOIN FOR SYSTEM_TIME AS OF'}"
+        hint = "write LEFT, and the side whose rows are kept on the left."
+        yield draft.refuse_unsupported(join.span, what, hint)
+    elif join.kind == "inner" and join.defaults:
+        span = join.defaults[0][1].span
+        what, hint = "DEFAULT of an inner as-of join", "write LEFT, or leave DEFAULT out: rows without a version go."
+        yield draft.refuse_unsupported(join.span if span == NOWHERE else span, what, hint)
+    if is_sound(right.source):
+        yield from check_values(draft, join.defaults, right.source, join.span)
+
+
+def _match(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> _Match | Refusal | None:
+    """What is compared with what; None where a name in it means nothing."""
+    missing = next(_check_watermarks(draft, join, left, right), None)
+    if missing is not None:
+        return missing
+    condition = join.match or join.as_of
+    if condition is not None and not is_resolved(condition):
+        return None
+    own, versions = event_times(left), event_times(right)
+    if not own or not versions:
+        # A side that shows no time is a table, or a join whose result has none; that is refused as such.
+        return None
+    span = condition.span if condition is not None and condition.span != NOWHERE else join.span
+    match = _as_of(join.as_of, own, versions) if join.as_of is not None else _compare_times(join.match, own, versions)
+    if isinstance(match, _Match):
+        return check_families(draft, match.right, match.left, span) or match
+    example = f"{own[0]} >= {versions[0]}"
+    hint = f"write `FOR SYSTEM_TIME AS OF {own[0]}`." if join.as_of else f"write `MATCH_CONDITION ({example})`."
+    return _wrong(draft, span, join.kind, left, right, match, hint)
+
+
+def _check_watermarks(
+    draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf
+) -> Iterator[Refusal]:
+    names = _names(draft, left, right)
+    refs = [ref for expr in (join.match, join.as_of) if expr is not None for ref in expr.references]
+    for leaf in (*sources_without_watermark(left), *sources_without_watermark(right)):
+        hint = watermark_hint(leaf, [ref.name for ref in refs if ref.source == leaf.alias])
+        words = {"kind": _kind(join.kind), "side": draft.name_of(leaf.alias)}
+        yield draft.refusal("MISSING_WATERMARK", join.span, **names, **words, hint=hint)
+    times = event_times(right)
+    if join.as_of is not None and len(times) > 1:
+        columns = format_list([str(time) for time in times])
+        hint = f"write ASOF JOIN with `MATCH_CONDITION ({expression_in_words(join.as_of)} >= {times[0]})`."
+        words = {"join": "FOR SYSTEM_TIME AS OF", "side": names["right"], "columns": columns}
+        yield draft.refusal("NEEDS_ONE_TIME", join.span, **words, hint=hint)
+
+
+def _as_of(time: Expr, own: tuple[EventTimeColumn, ...], versions: tuple[EventTimeColumn, ...]) -> _Match | str:
+    event_time = find_event_time(time, own)
+    if event_time is None:
+        return f"not an event time: {format_list([str(time) for time in own], 'or')}"
+    return _Match(event_time, versions[0], "backward")
+
+
+def _compare_times(
+    match: Expr | None, own: tuple[EventTimeColumn, ...], versions: tuple[EventTimeColumn, ...]
+) -> _Match | str:
+    """What a match condition says, or what keeps it from saying anything."""
+    if match is None:
+        return "no MATCH_CONDITION"
+    if match.op == "other" and _NEAREST.fullmatch(match.sql(lambda ref: "?")):
+        first, second = (_column(ref) for ref in match.refs)
+        return _pair(first, second, own, versions, "nearest")
+    comparison = compare(match)
+    if comparison is None or comparison.direction == "=" or comparison.constants or comparison.casts:
+        return "not a comparison of two event times by <, <=, > or >=, nor nearest(...)"
+    return _pair(comparison.high, comparison.low, own, versions, comparison.direction)
+
+
+def _pair(
+    high: Expr, low: Expr, own: tuple[EventTimeColumn, ...], versions: tuple[EventTimeColumn, ...], how: str
+) -> _Match | str:
+    times = own + versions
+    first, second = find_event_time(high, times), find_event_time(low, times)
+    if first is None or second is None:
+        return f"compares what is not an event time: those are {format_list([str(time) for time in times])}"
+    if (first in own) == (second in own):
+        return "both columns are of one side"
+    if how == "nearest":
+        return _Match(*((first, second) if first in own else (second, first)), "nearest")
+    if first in own:
+        return _Match(first, second, "backward", how == ">")
+    return _Match(second, first, "forward", how == ">")
+
+
+def _column(ref: Reference) -> Expr:
+    """A reference inside a text as an expression of its own."""
+    return Expr("column", text="", refs=(ref,))
+
+
+def _check_times(
+    draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf, match: _Match
+) -> Iterator[Refusal]:
+    if join.within is not None:
+        refusal = check_within(draft, join.within.amount, match.left, match.right, join.within.span)
+        if refusal is not None:
+            yield refusal
+    elif match.direction != "backward" and draft.inputs == "streams":
+        names = _names(draft, left, right)
+        cause = f"no WITHIN says how long {names['left']} waits for a version"
+        hint = f"add `WITHIN {'300' if match.left.family == 'integer' else '5 MINUTES'}`."
+        words = {"kind": _kind(join.kind), "unbounded": names["left"], "cause": cause}
+        yield draft.refusal("UNBOUNDED_STATE", join.span, **names, **words, hint=hint)
+
+
+def _wrong(
+    draft: Draft, span: Span, kind: JoinKind, left: AnalyzedRelation, right: AnalyzedLeaf, cause: str, hint: str
+) -> Refusal:
+    names = _names(draft, left, right)
+    words = {"join": f"{_kind(kind)} JOIN", "cause": cause, "hint": hint}
+    return draft.refusal("WRONG_MATCH_CONDITION", span, **names, **words)
+
+
+def _names(draft: Draft, left: AnalyzedRelation, right: AnalyzedLeaf) -> dict[str, str]:
+    return {"left": draft.names_of(left.aliases), "right": draft.name_of(right.alias)}
+
+
+def _kind(kind: JoinKind) -> str:
+    return "ASOF" if kind == "inner" else f"{kind_in_words(kind)} ASOF"
+
+
+ANALYZE = AsofAnalysis()

@@ -1,0 +1,131 @@
+"""The as-of join's entry: questions and versions by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from watersmeet.operators.asof.analyze import AnalyzedAsofJoin
+from watersmeet.operators.asof.kernel import AsofJoinOperator, AsofKind
+from watersmeet.operators.asof.versions import VOID
+from watersmeet.operators.core.changes import OP, POSITION
+from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT
+from watersmeet.physical.change import ChangeEffect, StageEdit
+from watersmeet.physical.difference import IdentityChange
+from watersmeet.physical.family import JoinPlanner
+from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, Route, ScanPlan
+from watersmeet.physical.ports import JoinCondition, padding_of, unions_of
+from watersmeet.physical.types import Types
+
+
+def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+    """The plan of an as-of join of questions with the versions of a source."""
+    assert not join.residual, "the analysis refuses conditions across the sides"
+    on = JoinCondition.of(join, inputs, types)
+    # Without a key every question may ask for every version: these go to all shards, questions are spread.
+    routes: tuple[Route, Route] = ("key", "key") if on.keys.pairs else ("time", "all")
+    keys = _upsert_key(inputs[1])
+    port_plans = [on.port_plan(inputs[p], p, routes[p], (OP,) if p == 1 and keys else ()) for p in (0, 1)]
+    sides = [
+        replace(
+            on.operator_port(inputs[p], p, port_plans[p]),
+            times=tuple(dict.fromkeys((*inputs[p].times, time))),
+            compared=time,
+        )
+        for p, time in enumerate((str(join.left_time), str(join.right_time)))
+    ]
+    if keys:
+        port_plans[1] = replace(port_plans[1], position=POSITION)
+        sides[1] = replace(sides[1], upsert_key=keys)
+    pads = ("nulls", padding_of(join.defaults or "nulls", join.right))
+    operator = AsofJoinOperator(
+        cast("AsofKind", join.kind), sides[0], sides[1], join.direction, join.strict, join.tolerance,
+        padded_column=None if pads[1] == "nulls" else PADDED,
+        idle=inputs[0].idle + inputs[1].idle,
+        unions=unions_of(inputs[0].lags + inputs[1].lags),
+    )  # fmt: skip
+    spread = "without a key the versions go to all shards, the questions are spread"
+    why = (
+        f"as-of join, {join.direction}: each left row gets the version that its time asks for",
+        on.keys.why() if on.keys.pairs else spread,
+        f"a left row waits until the watermark of {join.right_time} shows that its version is final",
+    )
+    return JoinPlan(tuple(port_plans), operator, (*sides[0].columns, *sides[1].columns), (), why, join, pads)
+
+
+def _upsert_key(port_input: PortInput) -> tuple[str, ...]:
+    """The primary key of the versions, if they are changes of a table."""
+    versions = port_input.plan
+    return versions.keys if isinstance(versions, ScanPlan) and versions.changes == "versions" else ()
+
+
+PLAN = JoinPlanner(plan, changelog_mode=lambda join, port: "versions")
+
+
+# What may change of an as-of join while its state goes on: how far away a version may be, whether deletes count.
+
+
+def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
+    """What follows from another tolerance, and from deletes that count; None: something else has changed, too."""
+    deletes = [change for change in changes if change.path in _OF_A_TABLE]
+    if not deletes:
+        return _tolerance_effects(stage, changes)
+    if not _are_deletes(deletes):
+        return None
+    rest = [change for change in changes if change not in deletes]
+    further = _tolerance_effects(stage, rest) if rest else ()
+    return None if further is None else [_delete_effect(stage), *further]
+
+
+_OF_A_TABLE = (("ports", RIGHT, "stored"), ("ports", RIGHT, "upsert_key"))
+"""What differs where deletes of a table are no versions like others any more."""
+
+
+def _are_deletes(changes: Sequence[IdentityChange]) -> bool:
+    """Whether all that differs is that versions of a table say whether they are deletes."""
+    was, now = ({change.path[-1]: getattr(change, name) for change in changes} for name in ("was", "now"))
+    is_flagged = set(now.get("stored") or ()) - set(was.get("stored") or ()) == {VOID}
+    return is_flagged and set(was["stored"]) < set(now["stored"]) and not was.get("upsert_key", True)
+
+
+def _delete_effect(stage: StageEdit) -> ChangeEffect:
+    side = f"`{stage.now.side(stage.number, RIGHT)}`"
+    change = f"deletes of {side} were versions like others, now they end the version before"
+    return ChangeEffect(
+        change, f"deletes of {side} count from now on; rows that were deleted before may still be found"
+    )
+
+
+def _tolerance_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
+    before, after = stage.operators
+    never = after["strict"] and after["tolerance"] == 0
+    if never or any(change.path != ("tolerance",) for change in changes):
+        return None
+    was, now = before["tolerance"], after["tolerance"]
+    left = after["ports"][LEFT]["time"]
+    change = f"the tolerance was {stage.was.amount(was, left)}, now it is {stage.now.amount(now, left)}"
+    asking = f"rows of `{stage.now.side(stage.number, LEFT)}` that wait, and all that come,"
+    stay = "answers that were given stay, and so do rows that came out without one"
+    if was is None or (now is not None and now < was):
+        return [ChangeEffect(change, f"{asking} find nothing further away; {stay}")]
+    if after["direction"] == "forward":
+        # Which versions are kept does not depend on it.
+        return [ChangeEffect(change, f"{asking} find what is so far away; {stay}")]
+    return [ChangeEffect(change, f"{_version_loss(stage, was)}; {stay}")]
+
+
+def _version_loss(stage: StageEdit, was: int) -> str:
+    """Which versions a longer tolerance cannot bring back."""
+    left, right = (stage.operators[1]["ports"][port]["time"] for port in (LEFT, RIGHT))
+    side = f"`{stage.now.side(stage.number, RIGHT)}`"
+    watermark = None if stage.watermarks is None else stage.watermarks.get(left)
+    if stage.watermarks is not None and watermark is None:
+        return f"no version of {side} is gone yet"
+    which = "beyond the old tolerance"
+    if watermark is not None and watermark != END_OF_INPUT:
+        which = f"with {stage.now.name(right)} before {stage.now.moment(watermark - was, right)}"
+    return f"versions of {side} {which} may be gone, and do not come back"
+
+
+CHANGE = change_effects

@@ -1,0 +1,3 @@
+"""The join of two tables."""
+
+from __future__ import annotations

@@ -1,0 +1,69 @@
+"""What explain says of a join of tables."""
+
+from __future__ import annotations
+
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
+from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
+from watersmeet.plan.facts import Fact, conditions, keys, rows_of
+from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Side
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.words import kind_in_words
+
+
+def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[Fact]:
+    """How long rows are kept, what becomes of those that meet none, and what an equality would save."""
+    left, right = rows_of(join.left, names), rows_of(join.right, names)
+    return [
+        keys(join.keys),
+        ("kept", [f"rows of {left} and {right} are kept until {_until(join)}"]),
+        ("emitted", _emission(join, left, right)),
+        ("alone", _lonely(join, (left, right))),
+        conditions("left only", join.left_only, _failure_remark(join, "left")),
+        conditions("right only", join.right_only, _failure_remark(join, "right")),
+        conditions("also", join.residual),
+        ("warning", [] if join.keys else _no_equality_warning(left, right)),
+    ]
+
+
+def _until(join: AnalyzedTableJoin) -> str:
+    if join.final_key_pair is None:
+        return "they are replaced or deleted"
+    left, right = join.final_key_pair
+    return f"{left} and {right} are settled: no row with them changes any more"
+
+
+def _emission(join: AnalyzedTableJoin, left: str, right: str) -> list[str]:
+    match join.kind:
+        case "semi":
+            return [f"each {left} row as long as a {right} row meets it"]
+        case "anti":
+            return [f"each {left} row as long as no {right} row meets it"]
+        case _:
+            return ["every change of a pair: + where it comes about, - where one of its rows goes"]
+
+
+def _lonely(join: AnalyzedTableJoin, names: tuple[str, str]) -> list[str]:
+    sides: tuple[Side, Side] = ("left", "right")
+    preserved = [name for side, name in zip(sides, names, strict=True) if join.kind in PRESERVED[side]]
+    return [f"{name} rows that meet none are shown with NULLs, which the first match takes back" for name in preserved]
+
+
+def _failure_remark(join: AnalyzedTableJoin, side: Side) -> str:
+    if join.kind == "anti" and side == "left":
+        return "a left row that fails is shown"
+    is_shown = join.kind in PRESERVED[side] and join.kind not in LEFT_ONLY
+    return f"a {side} row that fails {'is shown with NULLs' if is_shown else 'meets nothing'}"
+
+
+def _no_equality_warning(left: str, right: str) -> list[str]:
+    return [
+        f"no equality: every batch compares what changed in {left} with all of {right}, and the other way round",
+        "an equality would find the rows of one key only",
+    ]
+
+
+EXPLAIN = JoinExplainer(
+    lambda join: f"{kind_in_words(join.kind)} JOIN of tables",
+    facts,
+    pair_distance=lambda join: PairDistance(why="Tables meet as they are: their rows have no times to compare."),
+)

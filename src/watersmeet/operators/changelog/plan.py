@@ -1,0 +1,55 @@
+"""The entry of joins of two tables: a merge join where an equality exists, else a block-nested one (FT-4)."""
+
+from __future__ import annotations
+
+from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
+from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.physical.family import JoinPlanner
+from watersmeet.physical.nodes import JoinPlan, PortInput, Route
+from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port
+from watersmeet.physical.types import Types
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
+
+
+def plan(join: AnalyzedTableJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+    """The plan of a join of two tables."""
+    on = JoinCondition.of(join, inputs, types)
+    routes = _routes(join.kind, keyed=bool(on.keys.pairs))
+    (left_way, left), (right_way, right) = (changelog_port(on, inputs[n], n, routes[n]) for n in (0, 1))
+    # Where types differ, what is compared are other columns.
+    final_pair = join.final_key_pair if join.final_key_pair in on.keys.pairs else None
+    operator = (ChangelogJoinOperator if on.keys.pairs else NestedLoopJoinOperator)(
+        join.kind, left, right, on.condition, final_keys=final_pair
+    )
+    columns = left.columns if join.kind in LEFT_ONLY else (*left.columns, *right.columns)
+    why = _why(join, on, routes, is_final=final_pair is not None)
+    return JoinPlan((left_way, right_way), operator, columns, on.after, why, join)
+
+
+def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
+    """Where the rows of each table go: without a key one is spread and the other is in all shards."""
+    if keyed:
+        return ("key", "key")
+    if kind == "full":
+        return ("one", "one")
+    return ("all", "spread") if kind == "right" else ("spread", "all")
+
+
+def _why(join: AnalyzedTableJoin, on: JoinCondition, routes: tuple[Route, Route], *, is_final: bool) -> tuple[str, ...]:
+    after = on.why_after("changes")
+    if on.keys.pairs:
+        reason = "the plan names it" if join.is_merge else "ON has an equality between the tables"
+        ended = ("a row is forgotten once the key is settled in both tables",) if is_final else ()
+        return (f"merge join: {reason}", on.keys.why(), *ended, *after)
+    sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
+    where = f"the {sent} table goes to all shards, the {spread} is spread"
+    return (
+        "block-nested join: ON has no equality between the tables, so every change meets the whole other table",
+        "one shard: both tables are preserved" if "one" in routes else where,
+        "an equality, such as `a.id = b.id`, would make it a merge join, which reads only what changes touch",
+        *after,
+    )
+
+
+PLAN = JoinPlanner(plan, changelog_mode=changelog_mode_of)

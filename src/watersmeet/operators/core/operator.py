@@ -1,0 +1,299 @@
+"""What every join family offers: a step of one shard over one batch.
+
+An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and
+writes the shard's state through a `StateStore`, and returns what comes out. It knows nothing of Spark: the same step
+runs in a test over a dictionary and in a Spark task over the state store.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar, Literal, Protocol, Self
+
+import pyarrow as pa
+
+from watersmeet.operators.core.histogram import Histogram
+from watersmeet.operators.core.identity import CanonicalNames, Identity
+from watersmeet.operators.core.order import TopN
+from watersmeet.operators.core.port import Port
+
+LEFT, RIGHT = 0, 1
+"""The ports of a join of two sides."""
+
+Watermarks = Mapping[str, int]
+"""A watermark per watermarked column (``alias.column``): no row with a smaller event time will come."""
+
+NOW = "#now"
+"""The mark that carries the wall clock, in microseconds; absent: no tick came, the clock stands still."""
+
+RUN = "#run"
+"""The mark that tells one start of the query from another; passed to operators that ask for it (`needs_run`)."""
+
+LOADED = "#loaded"
+"""The mark, with the value 1, that says that all tables are caught up."""
+
+END_OF_INPUT = 2**63 - 1
+"""The mark of a side that has ended: it closes every lifetime that waits for that side."""
+
+
+Overflow = Literal["fail", "drop_oldest"]
+"""What happens when more rows would have to be kept than may be: the batch fails and can be repeated with a higher
+limit, or the rows with the earliest times are dropped and counted, of a preserved side padded."""
+
+
+class StepError(Exception):
+    """Raised where a step cannot go on; the batch then has not happened.
+
+    It is data, so that it can be told in another process: the ``condition`` by name, and its ``parameters``.
+    """
+
+    def __init__(self, condition: str, parameters: Mapping[str, str]) -> None:
+        super().__init__(condition, parameters)
+        self.condition = condition
+        self.parameters = parameters
+
+
+class StateOverflowError(StepError):
+    """Raised when a shard would have to keep more rows than it may.
+
+    >>> StateOverflowError((1, 20), 5).parameters["rows"]
+    '1 row of the left and 20 of the right side'
+    """
+
+    def __init__(self, state_rows: tuple[int, ...], limit: int) -> None:
+        side, rows = str(state_rows.index(max(state_rows)) + 1), f"{sum(state_rows):,} rows"
+        if len(state_rows) == 2:
+            side = "left" if state_rows[LEFT] >= state_rows[RIGHT] else "right"
+            left = f"{state_rows[LEFT]:,} {'row' if state_rows[LEFT] == 1 else 'rows'}"
+            rows = f"{left} of the left and {state_rows[RIGHT]:,} of the right side"
+        super().__init__("STATE_LIMIT", {"side": side, "rows": rows, "limit": f"{limit:,}"})
+        self.state_rows = state_rows
+        self.limit = limit
+
+
+class StateStore(Protocol):
+    """The state of one shard: values by name. What is put lasts if the batch succeeds."""
+
+    owner: str
+    """What tells the shard from others on the same machine; the same in every attempt of a batch."""
+
+    def get(self, name: str) -> bytes | None:
+        """The value of that name, or None."""
+        ...
+
+    def put(self, name: str, value: bytes) -> None:
+        """Set the value of that name."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Forget the value of that name."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a step did, in numbers. A tuple has one number per port, left first.
+
+    - ``rows``: rows that arrived; ``late``: those of them that were late
+    - ``matched``: pairs, or for more than two ports rows of the result
+    - ``padded``: rows that died alone and came out, padded or to an output of their own
+    - ``state``: rows that are kept; ``dropped``: rows that left unseen though they might still have met others
+    - ``partitions``: partitions that the windows have now; nothing for other families
+    - ``written``: rows that were written to the state, new ones and those of merged runs
+    - ``stored``: by the name of a spine, how many rows that were and how many bytes they took
+    - ``received``: the marks of its columns as they came, of each side by itself
+    - ``delays``, ``lateness``: how far apart rows are that met (in event time; in a window by the clock, or in
+      arrivals), and by how much rows were late, as counts of `spread`; None: there were none, or rows have no distance
+    - ``too_late``: some of the late rows, with what they missed
+    """
+
+    rows: tuple[int, ...] = (0, 0)
+    late: tuple[int, ...] = (0, 0)
+    matched: int = 0
+    padded: tuple[int, ...] = (0, 0)
+    state: tuple[int, ...] = (0, 0)
+    dropped: tuple[int, ...] = (0, 0)
+    watermarks: Watermarks = field(default_factory=dict[str, int])
+    partitions: tuple[int, ...] = ()
+    written: int = 0
+    stored: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], compare=False)
+    received: Watermarks = field(default_factory=dict[str, int])
+    delays: Histogram | None = field(default=None, compare=False)
+    lateness: Histogram | None = field(default=None, compare=False)
+    too_late: tuple[pa.Table, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What comes out of a step: joined rows (matched and padded), the late rows per port, and the numbers.
+
+    ``unmatched`` are rows of a port that died alone and go to an output of their own, unpaired.
+    """
+
+    rows: tuple[pa.Table, ...] = ()
+    late: tuple[tuple[int, pa.Table], ...] = ()
+    report: StepReport = field(default_factory=StepReport)
+    unmatched: tuple[tuple[int, pa.Table], ...] = ()
+
+
+def collect_emission(pieces: Iterable[pa.Table | Emission]) -> Emission:
+    """The pieces of a stream as one emission: its last piece, with the tables before it."""
+    *tables, last = pieces
+    assert isinstance(last, Emission)
+    return replace(last, rows=(*(table for table in tables if isinstance(table, pa.Table)), *last.rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOperator(ABC):
+    """A join family, ready to run; one that differs from what most do says so itself.
+
+    - ``max_rows``, ``overflow``: how many rows it may keep, and what happens beyond
+    - ``idle``: after how many microseconds of wall clock a column counts as idle
+    - ``unions``: the columns that several sources feed, with the marks of their parts
+    - ``names``: the canonical names of its columns, under which a state keeps them (see `CanonicalNames`)
+    """
+
+    name: ClassVar[str]
+    """What the family is called in metrics, and in the identity of a state."""
+
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
+        """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought.
+
+        A family defines this, or `stream`.
+        """
+        return collect_emission(self.stream(store, arrivals, watermarks))
+
+    def stream(
+        self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[pa.Table | Emission]:
+        """The same as `step`: joined rows as they come, and last the emission with the rest.
+
+        A large result is then never in memory whole.
+        """
+        yield self.step(store, arrivals, watermarks)
+
+    def take_over(self, store: StateStore, was: Identity) -> None:  # noqa: B027 - most have nothing to do
+        """Make the state that an operator of the identity ``was`` has left one of its own, before its first step.
+
+        Only called where that may be: see `watersmeet.physical.change`. Where nothing but lags differ, it is one.
+        """
+
+    @property
+    def can_precombine(self) -> bool:
+        """Whether one row may stand for others like it, and tell how many they are."""
+        return False
+
+    @property
+    def can_split_batch(self) -> bool:
+        """Whether the arrivals of a batch may come in several steps, the marks with the last."""
+        return False
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[Port, ...]:
+        """How the rows of each port arrive."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> Identity:
+        """What of the operator decides what its state means; the state of another identity is not its own."""
+
+    def make_identity(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
+        """An identity: what all families tell of their ports and what is ``stored`` of each, and further fields."""
+        names = self.canonical_names
+        ports = [port.identity(names, columns) for port, columns in zip(self.sides, stored, strict=True)]
+        return {"family": self.name, "ports": ports, "unions": names.unions(self.unions), **fields}
+
+    @cached_property
+    def canonical_names(self) -> CanonicalNames:
+        """The canonical names of its columns."""
+        return CanonicalNames(self.names)
+
+    @property
+    def result_columns(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
+        return tuple(side.columns for side in self.sides)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """Further columns of the emission, made by the join itself."""
+        return ()
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the further columns, for arrivals with these schemas: whole numbers."""
+        return (pa.int64(),) * len(self.extra)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """What a late row of each port shows, if late rows are kept."""
+        return tuple(side.late for side in self.sides)
+
+    @property
+    def watermark_dependencies(self) -> tuple[str, ...] | None:
+        """The columns whose marks decide when its rows leave; None: it never runs behind a join in one process."""
+        return None
+
+    def uniform_watermarks(self, uniform: frozenset[str]) -> frozenset[str] | None:
+        """The columns of the result whose marks are the same in all shards, if those ``uniform`` are as they come in.
+
+        None: no other join runs behind it in one process.
+        """
+        return None
+
+    @property
+    def null_key_spines(self) -> tuple[tuple[str, str], ...]:
+        """Spines with rows that it shows although their key is NULL, and that upserts replace; with the key's column.
+
+        Such a row must be in the shard to which `watersmeet.operators.core.routing` sends its next version.
+        """
+        return ()
+
+    @property
+    def finality_marks(self) -> tuple[str, ...]:
+        """The marks that tell of rows of tables that they change no more; they are no watermarks."""
+        return ()
+
+    @property
+    def top_n(self) -> TopN | None:
+        """What it shows of the table that feeds it, if that are the first rows in an order."""
+        return None
+
+    def with_top_n(self, top_n: TopN) -> Self:
+        """The same where nothing but the first of its rows is asked for: others that are settled may be left out."""
+        return self
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the wall clock matters: it tells idle sides."""
+        return bool(self.idle)
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether it matters to it that the query was started anew."""
+        return False
+
+    @property
+    def ports_to_preload(self) -> tuple[int, ...]:
+        """The ports that are to be caught up before rows of the others count; `LOADED` tells when."""
+        return ()
+
+    def is_partitioned(self, port: int) -> bool:
+        """Whether each shard has partitions of its own at that port; else all have a share in one."""
+        return False
+
+    def with_limit(self, max_rows: int | None, overflow: Overflow) -> Self:
+        """The same that keeps at most so many rows."""
+        return replace(self, max_rows=max_rows, overflow=overflow)
+
+    def for_shards(self, shards: int) -> Self:
+        """The same as it runs in each of so many shards: each may keep its part of the rows."""
+        return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))

@@ -1,0 +1,395 @@
+"""What definitions share: values, conditions, rows and marks one at a time, to check the vectorised ones against.
+
+Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
+that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
+overflow of 64 bits are errors. A column plus or less a constant does not overflow where it is compared: time bounds are
+such comparisons, and mean whole numbers. Timestamps, dates and intervals count in microseconds, dates from midnight
+UTC. All of it is written here one row at a time and independently of `condition`, so that each can be checked by the
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, localcontext
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Literal, cast
+
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StreamOperator, Watermarks
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.python_values import DistantTime
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RemovedRow:
+    """A row that left its port: why, the row ``by`` which it did, and the time or end by whose limit it expired."""
+
+    port: int
+    row: Row
+    reason: Literal["expired", "evicted", "discarded", "dropped"]
+    by: Row | None = None
+    column: str = ""
+
+
+@dataclass(frozen=True)
+class ReferenceStep:
+    """What one batch gives by the definition of a join; what a family does not speak of stays empty.
+
+    - ``rows``: the columns of the sides one after the other, None where padded, then the join's extra columns
+    - ``late``, ``unmatched``: with their port, the late rows, and rows that died alone and have an output of their own
+    - ``watermarks``: the watermarks of the result, for the columns that have one
+    - ``state``, ``dropped``: per port, how many rows are kept, and how many left unseen though they might have met more
+    - ``matched``, ``padded``, ``partitions``: as in `StepReport`
+    - ``pairs``, ``gone``: the rows that met, left first, and those that left
+    - ``received``: the marks heard so far
+    - ``numbers``: rows with the number, and by which clock, they arrived
+    """
+
+    rows: list[tuple[Any, ...]]
+    late: list[tuple[int, Row]] = field(default_factory=list[tuple[int, Row]])
+    watermarks: dict[str, int] = field(default_factory=dict[str, int])
+    state: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
+    unmatched: list[tuple[int, tuple[Any, ...]]] = field(default_factory=list[tuple[int, tuple[Any, ...]]])
+    matched: int = 0
+    padded: tuple[int, ...] = ()
+    partitions: tuple[int, ...] = ()
+    pairs: list[tuple[Row, ...]] = field(default_factory=list[tuple[Row, ...]])
+    gone: list[RemovedRow] = field(default_factory=list[RemovedRow])
+    received: dict[str, int] = field(default_factory=dict[str, int])
+    numbers: list[tuple[Row, int, int | None]] = field(default_factory=list[tuple[Row, int, int | None]])
+
+
+def is_dead(side: Port, row: Row, *required: str) -> bool:
+    """Whether a row can never match: its side says so, or one of its keys or of the ``required`` columns is NULL."""
+    if side.dead is not None and row[side.dead] is not False:
+        return True
+    return any(row[name] is None for name in (*side.keys, *required))
+
+
+def is_match(sides: tuple[Port, Port], condition: Condition | None, left: Row, right: Row) -> bool:
+    """Whether rows of two sides match: neither is dead, their keys are equal, and the condition is true."""
+    # Most rows differ in their keys, so these come first.
+    if any(compare(left[mine], right[theirs]) != 0 for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True)):
+        return False
+    if is_dead(sides[0], left) or is_dead(sides[1], right):
+        return False
+    return condition is None or evaluate(condition, {**left, **right}) is True
+
+
+def is_below(time: int | None, watermark: int | None) -> bool:
+    """Strictly: a row exactly at the mark is neither late nor expired. Nothing withstands the end, not even NULL."""
+    return watermark == END_OF_INPUT or (time is not None and watermark is not None and time < watermark)
+
+
+def event_time(value: int | datetime | date | DistantTime | None) -> int | None:
+    """An event time as a number: microseconds since 1970 for timestamps and dates, integers as they are.
+
+    >>> event_time(date(1970, 1, 2))
+    86400000000
+    >>> event_time(datetime(1970, 1, 1, 0, 0, 1))
+    1000000
+    """
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if isinstance(value, date):
+        return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    return value.micros if isinstance(value, DistantTime) else value
+
+
+@dataclass
+class WatermarkTracker:
+    """What has been heard of marks: a mark never falls, a union is as far as its slowest part, what is silent follows.
+
+    ``column#@name`` is the mark of a partition: a column is a union of those that have been heard of.
+
+    ``wait_pairs`` says which column waits for which. A silent column follows those that wait for it: the latest of
+    them, or the ``slowest`` that is not silent itself, where columns also wait for each other.
+
+    >>> from watersmeet.operators.latest.kernel import LatestOperator
+    >>> hearing = WatermarkTracker(LatestOperator(Port(()), unions=(("u", ("a", "b")),)))
+    >>> hearing.merge({"a": 5, "b": 3})
+    >>> hearing.received
+    {'a': 5, 'b': 3, 'u': 3}
+    """
+
+    operator: StreamOperator
+    wait_pairs: Sequence[tuple[str, str]] = ()
+    slowest: bool = False
+    received: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _clock: int | None = field(default=None, init=False)
+    _silence: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _paused: set[str] = field(default_factory=set[str], init=False)
+
+    def merge(self, watermarks: Watermarks) -> None:
+        """Fold the marks of a batch in."""
+        before, self._clock = self._clock, watermarks.get(NOW, self._clock)
+        covered = 0 if before is None or self._clock is None else self._clock - before
+        for name, watermark in watermarks.items():
+            if name != NOW:
+                self._raise(name, watermark)
+        unions = self._unions()
+        silent = self._find_idle(watermarks, covered, unions)
+        for column, parts in unions.items():
+            for part in silent:
+                others = [self.received[other] for other in parts if other != part and other in self.received]
+                if part in parts and others:
+                    self._raise(part, max(others))
+            if all(part in self.received for part in parts):
+                self._raise(column, min(self.received[part] for part in parts))
+        for column in silent:
+            waiting = [waiter for waiter, other in self.wait_pairs if other == column]
+            awake = [waiter for waiter in waiting if waiter not in silent] if self.slowest else []
+            marked = [self.received[waiter] for waiter in awake or waiting if waiter in self.received]
+            if awake and len(marked) == len(awake):
+                self._raise(column, min(marked))
+            elif marked and not awake:
+                self._raise(column, max(marked))
+
+    def is_late(self, side: Port, row: Row) -> bool:
+        """Whether one of the times of a row is below the mark that its column has received."""
+        return any(is_below(_last_time(side, name, row), self.received.get(name)) for name in side.times)
+
+    def hold_back_watermarks(self, columns: Iterable[str], waiting_rows: Sequence[Row]) -> dict[str, int]:
+        """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
+        for name in (name for name in columns if name in self.received):
+            times = [event_time(row[name]) for row in waiting_rows]
+            bounds = [END_OF_INPUT - 1 if time is None else min(time, END_OF_INPUT - 1) for time in times]
+            watermark = min([self.received[name], *bounds])
+            self.emitted[name] = max(watermark, self.emitted.get(name, watermark))
+        return dict(self.emitted)
+
+    def _unions(self) -> dict[str, tuple[str, ...]]:
+        """The columns that several sources, or partitions, feed; those of partitions first."""
+        partitions = sorted(name for name in self.received if "#@" in name)
+        columns = dict.fromkeys(name.split("#@")[0] for name in partitions)
+        own = {column: tuple(name for name in partitions if name.split("#@")[0] == column) for column in columns}
+        return {**own, **dict(self.operator.unions)}
+
+    def _find_idle(self, watermarks: Watermarks, covered: int, unions: Mapping[str, tuple[str, ...]]) -> list[str]:
+        """The columns, and parts of unions, whose silence has become as long as their idle time.
+
+        A column is heard of when a batch brings a time of it; a NULL is none. Each batch without one makes its silence
+        longer by the time it has covered since the batch before. One that covers a whole idle time may follow a pause
+        of the query, which says nothing of its sources: it counts only if the batch before was such a one as well.
+        """
+        if self._clock is None:
+            return []
+        silent: list[str] = []
+        idle = [*self.operator.idle]
+        idle += [(name, after) for column, after in idle for name in unions.get(column, ()) if "#@" in name]
+
+        def is_heard(name: str) -> bool:
+            return name in watermarks or any(is_heard(part) for part in unions.get(name, ()))
+
+        for column, after in idle:
+            is_fresh = is_heard(column)
+            if is_fresh or column not in self._silence:
+                self._silence[column] = 0
+            elif covered >= after and column not in self._paused:
+                self._paused.add(column)
+                silent += [column] if self._silence[column] >= after else []
+                continue
+            else:
+                self._silence[column] += covered
+            if covered or is_fresh:
+                self._paused.discard(column)
+            if not is_fresh and self._silence[column] >= after:
+                silent.append(column)
+        return silent
+
+    def _raise(self, name: str, watermark: int) -> None:
+        self.received[name] = max(watermark, self.received.get(name, watermark))
+
+
+def _last_time(side: Port, name: str, row: Row) -> int | None:
+    """The last time at which a row is not late by a column: its own, or the last one of its window."""
+    window = side.window
+    end = event_time(row[window.end]) if window is not None and window.time == name else None
+    return event_time(row[name]) if end is None else end - 1
+
+
+def is_of_last_window(side: Port, row: Row) -> bool:
+    """Whether no window of a row ends later than the one that it is here for."""
+    if side.window is None:
+        return True
+    time, end = event_time(row[side.window.time]), event_time(row[side.window.end])
+    if time is None or end is None:
+        return True
+    if side.window.is_cumulative:
+        return end % side.window.size == 0
+    return end - time > side.window.size - side.window.step
+
+
+def freeze(value: Any) -> Any:
+    """The value as one that can be counted: lists as tuples, structs as tuples of pairs, every NaN the same.
+
+    >>> freeze({"a": [1, None]})
+    (('a', (1, None)),)
+    """
+    if isinstance(value, float) and math.isnan(value):
+        return math.nan
+    if isinstance(value, dict):
+        return tuple((name, freeze(part)) for name, part in cast("dict[str, Any]", value).items())
+    if isinstance(value, list | tuple):
+        return tuple(freeze(part) for part in cast("list[Any]", value))
+    return value
+
+
+def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
+    """The value of a condition for one row, or pair of rows; None is unknown.
+
+    >>> evaluate(Apply("<", (ColumnRef("a"), Constant(3))), {"a": 2})
+    True
+    >>> evaluate(Apply("and", (Constant(None), Constant(False))), {})
+    False
+    """
+    match condition:
+        case ColumnRef(name):
+            return _normalize(row[name])
+        case Constant(value):
+            return _normalize(value)
+        case Apply("and" | "or" as operator, args):
+            return _evaluate_logic(operator == "or", args, row)
+        case Apply("is_null", (arg,)):
+            return evaluate(arg, row) is None
+        case Apply("not", (arg,)):
+            value = evaluate(arg, row)
+            return None if value is None else not value
+        case Apply("negate", (arg,)):
+            value = evaluate(arg, row)
+            return None if value is None else _check_range(-value)
+        case Apply(operator, (left, right)) if operator in _COMPARISONS or operator == "<=>":
+            return _apply_binary(operator, _operand(left, row), _operand(right, row))
+        case Apply(operator, (left, right)):
+            return _apply_binary(operator, evaluate(left, row), evaluate(right, row))
+        case Apply(operator, args):
+            raise ValueError(f"{operator} does not take {len(args)} arguments")
+
+
+def _operand(part: Condition, row: Mapping[str, Any]) -> Any:
+    """What is compared; a column plus or less a constant, as time bounds are, is a whole number of any size."""
+    match part:
+        case Apply("+" | "-" as operator, (ColumnRef(), Constant()) as args):
+            value, constant = (evaluate(arg, row) for arg in args)
+            if isinstance(value, int) and isinstance(constant, int):
+                return value + constant if operator == "+" else value - constant
+        case _:
+            pass
+    return evaluate(part, row)
+
+
+def compare(left: Any, right: Any) -> int | None:
+    """Negative, zero or positive as one value is before, equal to or after the other; None if either is NULL.
+
+    >>> compare(float("nan"), float("inf")), compare(-0.0, 0.0), compare(None, 1)
+    (1, 0, None)
+    """
+    left, right = _normalize(left), _normalize(right)
+    if left is None or right is None:
+        return None
+    if isinstance(left, dict | list | tuple):
+        return _compare_parts(_parts(left), _parts(right))
+    left, right = _widen_types(left, right)
+    if isinstance(left, float):
+        nan, other_nan = math.isnan(left), math.isnan(right)
+        if nan or other_nan:
+            return nan - other_nan
+    return (left > right) - (left < right)
+
+
+def _normalize(value: Any) -> Any:
+    if isinstance(value, date | DistantTime):  # a datetime is a date, too
+        return event_time(value)
+    if isinstance(value, timedelta):
+        return value // _MICROSECOND
+    return value
+
+
+def _evaluate_logic(decisive: bool, args: tuple[Condition, ...], row: Mapping[str, Any]) -> bool | None:
+    unknown = False
+    for arg in args:
+        value = evaluate(arg, row)
+        if value is decisive:
+            return decisive
+        unknown = unknown or value is None
+    return None if unknown else not decisive
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge,
+}  # fmt: skip
+
+
+def _apply_binary(operator: str, left: Any, right: Any) -> Any:
+    if operator == "<=>":
+        return left is right if left is None or right is None else compare(left, right) == 0
+    if left is None or right is None:
+        return None
+    if operator in _COMPARISONS:
+        return _COMPARISONS[operator](compare(left, right), 0)
+    return _arithmetic(operator, *_widen_types(left, right))
+
+
+def _arithmetic(operator: str, left: Any, right: Any) -> Any:
+    if operator in "/%" and right == 0:
+        raise ZeroDivisionError(f"{left} {operator} {right}")
+    with localcontext(prec=76):
+        match operator:
+            case "+":
+                return _check_range(left + right)
+            case "-":
+                return _check_range(left - right)
+            case "*":
+                return _check_range(left * right)
+            case "/":
+                return left / right if isinstance(left, Decimal) else float(left) / float(right)
+            case "%":
+                return _remainder(left, right)
+            case _:
+                raise ValueError(f"{operator} is not an operator")
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    if isinstance(left, float):
+        return math.fmod(left, right)
+    # Python's % on integers takes the sign of the divisor; on Decimal it takes that of the dividend, as Spark's does.
+    return left % right if isinstance(left, Decimal) else int(math.copysign(1, left)) * (abs(left) % abs(right))
+
+
+def _check_range(value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise OverflowError(f"{value} does not fit 64 bits")
+    return value
+
+
+def _widen_types(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both as doubles if one is, else both as decimals if one is: Spark's widening."""
+    for kind in (float, Decimal):
+        if isinstance(left, kind) or isinstance(right, kind):
+            return kind(left), kind(right)
+    return left, right
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else list(value)
+
+
+def _compare_parts(left: list[Any], right: list[Any]) -> int:
+    for a, b in zip(left, right, strict=False):
+        # Inside a nested value NULL is a value like any other, and comes first.
+        order = (a is not None) - (b is not None) if a is None or b is None else compare(a, b)
+        if order:
+            return order
+    return len(left) - len(right)

@@ -1,0 +1,3 @@
+"""GROUP BY."""
+
+from __future__ import annotations

@@ -1,0 +1,221 @@
+"""The groups of a shard: a spine of groups with their accumulators, in which the newest run that has a group wins.
+
+Invariants. A run has each group at most once, and only neighbours are merged. A group that is gone is kept as one
+without rows until no older run can have it. Blocks whose windows have all ended are dropped whole: their groups are
+never asked for again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.operators.core.changes import first_positions, key_ids
+from watersmeet.operators.core.condition import null_safe_equal
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, match
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.group.format_1 import upgrade_groups
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.layout import (
+    FinalityBound,
+    KeyedRows,
+    RowLayout,
+    as_int64,
+    concat_rows,
+    to_record_batch,
+)
+from watersmeet.operators.state.spine import ShardState, Spine
+
+CODE, END, COUNT = "#code", "#end", "count()#0"
+"""What is kept of a group besides its keys and other accumulators: its code, the end of its window in microseconds, if
+it has one, and how many rows it has."""
+
+SIGNED = "signed"
+"""Among the numbers of the directory: ``min``, ``max``, ``first``, ``last`` and the like show -0.0 as such, and keys
+show 0.0 for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and -0.0 inside structs and arrays
+as a key. It goes on like that, so that rows leave as they came."""
+
+MOST_ENDS = 1_024
+"""So many different ends of windows are told apart in the directory, which every batch reads and writes."""
+
+BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
+
+
+class _GroupLayout(RowLayout):
+    """Groups as they are kept, and as format 1 kept them."""
+
+    def rows(self, table: pa.Table | pa.RecordBatch) -> KeyedRows:
+        """The table's columns as rows; what sums of doubles have kept as doubles becomes exact."""
+        return super().rows(upgrade_groups(to_record_batch(table)))
+
+
+def open_groups(
+    state: ShardState, keys: Sequence[str], accumulators: Sequence[str], finality: FinalityBound | None
+) -> Spine:
+    """The groups of a shard; ``finality``: which of them have ended, by their windows or a key; None: none ever does.
+
+    Without arrivals it is not known which accumulators there are; groups can then be dropped, but not merged.
+    """
+
+    def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
+        stay = _is_newest(rows, keys)
+        if finality is not None:
+            stay &= finality.is_open(rows)
+        return rows.where(stay & ~is_empty(rows.table, keys) if is_oldest else stay)
+
+    times = () if finality is None else (finality.time,)
+    # What is no key is kept beside them.
+    layout = _GroupLayout(tuple(dict.fromkeys((*keys, *accumulators, CODE, *times))), times, code=CODE)
+    return state.spine("groups", layout, BUDGET if accumulators else replace(BUDGET, merge_at=sys.maxsize), alive)
+
+
+def find_groups(spine: Spine, keys: pa.RecordBatch, codes: Ints) -> tuple[pa.RecordBatch | None, Ints]:
+    """Stored groups, and of each of these groups its place among them; -1: it is not there.
+
+    The groups asked for differ, and are in the order of their codes.
+    """
+    places = np.full(len(codes), -1)
+    parts: list[KeyedRows] = []
+    count, missing = 0, np.arange(len(codes))
+    for run in reversed(spine.runs):
+        for block in run:
+            first = np.searchsorted(codes[missing], block.lowest_code, "left")
+            queried = missing[first : np.searchsorted(codes[missing], block.highest_code, "right")]
+            if queried.size:
+                rows = spine.read(block)
+                pairs = _match_groups(rows, keys, codes, queried)
+                parts.append(rows.take(pairs.build))
+                places[pairs.probe] = count + np.arange(pairs.probe.size)
+                count += pairs.probe.size
+        # Whatever older runs have of these groups counts no longer.
+        missing = missing[places[missing] < 0]
+    if not parts:
+        return None, places
+    table = concat_rows(parts).table
+    present = np.flatnonzero(places >= 0)
+    places[present[is_empty(table, keys.schema.names)[places[present]]]] = -1
+    return table, places
+
+
+def is_empty(groups: pa.RecordBatch, keys: Sequence[str]) -> Bools:
+    """Which groups are there no longer; the one that has no keys always is."""
+    count = as_int64(groups.column(COUNT))
+    return count == 0 if keys else np.zeros(len(count), np.bool_)
+
+
+@dataclass(frozen=True)
+class EndCounts:
+    """How many groups there are by the end of their windows; ends are rounded up to a multiple of ``grain``.
+
+    The grain is a power of two, and doubles until there are at most `MOST_ENDS` different ends: sessions have as many
+    as there are sessions, and every batch writes all counts. Groups whose windows have ended are counted until their
+    rounded end is reached, so that with a grain above 1 the total may be a little too high.
+    """
+
+    counts: Mapping[int, int] = field(default_factory=dict[int, int])
+    grain: int = 1
+
+    @staticmethod
+    def of(numbers: Mapping[str, Any]) -> EndCounts:
+        """Those that the numbers of a directory tell; a state from before has every end."""
+        counts = EndCounts(dict[int, int](numbers.get("groups", ())), int(numbers.get("grain", 1)))
+        return counts.coarsen(_grain_of(np.array(list(counts.counts), np.int64), counts.grain))
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What is kept of them."""
+        return {"groups": sorted(self.counts.items()), **({"grain": self.grain} if self.grain > 1 else {})}
+
+    @property
+    def total(self) -> int:
+        """How many groups there are."""
+        return sum(self.counts.values())
+
+    def with_changes(self, ends: Ints, changes: Ints) -> EndCounts:
+        """The same after changes of groups with these ends.
+
+        >>> EndCounts({7: 2, 8: 1}).with_changes(np.array([8, 9]), np.array([-1, 1])).counts
+        {7: 2, 9: 1}
+        >>> EndCounts({8: 1}, grain=8).with_changes(np.array([3, 17]), np.array([1, 1])).counts
+        {8: 2, 24: 1}
+        """
+        grain = _grain_of(np.concatenate([np.array(list(self.counts), np.int64), ends]), self.grain)
+        # Few, which is why they are not sorted.
+        encoded = pa.array(_round_up(ends, grain)).dictionary_encode()
+        sums = np.bincount(encoded.indices, changes, len(encoded.dictionary)).astype(np.int64)
+        after = dict(self.coarsen(grain).counts)
+        for end, change in zip(encoded.dictionary.to_pylist(), sums.tolist(), strict=True):
+            after[end] = after.get(end, 0) + change
+        return EndCounts({end: number for end, number in after.items() if number}, grain)
+
+    def coarsen(self, grain: int) -> EndCounts:
+        """The same with ends rounded up to multiples of another grain, no smaller than its own."""
+        if grain == self.grain:
+            return self
+        after: dict[int, int] = {}
+        ends = _round_up(np.array(list(self.counts), np.int64), grain)
+        for end, number in zip(ends.tolist(), self.counts.values(), strict=True):
+            after[end] = after.get(end, 0) + number
+        return EndCounts(after, grain)
+
+    def open_after(self, watermark: int) -> EndCounts:
+        """Those of windows that end after a mark; where none are left, ends are told exactly again.
+
+        What has no end, or one that did not fit, is open until the end of input.
+        """
+        never = int(HIGHEST) - 1 if watermark < END_OF_INPUT else END_OF_INPUT + 1
+        remaining = {end: number for end, number in self.counts.items() if end > watermark or end >= never}
+        return EndCounts(remaining, self.grain if remaining else 1)
+
+
+def _grain_of(ends: Ints, grain: int) -> int:
+    """The smallest grain from this one on with which few enough different ends are left."""
+    ends = np.sort(ends)
+    # With the largest grain there are six at most, the ends of 64 bits among them.
+    while grain < 2**62 and np.count_nonzero(np.diff(_round_up(ends, grain))) >= MOST_ENDS:
+        grain *= 2
+    return grain
+
+
+def _round_up(ends: Ints, grain: int) -> Ints:
+    """Ends as the next multiples of a power of two; where these do not fit 64 bits, the highest but one.
+
+    The highest number is the end of groups that never end, and stays.
+    """
+    if grain == 1:
+        return ends
+    less = grain - 1
+    above = np.where(ends > HIGHEST - 1 - less, HIGHEST - 1, (ends + less) & ~np.int64(less))
+    return np.where(ends == HIGHEST, ends, above)
+
+
+def _match_groups(rows: KeyedRows, keys: pa.RecordBatch, codes: Ints, queried: Ints) -> Pairs:
+    """Which of the groups asked for are which of these rows."""
+    candidates = match(
+        rows.codes, np.zeros(len(rows), np.int64), codes[queried], *np.zeros((2, queried.size), np.int64)
+    )
+    pairs = Pairs(queried[candidates.probe], candidates.build)
+    for name in keys.schema.names:
+        values = keys.column(name).take(pa.array(pairs.probe))
+        pairs = pairs.where(
+            null_safe_equal(values, rows.table.column(name).take(pa.array(pairs.build)).cast(values.type))
+        )
+    return pairs
+
+
+def _is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:
+    """Which rows, in the order of codes and older first among equals, are the last of their groups."""
+    is_repeat = rows.codes[1:] == rows.codes[:-1]
+    several = np.flatnonzero(np.append(is_repeat, False) | np.append(False, is_repeat))[::-1]
+    newest = np.ones(len(rows), np.bool_)
+    if several.size:
+        # Equal codes need not be equal keys.
+        first = first_positions(key_ids(rows.table.take(pa.array(several)), keys))
+        newest[several] = False
+        newest[several[first]] = True
+    return newest

@@ -1,0 +1,675 @@
+"""GROUP BY: rows or changes in, the changes of a table with one row per group out.
+
+Definition. A group is made of the rows whose key columns are equal, where NULL equals NULL, NaN equals NaN and -0.0
+equals 0.0. The table shows each group that has rows: its keys, then an aggregate per column. Without key columns there
+is one group, which is shown from the first batch on for good, also without rows: then its counts are 0, its lists and
+sets are empty, and whatever can be NULL is.
+
+Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
+Of aggregates that cannot be undone by themselves (`Function.retractable`) all rows of the groups are kept (`members`),
+as far as they are read. Where order matters, a row stands where it last arrived, and equal rows stand together. A group
+without rows disappears.
+
+What comes out of a batch is how the table has changed with it: ``-`` the old row of a group, ``+`` its new one, and
+nothing where they are the same.
+
+With a window each row belongs to a window of event time that ends at a time of its own, and the window is part of the
+key. A batch is one instant of a shard: rows whose window ends at or before the mark known before the batch are late,
+dropped and counted; the others are folded in; then the marks of the batch are. Groups whose window ends at or before
+the mark are forgotten; the row that they had stands.
+
+The bounds of windows have marks behind a grouping: no row of the table changes any more in which one of them is at or
+before its mark. A grouping over such a table whose keys have such a column forgets groups by it, as by windows.
+
+Where only the first of its rows in an order are asked for, a row of a group that ends with a batch is left out if as
+many are before it among the rows of other groups that end with it in this shard: none of these is ever taken back, so
+that it will never be among the first.
+
+With a session the window is one that grows: each row brings its own, and those of one key that overlap or touch are one
+window, from the first start to the last end. Its row then takes the place of theirs. What is forgotten meets nobody.
+
+Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; what
+does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are those of the rows that are
+there, computed exactly and rounded once: neither order, nor batches, nor rows that have come and gone matter. Of
+``min_by`` and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.operators.core.aggregates import (
+    DISTINCT,
+    Function,
+    arrow_result,
+    canonical_name,
+    function_of,
+    is_aggregate,
+    needs_all_rows,
+)
+from watersmeet.operators.core.changes import (
+    MULTIPLICITY,
+    WEIGHT,
+    concat_tables,
+    consolidate_changes,
+    first_positions,
+    key_ids,
+    row_codes,
+)
+from watersmeet.operators.core.condition import null_safe_equal_at
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, stable_order
+from watersmeet.operators.core.operator import Emission, StateOverflowError, StateStore, StreamOperator, Watermarks
+from watersmeet.operators.core.order import TopN
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.shard import Shard
+from watersmeet.operators.core.watermarks import delay_watermark
+from watersmeet.operators.group.fold import (
+    Count,
+    Fold,
+    GroupedRows,
+    fold_of,
+    is_identical,
+    normalize_floats,
+    normalize_keys,
+    to_int64,
+)
+from watersmeet.operators.group.groups import CODE, END, SIGNED, EndCounts, find_groups, is_empty, open_groups
+from watersmeet.operators.group.members import Members
+from watersmeet.operators.group.sessions import ARRIVAL, OWN, move_rows, session_bounds
+from watersmeet.operators.group.values import aggregate_values
+from watersmeet.operators.state.layout import (
+    NO_WATERMARK,
+    FinalityBound,
+    KeyedRows,
+    RowLayout,
+    as_int64,
+    to_record_batch,
+)
+from watersmeet.operators.state.spine import Spine
+from watersmeet.operators.state.table import enforce_limit
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate of a group: the function by its SQL name, the columns it is applied to, and the result's name.
+
+    ``count`` of no columns is ``count(*)``. ``min_by`` and ``max_by`` have two: the value, then what is ordered.
+    """
+
+    function: str
+    columns: tuple[str, ...]
+    output: str
+
+    def __post_init__(self) -> None:
+        if not is_aggregate(self.function):
+            raise ValueError(f"{self.function} is no aggregate of a grouping")
+
+    @property
+    def kind(self) -> str:
+        """The function's name among its synonyms."""
+        return canonical_name(self.function)
+
+
+@dataclass(frozen=True)
+class GroupByOperator(StreamOperator):
+    """A grouping, ready to run: one port.
+
+    The emission has the ``keys``, then the output of each aggregate, then ``#weight``: 1 for a row that the table has
+    now, -1 for one that it no longer has.
+
+    - ``keys``: the key columns, of any type; their floats come out with -0.0 as 0.0, at every depth
+    - ``aggregates``: what is shown of a group
+    - ``code``: an int64 column that is equal wherever the keys are equal, NULLs included; None: it is computed
+    - ``changes``: arrivals carry ``#weight``
+    - ``position``: the column that says in which order the rows of a batch were delivered, if ``first`` or ``last``
+      asks for it; None: they are in that order
+    - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: none
+    - ``time``: the name of the watermark that ends a window
+    - ``session``: the key column, a start and an end, that windows of one key are put together in where they touch;
+      arrivals then carry no weights, and what is stored are their rows
+    - ``final_key``: a key column, a time, by which the rows of a table are settled, which is also the name of its
+      watermark
+    - ``finality_outputs``: the watermarks that are handed on, each with how far it is behind the one that ends windows;
+      of a table's rows, those of all such keys as they came
+    - ``requested_top_n``: what is asked for of its table, by columns of the emission; None: all rows
+    - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> grouping = GroupByOperator(("k",), (Aggregate("count", (), "n"), Aggregate("sum", ("v",), "total")))
+    >>> store = MemoryStore()
+    >>> for values in ([3, 4], [5]):
+    ...     arrivals = {0: pa.table({"k": ["a"] * len(values), "v": values})}
+    ...     for table in grouping.step(store, arrivals, {}).rows:
+    ...         print(table.to_pylist())
+    [{'k': 'a', 'n': 2, 'total': 7, '#weight': 1}]
+    [{'k': 'a', 'n': 2, 'total': 7, '#weight': -1}]
+    [{'k': 'a', 'n': 3, 'total': 12, '#weight': 1}]
+    """
+
+    name: ClassVar[str] = "group"
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    code: str | None = None
+    changes: bool = False
+    position: str | None = None
+    window_end: str | None = None
+    time: str | None = None
+    session: str | None = None
+    final_key: str | None = None
+    finality_outputs: tuple[tuple[str, int], ...] = ()
+    requested_top_n: TopN | None = None
+
+    def __post_init__(self) -> None:
+        if (self.window_end is None) != (self.time is None):
+            raise ValueError("a window has an end and a mark that ends it")
+        if self.session is not None and (self.changes or self.time is None or self.session not in self.keys):
+            raise ValueError("sessions are those of a stream, in a key that is a window")
+        if self.final_key is not None and (
+            not self.changes or self.time is not None or self.final_key not in self.keys
+        ):
+            raise ValueError("what is settled is a key of a table without windows of its own")
+
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        return step(self, store, arrivals, watermarks)
+
+    @cached_property
+    def all_rows_aggregates(self) -> tuple[Aggregate, ...]:
+        """The aggregates that must see all rows of a group to know their value."""
+        return tuple(part for part in self.aggregates if needs_all_rows(part.function, changes=self.is_weighted))
+
+    @property
+    def can_precombine(self) -> bool:
+        """Whether one row may stand for others like it: nothing asks in which order they came, or keeps each.
+
+        Such rows tell in `MULTIPLICITY` how many they are.
+        """
+        folds = {function_of(part.function).fold for part in self.aggregates}
+        is_plain = self.position is None and not self.is_weighted and not self.all_rows_aggregates
+        return is_plain and folds <= {"count", "sum", "moments", "least", "greatest"}
+
+    @property
+    def finality_marks(self) -> tuple[str, ...]:
+        """Those of its keys, of a table."""
+        return tuple(name for name, _ in self.finality_outputs) if self.time is None else ()
+
+    @property
+    def end_watermark(self) -> str | None:
+        """The mark that ends groups; None: nothing does."""
+        return self.final_key if self.time is None else self.time
+
+    def with_top_n(self, top_n: TopN) -> Self:
+        """The same, if its groups end."""
+        return self if self.end_watermark is None else replace(self, requested_top_n=top_n)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows are taken back: those of a table, and those that move from one session to another."""
+        return self.changes or self.session is not None
+
+    @property
+    def other_keys(self) -> tuple[str, ...]:
+        """The keys within which sessions are put together."""
+        return tuple(name for name in self.keys if name != self.session)
+
+    @property
+    def sides(self) -> tuple[Port]:
+        """The one there is; late rows are only counted."""
+        return (Port(self.keys, () if self.time is None else (self.time,), self.keys, self.code),)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The aggregates, and how often a row comes or goes."""
+        return (*(part.output for part in self.aggregates), WEIGHT)
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the aggregates, and of a weight."""
+        types = (
+            arrow_result(part.function, tuple(schemas[0].field(name).type for name in part.columns))
+            for part in self.aggregates
+        )
+        return (*types, pa.int64())
+
+    @property
+    def identity(self) -> Identity:
+        """What of the grouping decides what its state means; how its outputs are called and ordered does not."""
+        names = self.canonical_names
+        return self.make_identity(
+            [self.keys],
+            aggregates=sorted([part.kind, *names.canonical_list(part.columns)] for part in self.aggregates),
+            changes=self.changes,
+            window_end=names.canonical_or_none(self.window_end),
+            # Left out where there is none, as in identities from before there were sessions.
+            **({} if self.session is None else {"session": names.canonical_or_none(self.session)}),
+        )
+
+
+# One batch of a grouping in one shard: which groups it touches, what they were, what they are now.
+
+
+Accumulators = Sequence[Sequence[pa.Array]]
+"""The accumulators of some groups, fold by fold."""
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """The folds that aggregates need, each once: the first counts rows.
+
+    ``fold_indices`` says for each aggregate which fold it takes its value from, ``types`` what the type of its first
+    column is; ``state_names`` what the accumulators of each fold are called in a state; ``all_rows_folds`` which folds
+    see all rows of a group.
+    """
+
+    folds: tuple[Fold, ...] = ()
+    fold_indices: tuple[int, ...] = ()
+    types: tuple[pa.DataType | None, ...] = ()
+    state_names: tuple[str, ...] = ()
+    all_rows_folds: frozenset[Fold] = frozenset()
+
+    @staticmethod
+    def of(grouping: GroupByOperator, schema: pa.Schema) -> FoldPlan:
+        """What the aggregates need for arrivals with that schema."""
+        aggregates = grouping.aggregates
+        types = tuple(schema.field(part.columns[0]).type if part.columns else None for part in aggregates)
+        wanted = [fold_of(a.function, a.columns, type_) for a, type_ in zip(aggregates, types, strict=True)]
+        # Under names of their own, so that a state outlives the order and the names of what is shown.
+        names = grouping.canonical_names
+        names_by_fold: dict[Fold, str] = {Count(()): "count()"}
+        names_by_fold |= {
+            fold: f"{_accumulator_name(a.function)}({', '.join(names.canonical_list(a.columns))})"
+            for fold, a in zip(wanted, aggregates, strict=True)
+        }
+        folds = tuple(names_by_fold)
+        all_rows_folds = frozenset(
+            fold for fold, a in zip(wanted, aggregates, strict=True) if a in grouping.all_rows_aggregates
+        )
+        return FoldPlan(
+            folds, tuple(folds.index(fold) for fold in wanted), types, tuple(names_by_fold.values()), all_rows_folds
+        )
+
+    @property
+    def names(self) -> list[list[str]]:
+        """The names of the accumulators, fold by fold."""
+        named_folds = zip(self.folds, self.state_names, strict=True)
+        return [[f"{name}#{place}" for place in range(fold.width)] for fold, name in named_folds]
+
+
+def _accumulator_name(function: str) -> str:
+    """What an aggregate shares its accumulators with: those of its fold, or only its own kind."""
+    aggregate = function_of(function)
+    if aggregate.is_distinct:
+        return f"{aggregate.fold}{DISTINCT}"
+    return aggregate.name if aggregate.fold in ("count", "bits") else aggregate.fold
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups that a batch touches, in the order of their codes, what they were before and what they are now.
+
+    ``existed``: which were there before; the one without keys is from the first batch on, rows or none. ``ends``: of
+    their windows, the highest number without.
+    """
+
+    keys: pa.RecordBatch
+    codes: Ints
+    ends: Ints
+    existed: Bools
+    old: Accumulators
+    new: Accumulators
+
+    def visibility(self) -> tuple[Bools, Bools]:
+        """Which the table showed before, and which it shows now: those with rows; without keys, the one there is."""
+        if not self.keys.num_columns:
+            return self.existed, np.ones(len(self.codes), np.bool_)
+        return self.existed & (to_int64(self.old[0][0]) > 0), to_int64(self.new[0][0]) > 0
+
+
+def step(
+    grouping: GroupByOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+) -> Emission:
+    """Process one batch of one shard (the definition is in `operator`)."""
+    shard = Shard(grouping, store, watermarks)
+    finality = _finality_bound(grouping, shard)
+    rows = _admit_arrivals(grouping, shard, arrivals.get(0))
+    folding = FoldPlan() if rows is None else FoldPlan.of(grouping, rows.schema)
+    names = [name for fold in folding.names for name in fold]
+    spine = open_groups(shard.state, grouping.keys, names, finality)
+    counts = EndCounts.of(shard.state.directory.numbers)
+    number = int(shard.state.directory.numbers.get("number", 0))
+    signed = shard.state.directory.is_blank or bool(shard.state.directory.numbers.get(SIGNED))
+    members = _open_members(grouping, shard, finality)
+    changes: tuple[pa.Table, ...] = ()
+    if rows is not None:
+        if grouping.session is not None and members is not None and grouping.time is not None:
+            before = shard.before.received.get(grouping.time, NO_WATERMARK)
+            rows = move_rows(grouping, rows, members, before, number)
+        groups = _fold_arrivals(
+            grouping, folding, rows, spine, members, number, begun=bool(counts.counts), signed=signed
+        )
+        number += rows.num_rows
+        stored = _encode_groups(spine.layout, groups)
+        gone = is_empty(stored.table, grouping.keys)
+        is_open = np.ones(len(stored), np.bool_) if finality is None else finality.is_open(stored)
+        # What has ended with this batch is never asked for again.
+        spine.add(stored.where((groups.existed | ~gone) & is_open))
+        counts = counts.with_changes(groups.ends, (~gone).astype(np.int64) - groups.existed)
+        changes = _diff_groups(grouping, folding, groups, is_open, signed=signed)
+    elif not grouping.keys and not counts.counts:
+        counts, changes = EndCounts({int(HIGHEST): 1}), (_make_initial_row(grouping),)
+    spine.expire(finality)
+    if members is not None:
+        members.table.spine.expire(finality)
+    if grouping.final_key is not None and int(HIGHEST) in counts.counts and rows is not None:
+        # The state is from when nobody asked for that time, or its shards were others.
+        counts = _count_ends(spine, grouping.final_key)
+    if finality is not None:
+        counts = counts.open_after(finality.mark)
+        if grouping.max_rows is not None and counts.grain > 1 and counts.total > grouping.max_rows and rows is not None:
+            # The total may be too high by groups that have ended.
+            counts = _count_ends(spine, finality.time).open_after(finality.mark)
+    total = counts.total
+    if grouping.max_rows is not None and total > grouping.max_rows:
+        raise StateOverflowError((total,), grouping.max_rows)
+    if members is not None:
+        enforce_limit([members.table], grouping.max_rows)
+    shard.counters.matched = sum(table.num_rows for table in changes)
+    directory_numbers = {**counts.numbers, **({"number": number} if members is not None else {})}
+    directory_numbers |= {SIGNED: 1} if signed else {}
+    return shard.close(_final_watermarks(grouping, shard.after.received), changes, (total,), directory_numbers)
+
+
+def _finality_bound(grouping: GroupByOperator, shard: Shard) -> FinalityBound | None:
+    """Which groups have ended with this batch; None: none ever does."""
+    if grouping.end_watermark is None:
+        return None
+    return FinalityBound(grouping.final_key or END, shard.after.received.get(grouping.end_watermark, NO_WATERMARK))
+
+
+def _count_ends(spine: Spine, time: str) -> EndCounts:
+    """How many groups there are by their times, which are told exactly as far as possible."""
+    counts = EndCounts()
+    for rows in spine.merge_runs():
+        counts = counts.with_changes(np.minimum(rows.times[time], HIGHEST - 1), np.ones(len(rows), np.int64))
+    return counts
+
+
+def _final_watermarks(grouping: GroupByOperator, received: Watermarks) -> Watermarks:
+    """The marks of what the groups are by: those at or before them change no more."""
+    if grouping.time is None:
+        return {name: received[name] for name, _ in grouping.finality_outputs if name in received}
+    if grouping.time not in received:
+        return {}
+    return {name: delay_watermark(received[grouping.time], behind) for name, behind in grouping.finality_outputs}
+
+
+def _open_members(grouping: GroupByOperator, shard: Shard, finality: FinalityBound | None) -> Members | None:
+    """The rows of the groups, if an aggregate must see all of them."""
+    if grouping.session is not None:
+        columns = [*(name for part in grouping.aggregates for name in part.columns), OWN, ARRIVAL]
+        return Members.of(shard.state, grouping.keys, columns, finality, keep_duplicates=False)
+    columns = [name for part in grouping.all_rows_aggregates for name in part.columns]
+    # Without rows that are taken back, only a list can tell equal rows apart.
+    keep_duplicates = not grouping.changes and any(
+        function_of(part.function).fold == "list" for part in grouping.all_rows_aggregates
+    )
+    return (
+        Members.of(shard.state, grouping.keys, columns, finality, keep_duplicates=keep_duplicates)
+        if grouping.all_rows_aggregates
+        else None
+    )
+
+
+def _admit_arrivals(grouping: GroupByOperator, shard: Shard, table: pa.Table | None) -> pa.RecordBatch | None:
+    """What is needed of the arrivals, in order, without those whose windows had ended; None: there is nothing."""
+    if table is None:
+        return None
+    read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.columns))
+    other_columns = (
+        grouping.code, grouping.position, grouping.window_end, WEIGHT if grouping.changes else None,
+        MULTIPLICITY if MULTIPLICITY in table.column_names else None,
+    )  # fmt: skip
+    columns = tuple(dict.fromkeys((*read, *(name for name in other_columns if name is not None))))
+    # Without a column to read a batch would not know how many rows it has.
+    rows = to_record_batch(table.select(list(columns or table.column_names[:1])))
+    shard.counters.rows[0] = _count_rows(rows)
+    if grouping.position is not None:
+        rows = rows.take(pa.array(np.argsort(as_int64(rows.column(grouping.position)), kind="stable")))
+    if grouping.window_end is not None and grouping.time is not None:
+        watermark = shard.before.received.get(grouping.time, NO_WATERMARK)
+        rows = rows.filter(pa.array(as_int64(rows.column(grouping.window_end)) > watermark))
+        shard.counters.late[0] = shard.counters.rows[0] - _count_rows(rows)
+    return rows if rows.num_rows else None
+
+
+def _count_rows(rows: pa.RecordBatch) -> int:
+    """How many rows they are, those that stand for others counted as these."""
+    return int(rows.column(MULTIPLICITY).to_numpy().sum()) if MULTIPLICITY in rows.schema.names else rows.num_rows
+
+
+def _weights(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
+    """How often each row comes or goes."""
+    if grouping.is_weighted or MULTIPLICITY in rows.schema.names:
+        return as_int64(rows.column(WEIGHT if grouping.is_weighted else MULTIPLICITY))
+    number: int = rows.num_rows
+    return np.ones(number, np.int64)
+
+
+def _fold_arrivals(
+    grouping: GroupByOperator,
+    folding: FoldPlan,
+    rows: pa.RecordBatch,
+    spine: Spine,
+    members: Members | None,
+    number: int,
+    *,
+    begun: bool,
+    signed: bool,
+) -> Groups:
+    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch; ``signed``: `SIGNED`.
+
+    Rows that an aggregate must see all of are kept among the ``members``, the first of them with that ``number``.
+    """
+    ids, first, codes = _assign_groups(grouping, rows)
+    batch_keys = _take_keys(grouping, rows, pa.array(first), signed=signed)
+    stored_groups, places = find_groups(spine, batch_keys, codes)
+    existed = places >= 0
+    keys, old = batch_keys, [[pa.nulls(len(places))] * fold.width for fold in folding.folds]
+    if stored_groups is not None:
+        positions = pa.array(places, mask=~existed)
+        keys = _prefer_stored_keys(batch_keys, _take_keys(grouping, stored_groups, positions, signed=signed), existed)
+        old = [[stored_groups.column(name).take(positions) for name in fold] for fold in folding.names]
+    weights = _weights(grouping, rows)
+    grouped = GroupedRows(rows, ids, len(codes), weights, existed)
+    ends = _ends(grouping, rows)[first]
+    all_rows: tuple[GroupedRows, Ints] | None = None
+    if members is not None:
+        each = _take_keys(grouping, rows, pa.array(np.arange(len(ids))), signed=signed)
+        columns = {name: rows.column(name) for name in rows.schema.names} | dict(
+            zip(grouping.keys, each.columns, strict=True)
+        )
+        members.add(pa.RecordBatch.from_pydict(columns), codes[ids], ends[ids], weights, number)
+        all_rows = members.group_members(keys, codes)
+    new = [
+        _fold_all_rows(fold, all_rows, grouped)
+        if all_rows is not None and fold in folding.all_rows_folds
+        else fold.fold(grouped, before)
+        for fold, before in zip(folding.folds, old, strict=True)
+    ]
+    return Groups(keys, codes, ends, existed if grouping.keys else np.full(len(codes), begun), old, new)
+
+
+def _ends(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
+    """The end of each row's window, or what else a group ends by; the highest number without."""
+    if grouping.session is not None:
+        return session_bounds(rows.column(grouping.session))[1]
+    if grouping.final_key is not None:
+        return np.minimum(as_int64(rows.column(grouping.final_key)), HIGHEST - 1)
+    end = grouping.window_end
+    return np.full(len(rows), HIGHEST) if end is None else as_int64(rows.column(end))
+
+
+def _fold_all_rows(fold: Fold, all_rows: tuple[GroupedRows, Ints], arrived: GroupedRows) -> list[pa.Array]:
+    """The accumulators of a fold over all rows of the groups that rows have ``arrived`` for; NULL: none are left."""
+    rows, present = all_rows
+    places = np.full(arrived.groups, -1)
+    places[present] = np.arange(present.size)
+    if not present.size:
+        # The types are those of any row.
+        zero = np.zeros(1, np.int64)
+        rows = GroupedRows(arrived.table.slice(0, 1), zero, 1, zero + 1, np.zeros(1, np.bool_))
+    positions = pa.array(places, mask=places < 0)
+    return [column.take(positions) for column in fold.fold(rows, [pa.nulls(rows.groups)] * fold.width)]
+
+
+def _assign_groups(grouping: GroupByOperator, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
+    """For each row the number of its group, for each group its first row and its code; numbers are by code."""
+    code = grouping.code if grouping.session is None else CODE
+    # Those of sessions are of their other keys.
+    if code is not None and grouping.session is None:
+        by_code = _assign_groups_by_code(grouping, rows, as_int64(rows.column(code)))
+        if by_code is not None:
+            return by_code
+    ids = key_ids(rows, grouping.keys)
+    first = first_positions(ids)
+    if code is not None:
+        codes = as_int64(rows.column(code))[first]
+    else:
+        # Whether -0.0 is shown as 0.0 makes no difference to a code.
+        keys = _take_keys(grouping, rows, pa.array(first), signed=False)
+        codes = row_codes(keys, grouping.keys) if grouping.keys else first
+    order = stable_order(codes)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return number[ids], first[order], codes[order]
+
+
+def _assign_groups_by_code(
+    grouping: GroupByOperator, rows: pa.RecordBatch, codes: Ints
+) -> tuple[Ints, Ints, Ints] | None:
+    """The same, if rows with equal codes have equal keys, which is seen more quickly; None: some have not."""
+    order = stable_order(codes)
+    codes = codes[order]
+    repeats = np.flatnonzero(codes[1:] == codes[:-1]) + 1
+    keys = [rows.column(name) for name in grouping.keys]
+    if not null_safe_equal_at(keys, order[repeats], keys, order[repeats - 1]).all():
+        return None
+    begins = np.ones(len(codes), np.bool_)
+    begins[repeats] = False
+    ids = np.empty(len(codes), np.int64)
+    ids[order] = np.cumsum(begins) - 1
+    return ids, order[begins], codes[begins]
+
+
+def _take_keys(grouping: GroupByOperator, rows: pa.RecordBatch, positions: pa.Array, *, signed: bool) -> pa.RecordBatch:
+    normalize = normalize_keys if signed else normalize_floats
+    taken = [normalize(rows.column(name).take(positions)) for name in grouping.keys]
+    return pa.RecordBatch.from_arrays(taken, names=list(grouping.keys))
+
+
+def _encode_groups(layout: RowLayout, groups: Groups) -> KeyedRows:
+    """The groups as they are kept."""
+    accumulators = (part for fold in groups.new for part in fold)
+    columns = [*groups.keys.columns, *accumulators, pa.array(groups.codes), pa.array(groups.ends)]
+    names = layout.columns if END in layout.columns else (*layout.columns, END)
+    return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(names)))
+
+
+def _diff_groups(
+    grouping: GroupByOperator, folding: FoldPlan, groups: Groups, is_open: Bools, *, signed: bool
+) -> tuple[pa.Table, ...]:
+    """The old rows that are shown no longer, with -1, and the new ones, with 1; ``is_open``: whose group has not ended.
+
+    Of new rows of groups that have ended, only those that may be among the first that are asked for.
+    """
+    old, new = (
+        _aggregate_columns(grouping, folding, accumulators, signed=signed) for accumulators in (groups.old, groups.new)
+    )
+    old = [_cast_like(one, other) for one, other in zip(old, new, strict=True)]
+    visible = groups.visibility()
+    changed = visible[0] != visible[1]
+    for one, other in zip(old, new, strict=True):
+        # What is equal but not the same bit by bit, deep inside, must be told: it would not cancel out later.
+        changed |= True if pa.types.is_nested(other.type) else ~is_identical(one, other)
+    is_retracted, is_inserted = (changed & some for some in visible)
+    is_inserted[_find_outranked(grouping, groups.keys, new, np.flatnonzero(is_inserted & ~is_open))] = False
+    tables = [
+        _make_changes(grouping, groups.keys, part, some, weight)
+        for part, some, weight in ((old, is_retracted, -1), (new, is_inserted, 1))
+    ]
+    if any(pa.types.is_nested(column.type) for column in new) and all(table.num_rows for table in tables):
+        both = concat_tables(tables)
+        tables = [consolidate_changes(both, both.column_names[:-1])]
+    return tuple(table for table in tables if table.num_rows)
+
+
+def _find_outranked(
+    grouping: GroupByOperator, keys: pa.RecordBatch, columns: Sequence[pa.Array], final_rows: Ints
+) -> Ints:
+    """Which of the rows at these places, that are settled, will never be among the first that are asked for."""
+    if grouping.requested_top_n is None or not final_rows.size:
+        return final_rows[:0]
+    by_name = dict(zip([*keys.schema.names, *grouping.extra[:-1]], [*keys.columns, *columns], strict=True))
+    needed = dict.fromkeys((*grouping.requested_top_n.by, *(by.column for by in grouping.requested_top_n.order)))
+    rows = pa.RecordBatch.from_arrays([by_name[name].take(pa.array(final_rows)) for name in needed], names=list(needed))
+    return final_rows[~grouping.requested_top_n.find_candidates(rows)]
+
+
+def _aggregate_columns(
+    grouping: GroupByOperator, folding: FoldPlan, accumulators: Accumulators, *, signed: bool
+) -> list[pa.Array]:
+    """The values of the aggregates."""
+    columns = [
+        aggregate_values(part.function, type_, accumulators[fold], f"{part.function}({', '.join(part.columns)})")
+        for part, type_, fold in zip(grouping.aggregates, folding.types, folding.fold_indices, strict=True)
+    ]
+    return columns if signed else [normalize_floats(column) for column in columns]
+
+
+def _make_changes(
+    grouping: GroupByOperator, keys: pa.RecordBatch, columns: Sequence[pa.Array], is_shown: Bools, weight: int
+) -> pa.Table:
+    rows = pa.Table.from_arrays(
+        [*keys.columns, *columns, pa.repeat(pa.scalar(weight, pa.int64()), len(is_shown))],
+        names=[*keys.schema.names, *grouping.extra],
+    )
+    return rows.filter(pa.array(is_shown))
+
+
+def _make_initial_row(grouping: GroupByOperator) -> pa.Table:
+    """What the group of all shows before there are rows, whose types nobody can tell yet."""
+    shown = [_empty_value(function_of(part.function)) for part in grouping.aggregates]
+    return _make_changes(grouping, pa.RecordBatch.from_arrays([], names=[]), shown, np.ones(1, np.bool_), 1)
+
+
+def _empty_value(function: Function) -> pa.Array:
+    """What an aggregate shows of no rows."""
+    return pa.nulls(1) if function.nullable else pa.array([[]] if function.gives == "list" else [0])
+
+
+def _prefer_stored_keys(new_keys: pa.RecordBatch, stored_keys: pa.RecordBatch, existed: Bools) -> pa.RecordBatch:
+    """The keys of groups as they were stored, if they were, so that a row leaves exactly as it came; else as given."""
+    positions = pa.array(np.arange(len(existed)) + np.where(existed, len(existed), 0))
+    columns = [
+        pa.concat_arrays([new, old.cast(new.type)]).take(positions) if _has_floats(new.type) else new
+        for new, old in zip(new_keys.columns, stored_keys.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=new_keys.schema.names)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    """Whether values may be equal that look different: -0.0 and 0.0."""
+    if pa.types.is_nested(kind):
+        return any(_has_floats(kind.field(n).type) for n in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def _cast_like(array: pa.Array, target: pa.Array) -> pa.Array:
+    return pa.nulls(len(array), target.type) if pa.types.is_null(array.type) else array.cast(target.type)

@@ -1,0 +1,144 @@
+"""The entry of GROUP BY: a stage with one port, whose result is a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from watersmeet.catalog import Amount, Source, Watermark
+from watersmeet.operators.core.aggregates import function_of, result_type
+from watersmeet.operators.core.changes import POSITION, WEIGHT
+from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.physical.family import StagePlanner
+from watersmeet.physical.leaves import lags_of
+from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
+from watersmeet.physical.ports import CODE, leaf_column, unions_of
+from watersmeet.physical.types import Types
+from watersmeet.plan.expressions import GROUP, Expr
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedView
+from watersmeet.plan.words import expression_in_words
+
+TIME, END = "time", "end"
+"""The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""
+
+
+def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
+    """What is grouped by, the arguments of the aggregates, and the time; the result is shown as it is."""
+    group = query.group
+    assert group is not None
+    arguments = {arg.sql(): arg for aggregate in group.aggregates for arg in aggregate.expr.args}
+    read = [*group.by, *(Output(name, arguments[sql]) for sql, name in _arguments(group).items())]
+    watermarks: tuple[Watermark, ...] = ()
+    if group.time is not None:
+        read += [Output(TIME, leaf_column(group.time.alias, group.time.name)), Output(END, _end(group))]
+        watermarks = (Watermark(TIME, Amount(0, is_interval=True)),)
+    one = Output("one", Expr("literal", text="1", value=1))
+    kind = query.relation.result
+    inner = replace(query, outputs=tuple(read) or (one,), group=None, result=kind)
+    final_columns = tuple(one.by for one in group.final_columns) if group.final_by is not None else ()
+    return AnalyzedView(GROUP, Source(GROUP, (), watermarks, kind, final_columns=final_columns), inner), outputs
+
+
+def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
+    """The plan of a grouping over its rows."""
+    group = query.group
+    assert group is not None
+    keys = tuple(f"{GROUP}.{by.name}" for by in group.by)
+    is_table = view.source.kind == "table"
+    called = _arguments(group)
+    aggregates = tuple(
+        Aggregate(a.expr.function, _columns(a.expr, called), f"{GROUP}.{a.name}") for a in group.aggregates
+    )
+    position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
+    session = f"{GROUP}.{group.window}" if group.is_session else None
+    # All sessions of a key meet in one shard.
+    hashed = tuple(key for key in keys if key != session)
+    code = CODE if hashed else None
+    ended = (f"{GROUP}.{END}", f"{GROUP}.{TIME}") if group.time is not None else (None, None)
+    lags = lags_of(view)
+    by = None if group.final_by is None else f"{GROUP}.{group.final_by}"
+    settles = tuple((final.column, final.behind) for final in group.final_columns)
+    operator = GroupByOperator(
+        keys, aggregates, code, is_table, position, *ended, session, by, settles, unions=unions_of(lags)
+    )
+    port = PortPlan(
+        rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=hashed, lags=lags,
+        route="key" if hashed else "one", times=() if group.time is None else (f"{GROUP}.{TIME}",), position=position,
+    )  # fmt: skip
+    columns = (*keys, *(aggregate.output for aggregate in aggregates))
+    types_made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
+    return JoinPlan(
+        (port,),
+        operator,
+        columns,
+        group.having,
+        _why(group),
+        group,
+        extra_types=types_made,
+        name_prefix="the groups of ",
+    )
+
+
+def _final_column(group: AnalyzedGroup) -> str:
+    """What tells that a group changes no more, as the query wrote it."""
+    return next(expression_in_words(by.expr) for by in group.by if by.name == group.final_by)
+
+
+def _arguments(group: AnalyzedGroup) -> dict[str, str]:
+    """What the arguments of the aggregates are called among the rows of their grouping, by their SQL: each once."""
+    once = dict.fromkeys(arg.sql() for aggregate in group.aggregates for arg in aggregate.expr.args)
+    return {sql: f"x{n}" for n, sql in enumerate(once)}
+
+
+def _columns(aggregate: Expr, called: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that an aggregate reads. DISTINCT a, a tells rows apart as DISTINCT a does."""
+    columns = [f"{GROUP}.{called[arg.sql()]}" for arg in aggregate.args]
+    return tuple(dict.fromkeys(columns) if aggregate.function == "count distinct" else columns)
+
+
+def _end(group: AnalyzedGroup) -> Expr:
+    """The end of the window that a row belongs to."""
+    window = next(by.expr for by in group.by if by.name == group.window)
+    is_end = window.op == "column"
+    return window if is_end else Expr("other", text=f"{window.text}.end", refs=window.refs)
+
+
+def _type(aggregate: Expr, types: Types) -> str:
+    """The type of an aggregate; "" where nobody can tell yet."""
+    type_ = types.type_of(aggregate)
+    if type_ is not None:
+        return type_
+    args = tuple(types.type_of(arg) or "" for arg in aggregate.args)
+    return result_type(aggregate.function, args) or ""
+
+
+def _never_null(aggregate: Expr) -> str:
+    """What the type of an aggregate says besides if it is never NULL."""
+    return "" if function_of(aggregate.function).nullable else " NOT NULL"
+
+
+def _asks_order(name: str) -> bool:
+    """Whether an aggregate asks in which order rows came: of ``min_by`` and ``max_by`` the last wins among equals."""
+    function = function_of(name)
+    return function.fold in ("first", "last", "list") or function.args > 1
+
+
+def _why(group: AnalyzedGroup) -> tuple[str, ...]:
+    lines = ["grouping: a table with one row per group, kept up to date"]
+    if not group.by:
+        lines.append("one shard: there is one group")
+    elif group.is_session and len(group.by) == 1:
+        lines.append("one shard: any two sessions may become one")
+    else:
+        lines.append("sharded by a hash of what is grouped by" + (" besides sessions" if group.is_session else ""))
+    if group.time is not None:
+        lines.append(f"a group is forgotten once the watermark of {group.time} has passed the end of its window")
+    elif group.final_by is not None:
+        lines.append(f"a group is forgotten once {_final_column(group)} is settled: no row with it changes any more")
+    elif group.by:
+        lines.append("every group is kept for good, since no event-time window ends it: state grows with the groups")
+    return tuple(lines)
+
+
+PLAN = StagePlanner(lambda query: query.group is not None, rows, plan)

@@ -1,0 +1,3 @@
+"""The interval join."""
+
+from __future__ import annotations

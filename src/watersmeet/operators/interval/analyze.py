@@ -1,0 +1,235 @@
+"""Interval joins: the bounds between the event times of both sides, which let rows be forgotten.
+
+A bound is ``column >= other - constant`` between watermarked columns of the two sides, taken from the parts of ON that
+are joined by AND and from WITHIN. It lets the rows of ``column``'s side be forgotten once the watermark of ``other``
+has gone on, so a join needs one in each direction, unless the rows of a side carry their ends (`lives`). What is a
+bound is wholly expressed by it; the rest is a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from watersmeet.analyze.comparison import Comparison, compare
+from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.event_time import EventTimeColumn, event_times, find_event_time, is_sound
+from watersmeet.analyze.family import BuildResult, FamilyAnalysis, Sources
+from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.sides import check_pair, check_within
+from watersmeet.analyze.watermarks import add_watermark, column_type, time_family, watermark_only_time
+from watersmeet.catalog import Span
+from watersmeet.errors import Refusal
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, ZonedBounds, lowest_bounds
+from watersmeet.operators.interval.unbounded import check_bounded, check_watermarks, check_within_times
+from watersmeet.plan.expressions import Expr, Reference, conjuncts
+from watersmeet.plan.nodes import Join, Relation, ResultKind, aliases
+from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin, TimeBound, leaves
+
+Pair = tuple[Reference, Reference]
+MICROS_PER_DAY = 86_400_000_000
+
+
+def add_watermarks(join: Join, declared: Sources, sources: Sources) -> Sources:
+    """The sources with watermarks for the times that the condition compares; ``declared``: as they were before."""
+    if join.within is not None and all(any(declared[a].watermarks for a in aliases(side)) for side in join.inputs):
+        return sources
+    pairs = _pairs(join, declared)
+    if join.within is not None:
+        # WITHIN speaks of the event times, so what is compared in one direction may be anything.
+        pairs = {pair: directions for pair, directions in pairs.items() if len(directions) == 2}
+    if pairs:
+        chosen = _likeliest(pairs, declared)
+        for ref in chosen:
+            sources = add_watermark(sources, ref.source, ref.name)
+    elif join.within is not None:
+        for side in join.inputs:
+            sources = watermark_only_time(side, sources)
+    return sources
+
+
+def _pairs(join: Join, sources: Sources) -> dict[Pair, set[str]]:
+    """The pairs of columns, left one first, that could be event times, each with the directions that are bounded."""
+    left, right = aliases(join.left), aliases(join.right)
+    pairs = dict[Pair, set[str]]()
+    for part in conjuncts(join.on):
+        comparison = compare(part)
+        if comparison is None or not is_resolved(part) or not _is_about_time(comparison, sources):
+            continue
+        high, low = comparison.high.refs[0], comparison.low.refs[0]
+        if high.source in left and low.source in right:
+            pairs.setdefault((_bare(high), _bare(low)), set()).update({"=": "<>"}.get(comparison.direction, ">"))
+        elif high.source in right and low.source in left:
+            pairs.setdefault((_bare(low), _bare(high)), set()).update({"=": "<>"}.get(comparison.direction, "<"))
+    return pairs
+
+
+def _likeliest(pairs: dict[Pair, set[str]], declared: Sources) -> Pair:
+    """The times of both sides that leave no side unbounded: by a bound, or by an end if its row carries that."""
+    later = {left for left, right in pairs if "<" in pairs[left, right]}
+    earlier = {right for left, right in pairs if ">" in pairs[left, right]}
+    candidates = dict.fromkeys((*pairs, *((left, right) for left, _ in pairs for _, right in pairs)))
+
+    def likeness(pair: Pair) -> tuple[bool, int, bool]:
+        is_bounded = pair[0] in later and pair[1] in earlier
+        return is_bounded, len(pairs.get(pair, ())), _is_declared(pair, declared)
+
+    return max(candidates, key=likeness)
+
+
+def _is_about_time(comparison: Comparison, sources: Sources) -> bool:
+    refs = [side.refs[0] for side in (comparison.high, comparison.low)]
+    families = [None if ref.path else time_family(ref, sources) for ref in refs]
+    # An equality of two integers is more likely one of identifiers.
+    is_identity = comparison.direction == "=" and not comparison.constants and "integer" in families
+    is_exact = comparison.is_lossless(lambda column: column_type(column.refs[0], sources))
+    return is_exact and None not in families and (not is_identity or _is_declared((refs[0], refs[1]), sources))
+
+
+def _is_declared(pair: Pair, sources: Sources) -> bool:
+    return all(sources[ref.source].watermark(ref.name) for ref in pair)
+
+
+def _bare(ref: Reference) -> Reference:
+    return Reference((), 0, 0, ref.source, ref.name)
+
+
+class IntervalAnalysis(FamilyAnalysis):
+    """Plain joins of two streams."""
+
+    family = AnalyzedIntervalJoin.family
+
+    def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
+        return isinstance(join, Join) and join.is_plain and "table" not in kinds
+
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
+        assert isinstance(join, Join)
+        left, right = inputs
+        return _bound(draft, join, AnalyzedIntervalJoin(left, right, join.kind, span=join.span))
+
+    def assume_watermarks(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+        assert isinstance(join, Join)
+        return add_watermarks(join, draft.scope.sources, sources)
+
+    def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
+        return "row is compared with all within its bounds"
+
+
+@dataclass(frozen=True)
+class _PartBounds:
+    """What a part of the condition says about time: bounds, perhaps an equality as well, or why it is refused.
+
+    ``is_zoned``: the bounds say what Spark says only in a time zone whose days all have 24 hours.
+    """
+
+    bounds: tuple[TimeBound, ...] = ()
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    is_zoned: bool = False
+
+
+def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> BuildResult:
+    parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
+    left, right = event_times(joined.left), event_times(joined.right)
+    part_bounds = [(part, _in_part(draft, part, left, right)) for part in parts]
+    within = _in_within(draft, join, left, right)
+    every = [*(f for _, f in part_bounds if f), *([within] if within else [])]
+    rest = tuple(part for part, f in part_bounds if f is None)
+    aliases_left = frozenset(joined.left.aliases)
+    bounds = lowest_bounds((bound for f in every for bound in f.bounds), aliases_left)
+    zoned = tuple(ZonedBounds(part, f.bounds) for part, f in part_bounds if f is not None and f.is_zoned)
+    unzoned = lowest_bounds((bound for f in every if not f.is_zoned for bound in f.bounds), aliases_left)
+    keys = tuple(key for f in every for key in f.keys)
+    refusals = [refusal for f in every for refusal in f.refusals]
+    joined = replace(joined, keys=keys, bounds=bounds, residual=rest, zoned=zoned, unzoned=unzoned)
+    if is_resolved(join.on) and _is_sound(joined) and not refusals:
+        refusals = check_watermarks(draft, join, joined) or check_within_times(draft, join, joined)
+        refusals = refusals or check_bounded(draft, joined) or _check_satisfiable(draft, joined, left + right)
+    return joined, refusals
+
+
+def _is_sound(joined: AnalyzedIntervalJoin) -> bool:
+    """True if nothing under the join has been refused that would make a missing bound a mere consequence."""
+    inputs = leaves(joined)
+    names = {leaf.alias.lower() for leaf in inputs}
+    return len(names) == len(inputs) and all(is_sound(leaf.source) for leaf in inputs)
+
+
+def _in_part(
+    draft: Draft, part: Expr, left: tuple[EventTimeColumn, ...], right: tuple[EventTimeColumn, ...]
+) -> _PartBounds | None:
+    comparison = compare(part)
+    if comparison is None:
+        return None
+    high, low = (find_event_time(side, left + right) for side in (comparison.high, comparison.low))
+    if high is None or low is None or (high in left) == (low in left):
+        return None
+    if not comparison.is_lossless(lambda column: high.type if column == comparison.high else low.type):
+        return None
+    refusal = check_pair(draft, comparison, high, low, part.span)
+    if refusal is not None:
+        return _PartBounds(refusals=(refusal,))
+    is_zoned = high.family == low.family == "timestamp" and _is_zoned(part, comparison)
+    bounds = tuple(_bounds(comparison, high, low, part.span))
+    return _PartBounds(bounds, _key(comparison, high, low, high in left), is_zoned=is_zoned)
+
+
+def _is_zoned(part: Expr, comparison: Comparison) -> bool:
+    """Whether Spark looks at local times: of a day or more, whole days are days there, and so are differences."""
+    is_long = sum(abs(constant.value) for constant in comparison.constants) >= MICROS_PER_DAY
+    return is_long or any(len(arg.sources) > 1 for arg in conjunct_sides(part))
+
+
+def conjunct_sides(part: Expr) -> tuple[Expr, ...]:
+    """What a comparison compares; NOT of one has the same sides."""
+    return part.args[0].args if part.op == "not" else part.args
+
+
+def _bounds(comparison: Comparison, high: EventTimeColumn, low: EventTimeColumn, span: Span) -> Iterator[TimeBound]:
+    constant = comparison.constant(high.family)
+    yield TimeBound(high.column, low.column, constant, comparison.direction == ">", span)
+    if comparison.direction == "=":
+        yield TimeBound(low.column, high.column, -constant, span=span)
+
+
+def _key(
+    comparison: Comparison, high: EventTimeColumn, low: EventTimeColumn, is_in_order: bool
+) -> tuple[tuple[Expr, Expr], ...]:
+    """Equal times are a key as well, which spreads the rows over the shards."""
+    if comparison.direction != "=" or comparison.constant(high.family) or high.type.upper() != low.type.upper():
+        return ()
+    high_first, low_first = (comparison.high, comparison.low), (comparison.low, comparison.high)
+    return (high_first if is_in_order else low_first,)
+
+
+def _in_within(
+    draft: Draft, join: Join, left: tuple[EventTimeColumn, ...], right: tuple[EventTimeColumn, ...]
+) -> _PartBounds | None:
+    if join.within is None or len(left) != 1 or len(right) != 1:
+        return None
+    (before, after), span = join.within.pair, join.within.span
+    for amount in dict.fromkeys((before, after)):
+        refusal = check_within(draft, amount, left[0], right[0], span)
+        if refusal is not None:
+            return _PartBounds(refusals=(refusal,))
+    forward = TimeBound(left[0].column, right[0].column, after.value, span=span)
+    return _PartBounds((forward, TimeBound(right[0].column, left[0].column, before.value, span=span)))
+
+
+def _check_satisfiable(draft: Draft, join: AnalyzedIntervalJoin, times: Iterable[EventTimeColumn]) -> list[Refusal]:
+    """Bounds of one pair of times that no two of its values satisfy together: nothing would ever come of the join."""
+    days = {time.column for time in times if time.family == "date"}
+    refusals: list[Refusal] = []
+    for bound, other in combinations(join.bounds, 2):
+        if (bound.column, bound.other) == (other.other, other.column):
+            # `other.column - one.column` lies within [-other.constant, one.constant], without its ends where strict.
+            unit = MICROS_PER_DAY if {bound.column, bound.other} <= days else 1
+            last, first = (bound.constant - bound.strict) // unit, -((other.constant - other.strict) // unit)
+            if first > last:
+                shown = {"column": str(bound.column), "other": str(bound.other)}
+                refusals.append(draft.refusal("NO_TIME_FITS", bound.span, **shown))
+    return refusals
+
+
+ANALYZE = IntervalAnalysis()

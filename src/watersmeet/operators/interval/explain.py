@@ -1,0 +1,166 @@
+"""What explain says of an interval join: its bounds, how long rows are kept, and what an equality would save."""
+
+from __future__ import annotations
+
+from watersmeet.analyze.event_time import event_times
+from watersmeet.catalog import Amount
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
+from watersmeet.operators.interval.row_expiry import RowExpiry
+from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias, texts
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import TimeBound
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
+
+
+def facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[Fact]:
+    """What is to be said of an interval join."""
+    return [
+        keys(join.keys),
+        ("bounds", [_bound(query, join, bound) for bound in join.bounds]),
+        ("kept", _retention(query, join, names)),
+        ("emitted", _emission(join, names)),
+        conditions("left only", join.left_only, _failure_remark(join, "left")),
+        conditions("right only", join.right_only, _failure_remark(join, "right")),
+        conditions("also", join.residual),
+        ("warning", [*_without_equality(join), *_far_ends(join, names)]),
+    ]
+
+
+def _failure_remark(join: AnalyzedIntervalJoin, side: str) -> str:
+    if side == "left" and join.kind == "anti":
+        return "a left row that fails is emitted at once"
+    return f"a {side} row that fails is {'padded at once' if join.kind in (side, 'full') else 'dropped'}"
+
+
+def _emission(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
+    """What comes out of a join that shows its left side only, and when."""
+    who = rows_of(join.left, names)
+    match join.kind:
+        case "semi":
+            return [f"each {who} row once, at its first match"]
+        case "anti":
+            return [f"each {who} row that never matched, when it expires"]
+        case _:
+            return []
+
+
+def _without_equality(join: AnalyzedIntervalJoin) -> list[str]:
+    """What an equality would save a join that has none."""
+    if join.keys:
+        return []
+    example = _equality(join)
+    return [
+        "no equality: every row is compared with all rows of the other side that its bounds reach",
+        f"an equality{f' such as {example}' if example else ''} would spread both sides over the shards",
+        "and compare rows of one key only",
+    ]
+
+
+def _equality(join: AnalyzedIntervalJoin) -> str:
+    """An equality of columns that have the same name and type on both sides and are no event times."""
+    left, right = (
+        {
+            (field.name.lower(), field.type.upper()): f"{alias}.{word(field.name)}"
+            for alias, source in sources_by_alias(side).items()
+            if alias in side.aliases
+            for field in source.fields
+            if not source.watermark(field.name)
+        }
+        for side in (join.left, join.right)
+    )
+    return next((f"{left[column]} = {right[column]}" for column in left if column in right), "")
+
+
+def _bound(query: AnalyzedQuery, join: AnalyzedIntervalJoin, bound: TimeBound) -> str:
+    """The bound with the right side's time first, as one writes BETWEEN."""
+    if bound.column.alias in join.left.aliases:
+        distance = _distance(query, bound, bound.constant)
+        return f"{bound.other} {'<' if bound.strict else '<='} {bound.column}{distance}"
+    distance = _distance(query, bound, -bound.constant)
+    return f"{bound.column} {'>' if bound.strict else '>='} {bound.other}{distance}"
+
+
+def _retention(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[str]:
+    """How long the rows of each side are kept."""
+    lines: list[str] = []
+    for port, side in enumerate(join.inputs):
+        own = [bound for bound in join.bounds if bound.column.alias in side.aliases]
+        limits = [_end_in_words(expiry) for expiry in join.row_expiries if expiry.port == port]
+        limits += [
+            f"that of {b.other} {'reaches' if b.strict else 'passes'} {b.column}{_distance(query, b, b.constant)}"
+            for b in own
+        ]
+        if limits:
+            who = rows_of(side, names)
+            until = " or ".join(limits).replace("that of", "the watermark of", 1)
+            lines.append(f"{who} rows are kept until {until}")
+    return lines
+
+
+def _end_in_words(expiry: RowExpiry) -> str:
+    """When a row that carries its end is forgotten."""
+    end = expression_in_words(expiry.end)
+    if expiry.constant:
+        amount = amount_in_words(Amount(abs(expiry.constant), expiry.time.family != "integer"))
+        end += f" {'+' if expiry.constant > 0 else '-'} {amount}"
+    return f"that of {expiry.time} {'reaches' if expiry.strict else 'passes'} {end}"
+
+
+def _far_ends(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
+    """What becomes of rows whose end is far, where nothing else lets them go."""
+    lines: list[str] = []
+    for expiry in join.row_expiries:
+        if not join.is_timed(expiry.port):
+            who, own = rows_of(join.inputs[expiry.port], names), event_times(join.inputs[expiry.port])
+            day = (
+                "86400"
+                if expiry.time.family == "integer"
+                else "1"
+                if expiry.time.family == "date"
+                else "INTERVAL 1 DAY"
+            )
+            start = next((time for time in own if time.family == expiry.time.family), own[0])
+            lines += [
+                f"a row of {who} is kept until its own end, however far {expression_in_words(expiry.end)} is",
+                f"`AND {expiry.time} <= {start} + {day}` or `SET watersmeet.state.max_rows` would limit that",
+            ]
+    return lines
+
+
+def _distance(query: AnalyzedQuery, bound: TimeBound, constant: int) -> str:
+    if constant == 0:
+        return ""
+    watermark = sources_by_alias(query.relation)[bound.column.alias].watermark(bound.column.name)
+    is_interval = watermark is None or watermark.lag.is_interval
+    return f" {'+' if constant > 0 else '-'} {amount_in_words(Amount(abs(constant), is_interval))}"
+
+
+def data(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> dict[str, object]:
+    """The parts of the condition, and how long rows are kept."""
+    return {
+        "join": join.kind,
+        "keys": [[expression_in_words(a), expression_in_words(b)] for a, b in join.keys],
+        "bounds": [_bound_data(bound) for bound in join.bounds],
+        "kept": _retention(query, join, names),
+        "emitted": _emission(join, names),
+        "left_only": texts(join.left_only),
+        "right_only": texts(join.right_only),
+        "residual": texts(join.residual),
+    }
+
+
+def _bound_data(bound: TimeBound) -> dict[str, object]:
+    column, other = str(bound.column), str(bound.other)
+    return {"column": column, "other": other, "constant": bound.constant, "strict": bound.strict}
+
+
+EXPLAIN = JoinExplainer(
+    lambda join: f"{kind_in_words(join.kind)} JOIN",
+    facts,
+    data,
+    "sides",
+    pair_distance=lambda join: PairDistance(
+        "event time", max((abs(bound.constant) for bound in join.bounds), default=None)
+    ),
+)

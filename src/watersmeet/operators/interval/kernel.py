@@ -1,0 +1,457 @@
+"""The interval join: two rows meet when their event times lie within constant bounds of each other.
+
+Definition. A left row l and a right row r are a pair of the result when their keys are equal (NULL never is), the time
+bounds hold, the rest of the condition is true, and neither was late. See `definition` for the same in slow and obvious
+steps.
+
+A batch is one instant of a shard:
+
+1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
+   counted, and never padded.
+2. A new row that can never match (NULL key, NULL time, own predicate not true) is padded at once if its side is
+   preserved.
+3. The other new rows meet what the other side has in state, and each other.
+4. The marks of the batch are folded in. Whatever has now expired leaves, new rows included; of a preserved side, the
+   rows that never matched leave padded, in this same batch.
+
+Nothing that is in time can satisfy the bounds of a row beyond its limit: that is what the limit says. So an expired
+row may stay in its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in
+one batch or in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.operators.core.changes import ROWS_PER_PIECE
+from watersmeet.operators.core.condition import Condition
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.matching import Bools, Ints, Pairs, reach, shares_a_code, shift_times, stretches
+from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, StateStore, Watermarks
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.shard import Shard
+from watersmeet.operators.core.two_sided import LEFT_ONLY, TwoSided, verify_pairs
+from watersmeet.operators.core.watermarks import Bound, WatermarkState
+from watersmeet.operators.interval.state_schema import end_limits_of, limits_of
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.format import StateBlock
+from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.spine import ShardState, Spine
+
+UNLIMITED = 2**63 - 1
+"""The end of a range that no bound between the compared times limits; another pair of columns has the bound."""
+
+
+@dataclass(frozen=True)
+class IntervalJoinOperator(TwoSided):
+    """An interval join, ready to run.
+
+    The range matcher works on the compared times of the ports: ``lower <= right time - left time <= upper``. ``bounds``
+    says how long rows live, and ``end_bounds`` the same of the ends that rows carry: bounds whose column is one of the
+    ``ends`` of its port. ``condition`` is whatever else must hold; every bound and every life follows from the whole.
+    """
+
+    name: ClassVar[str] = "interval"
+
+    lower: int
+    upper: int
+    bounds: tuple[Bound, ...]
+    condition: Condition | None = None
+    end_bounds: tuple[Bound, ...] = ()
+
+    def stream(
+        self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+    ) -> Iterator[pa.Table | Emission]:
+        """Process one batch of one shard (see the module's definition)."""
+        return stream(self, store, arrivals, watermarks)
+
+    def take_over(self, store: StateStore, was: Identity) -> None:
+        """Go on with the state of a join with other bounds: what has expired by those is gone for good."""
+        take_over(self, store, was)
+
+    @property
+    def can_split_batch(self) -> bool:
+        """Whether the arrivals of a batch may come in several steps, the marks with the last.
+
+        Marks decide who is late in the batch after and who has expired at the end of this one, so it makes no
+        difference; but a limit must see the whole batch.
+        """
+        return self.max_rows is None
+
+    @property
+    def identity(self) -> Identity:
+        """What of the join decides what its state means."""
+        names = self.canonical_names
+        return self.make_identity(
+            (layout.columns for layout in self.layouts),
+            kind=self.kind,
+            range=[self.lower, self.upper],
+            # Whether bounds are strict is told by the range, or by the condition, and so is what ends a life.
+            bounds=sorted(
+                [*names.canonical_list((bound.column, bound.other)), bound.constant] for bound in self.bounds
+            ),
+            condition=names.condition(self.condition),
+        )
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The watermarked columns of the result."""
+        return self.left.times if self.kind in LEFT_ONLY else (*self.left.times, *self.right.times)
+
+    @property
+    def waits(self) -> tuple[Bound, ...]:
+        """Which column waits for which: an end has no marks, so that the times of its side stand for it."""
+        pairs = ((side.times, bound) for side in self.sides for bound in self.end_bounds if bound.column in side.ends)
+        return (*self.bounds, *(replace(bound, column=time) for times, bound in pairs for time in times))
+
+    @property
+    def watermark_dependencies(self) -> tuple[str, ...]:
+        """The columns between whose marks and times bounds and lives stand."""
+        named = (name for bound in self.waits for name in (bound.column, bound.other))
+        return tuple(dict.fromkeys(named))
+
+    def uniform_watermarks(self, uniform: frozenset[str]) -> frozenset[str]:
+        """The columns that bounds hold back: what no bound mentions follows the rows that a shard keeps."""
+        bounds = {column: [bound.other for bound in self.bounds if bound.column == column] for column in self.times}
+        return frozenset(
+            column for column, others in bounds.items() if others and uniform.issuperset((column, *others))
+        )
+
+    @cached_property
+    def layouts(self) -> tuple[RowLayout, RowLayout]:
+        """What is stored of each side: what the result, the match and the condition still need, each column once."""
+        return (
+            _layout(self.left, tracked=self.tracks_matches[LEFT]),
+            _layout(self.right, tracked=self.tracks_matches[RIGHT]),
+        )
+
+    def span(self, port: int) -> tuple[int | None, int | None]:
+        """How far the times that rows of ``port`` meet are from their own; None: no bound says so."""
+        lower, upper = self._span
+        if port == LEFT:
+            return lower, upper
+        return None if upper is None else -upper, None if lower is None else -lower
+
+    @cached_property
+    def _span(self) -> tuple[int | None, int | None]:
+        bounded = {(bound.column, bound.other) for bound in self.bounds}
+        times = (self.left.time, self.right.time)
+        lower = None if self.lower == -UNLIMITED and times[::-1] not in bounded else self.lower
+        upper = None if self.upper == UNLIMITED and times not in bounded else self.upper
+        return lower, upper
+
+    def reach(self, port: int, rows: KeyedRows) -> tuple[Ints, Ints]:
+        """From when to when rows of ``port`` meet those of the other side."""
+        first, last = reach(rows.times[self.sides[port].time], *self.span(port))
+        return first, self._latest_reach(port, rows, last)
+
+    def pairs(self, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
+        """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
+
+        ``probe`` names the port that asks, whose rows have that ``reach``. In the result ``probe`` are positions in
+        ``left``, ``build`` in ``right``.
+        """
+        probe_rows, build_rows = (left, right) if probe == LEFT else (right, left)
+        spans = stretches(build_rows.codes, build_rows.times[self.sides[1 - probe].time], probe_rows.codes, *reach)
+        for piece in spans.pieces(ROWS_PER_PIECE):
+            pairs = verify_pairs(
+                self.sides, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)
+            )
+            if pairs.probe.size:
+                yield pairs
+
+    def _latest_reach(self, port: int, rows: KeyedRows, high: Ints) -> Ints:
+        """The latest time of the other side that rows of ``port`` reach, no later than their own ends."""
+        for bound in self.end_bounds:
+            if bound.column in self.sides[port].ends and bound.other == self.sides[1 - port].time:
+                # Below the lowest time there is none; the condition denies what is at it.
+                high = np.minimum(high, shift_times(rows.times[bound.column], bound.constant - bound.strict))
+        return high
+
+    def can_meet(self, port: int, rows: KeyedRows, block: StateBlock) -> bool:
+        """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
+        if int(rows.codes[0]) > block.highest_code or int(rows.codes[-1]) < block.lowest_code:
+            return False
+        times = rows.times[self.left.time if port == LEFT else self.right.time]
+        lower, upper = self.span(port)
+        theirs = self.right.time if port == LEFT else self.left.time
+        if lower is not None and int(times.min()) + lower > block.highest[theirs]:
+            return False
+        if upper is not None and block.lowest[theirs] > int(times.max()) + upper:
+            return False
+        # A block that was written before its ends counted does not know them.
+        ends = ((block.highest.get(bound.column), bound) for bound in self.end_bounds if bound.other in rows.times)
+        return all(end is None or end >= int(rows.times[bound.other].min()) - bound.constant for end, bound in ends)
+
+
+def _layout(port: Port, *, tracked: bool) -> RowLayout:
+    times = tuple(dict.fromkeys((*port.times, *port.ends)))
+    columns = tuple(dict.fromkeys((*port.input_columns, *times)))
+    return RowLayout(columns, times, port.time, port.code, notes=((MATCHED, "flag"),) if tracked else ())
+
+
+# One batch of an interval join in one shard: what is new, what of the state it touches, what comes out.
+
+
+MATCHED = "matched"
+"""The note that says which rows have matched."""
+
+STRICT = "strict"
+"""Among the numbers of the directory: rows have expired by strict bounds as such. In a state without it they have lived
+a unit longer, so those at the very limit are still to come out."""
+
+ROW_ENDS = "lives"
+"""The same of the ends that rows carry. In a state without it rows have lived until their bounds alone."""
+
+BEFORE = "before"
+"""Among the numbers of the directory: the limits by which rows have expired before the bounds were changed. Those that
+the new bounds end at once are still to come out."""
+
+SPARSE = 2
+"""Where rows carry their ends, a block of which less than one row in so many is alive is written anew: rows of one time
+may end at any, and one that lives long would keep the others."""
+
+FEW = 256
+"""So few new rows most likely meet none of a run: their codes are looked at before anything is computed of them."""
+
+BUDGET = Budget(largest=250_000, sparse=1)
+"""Runs grow to about a million rows by merging and no further, so that expired runs can be dropped whole."""
+
+
+class StateSummary:
+    """What stays after a step: rows per port, and the earliest time in each column."""
+
+    def __init__(self) -> None:
+        self.rows = [0, 0]
+        self.earliest: dict[str, int] = {}
+
+    def add(self, port: int, rows: int, lowest: Watermarks) -> None:
+        """Note rows that stay."""
+        self.rows[port] += rows
+        for name, time in lowest.items():
+            self.earliest[name] = min(time, self.earliest.get(name, time))
+
+
+def stream(
+    join: IntervalJoinOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
+) -> Iterator[pa.Table | Emission]:
+    """Process one batch of one shard: joined rows as they come, last the emission with the rest."""
+    bounds = (*join.bounds, *join.end_bounds)
+    shard = Shard(join, store, watermarks, bounds, join.waits)
+    numbers = {STRICT: any(bound.strict for bound in join.bounds), ROW_ENDS: bool(join.end_bounds)}
+    stored = shard.state.directory.numbers
+    if any(applies and not stored.get(number) for number, applies in numbers.items()):
+        shard.before = WatermarkState.of(shard.before.received, _previous_bounds(join, stored))
+    if BEFORE in stored:
+        shard.before = WatermarkState(shard.before.received, join.canonical_names.from_canonical(stored[BEFORE]))
+    spines = [
+        shard.state.spine(name, layout, BUDGET, lambda rows, _: rows.where(_is_alive(shard, rows)))
+        for name, layout in zip(("left", "right"), join.layouts, strict=True)
+    ]
+    new: dict[int, KeyedRows] = {}
+    padded: list[pa.Table] = []
+    for port, table in arrivals.items():
+        new[port], dead = _admit_rows(join, shard, port, table)
+        padded += _pad_rows(join, shard, port, dead)
+    yield from _match_new_rows(join, shard, spines, new)
+    summary = StateSummary()
+    for port in (LEFT, RIGHT):
+        for rows in _expire_blocks(join, shard, port, spines[port], summary):
+            padded += _pad_rows(join, shard, port, rows)
+    for port, rows in new.items():
+        alive = _is_alive(shard, rows)
+        padded += _pad_rows(join, shard, port, _select_unmatched(rows, ~alive))
+        new[port] = rows = rows.where(alive)
+        if len(rows):
+            summary.add(port, len(rows), rows.lowest)
+    for port, rows in _drop_overflow(join, shard, spines, new, summary):
+        padded += _pad_rows(join, shard, port, rows)
+    for port, rows in new.items():
+        spines[port].add(rows)
+    bounded = frozenset(bound.column for bound in join.bounds)
+    windows = {side.window.time: side.window.size for side in join.sides if side.window is not None}
+    emitted = shard.after.output_watermarks(
+        join.times, bounded, summary.earliest, shard.state.directory.emitted, windows
+    )
+    yield shard.close(emitted, padded, summary.rows, _expiry_flags(numbers, shard))
+
+
+def take_over(join: IntervalJoinOperator, store: StateStore, was: Identity) -> None:
+    """Let rows go that have expired by the bounds of before, though the new ones might keep them, and note by which."""
+    state = ShardState(store, join.canonical_names)
+    numbers = state.directory.numbers
+    limits = state.directory.numbers.get(BEFORE)
+    if limits is None:
+        ends = [*(limits_of(was, 0) + limits_of(was, 1) if numbers.get(STRICT) else map(tuple, was["bounds"]))]
+        ends += [bound for port in (LEFT, RIGHT) for bound in end_limits_of(was, port)] if numbers.get(ROW_ENDS) else []
+        received = join.canonical_names.to_canonical(state.directory.received)
+        limits = WatermarkState.of(
+            received, [Bound(column, other, constant) for column, other, constant in ends]
+        ).limits
+    before = WatermarkState({}, join.canonical_names.from_canonical(limits))
+    for name, layout in zip(("left", "right"), join.layouts, strict=True):
+        spine = state.spine(name, layout, BUDGET)
+        for block in spine.blocks:
+            if before.has_expired(block.lowest):
+                rows = spine.read(block)
+                spine.remove(block, before.is_expired(rows.times, len(rows)))
+    state.save(numbers={**numbers, BEFORE: limits})
+
+
+def _previous_bounds(join: IntervalJoinOperator, numbers: Mapping[str, int]) -> list[Bound]:
+    """By what rows have expired so far, given the numbers of the directory."""
+    bounds = join.bounds if numbers.get(STRICT) else (replace(bound, strict=False) for bound in join.bounds)
+    return [*bounds, *(join.end_bounds if numbers.get(ROW_ENDS) else ())]
+
+
+def _expiry_flags(numbers: Mapping[str, bool], shard: Shard) -> dict[str, int]:
+    """What the next step must know of how rows have expired; nothing has before the first mark."""
+    return {name: 1 for name, applies in numbers.items() if applies} if shard.after.received else {}
+
+
+def _admit_rows(join: IntervalJoinOperator, shard: Shard, port: int, table: pa.Table) -> tuple[KeyedRows, KeyedRows]:
+    """The arrivals of a port that are in time: those that may match, sorted, and those that never can."""
+    new, dead = shard.admit_rows(port, table, join.layouts[port])
+    new = join.layouts[port].sort(new)
+    if join.tracks_matches[port]:
+        new = new.with_attributes(**{MATCHED: np.zeros(len(new), np.bool_)})
+    return new, dead
+
+
+def _match_new_rows(
+    join: IntervalJoinOperator, shard: Shard, spines: Sequence[Spine], new: Mapping[int, KeyedRows]
+) -> Iterator[pa.Table]:
+    """Let the new rows meet the state of the other side, and each other; gives the joined rows as they come."""
+    reach = {port: join.reach(port, rows) for port, rows in new.items()}
+    for port, rows in new.items():
+        spine = spines[1 - port]
+        for block in spine.blocks if len(rows) else ():
+            if not join.can_meet(port, rows, block):
+                continue
+            old = spine.read(block)
+            if len(rows) <= FEW and not shares_a_code(old.codes, rows.codes):
+                continue
+            matched = old.attributes.get(MATCHED)
+            if matched is not None:
+                old = old.with_attributes(**{MATCHED: matched.copy()})
+            yield from _join_rows(join, shard, *((rows, old) if port == LEFT else (old, rows)), port, reach[port])
+            if matched is not None and not np.array_equal(matched, old.attributes[MATCHED]):
+                spine.annotate(block, MATCHED, old.attributes[MATCHED])
+    if len(new) == 2:
+        yield from _join_rows(join, shard, new[LEFT], new[RIGHT], LEFT, reach[LEFT])
+
+
+def _join_rows(
+    join: IntervalJoinOperator, shard: Shard, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]
+) -> Iterator[pa.Table]:
+    """What meets; and note who has matched."""
+    times = left.times[join.left.time], right.times[join.right.time]
+    for pairs in join.pairs(left, right, probe, reach):
+        shard.counters.record_delays(times[LEFT], pairs.probe, times[RIGHT], pairs.build)
+        first = _mark_matched(left, pairs.probe)
+        _mark_matched(right, pairs.build)
+        if join.kind == "semi":
+            shard.counters.matched += int(first.size)
+            yield _result_table(join, _result_columns(join, LEFT, left).take(pa.array(first)).columns, [])
+        elif join.kind != "anti":
+            shard.counters.matched += int(pairs.probe.size)
+            mine = _result_columns(join, LEFT, left).take(pa.array(pairs.probe))
+            yield _result_table(
+                join, mine.columns, _result_columns(join, RIGHT, right).take(pa.array(pairs.build)).columns
+            )
+
+
+def _mark_matched(rows: KeyedRows, positions: Ints) -> Ints:
+    """Note that these rows have matched; returns those that had not before."""
+    matched = rows.attributes.get(MATCHED)
+    if matched is None:
+        return positions[:0]
+    first = np.unique(positions[~matched[positions]])
+    matched[first] = True
+    return first
+
+
+def _expire_blocks(
+    join: IntervalJoinOperator, shard: Shard, port: int, spine: Spine, summary: StateSummary
+) -> Iterator[KeyedRows]:
+    """Drop the blocks that have expired whole; gives the rows of a preserved side that expired alone."""
+    for block in spine.blocks:
+        if not shard.after.has_expired(block.lowest) and all(end in block.lowest for end in join.sides[port].ends):
+            summary.add(port, block.rows, block.lowest)
+            continue
+        if join.is_preserved[port]:
+            rows = spine.read(block)
+            yield _select_unmatched(rows, ~_is_alive(shard, rows) & ~shard.before.is_expired(rows.times, len(rows)))
+        if shard.after.has_expired(block.highest):
+            spine.drop(block)
+            continue
+        rows = spine.read(block)
+        alive = _is_alive(shard, rows)
+        count = int(alive.sum())
+        if count:
+            summary.add(port, count, {name: int(times[alive].min()) for name, times in rows.times.items()})
+        if count * SPARSE < block.rows if join.end_bounds else not count:
+            spine.remove(block, ~alive)
+
+
+def _drop_overflow(
+    join: IntervalJoinOperator, shard: Shard, spines: Sequence[Spine], new: dict[int, KeyedRows], summary: StateSummary
+) -> list[tuple[int, KeyedRows]]:
+    """Drop the rows with the earliest times if more would be kept than may be; gives those that never matched."""
+    if not shard.excess(summary.rows):
+        return []
+    stored = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
+    parts = [*stored, *((port, None, rows) for port, rows in new.items())]
+    alive = [_is_alive(shard, rows) for _, _, rows in parts]
+    times = [
+        rows.times[join.sides[port].time][is_alive] for (port, _, rows), is_alive in zip(parts, alive, strict=True)
+    ]
+    oldest = shard.choose_overflow(times, summary.rows)
+    alone: list[tuple[int, KeyedRows]] = []
+    for (port, block, rows), among_alive, is_alive in zip(parts, oldest, alive, strict=True):
+        if among_alive.any():
+            drop = is_alive.copy()
+            drop[is_alive] = among_alive
+            shard.counters.dropped[port] += int(drop.sum())
+            summary.rows[port] -= int(drop.sum())
+            alone.append((port, _select_unmatched(rows, drop)))
+            if block is None:
+                new[port] = rows.where(is_alive & ~drop)
+            else:
+                spines[port].remove(block, ~is_alive | drop)
+    return alone
+
+
+def _is_alive(shard: Shard, rows: KeyedRows) -> Bools:
+    """Which rows something may still meet."""
+    return ~shard.after.is_expired(rows.times, len(rows))
+
+
+def _select_unmatched(rows: KeyedRows, evicted: Bools) -> KeyedRows:
+    """Those of the leaving rows that never matched; none where that is not known."""
+    matched = rows.attributes.get(MATCHED)
+    return rows.slice(0, 0) if matched is None else rows.where(evicted & ~matched)
+
+
+def _pad_rows(join: IntervalJoinOperator, shard: Shard, port: int, rows: KeyedRows) -> list[pa.Table]:
+    """Rows of a preserved side with nulls for the other; no rows, no table."""
+    if not len(rows) or not join.is_preserved[port]:
+        return []
+    shard.counters.padded[port] += len(rows)
+    mine, nulls = _result_columns(join, port, rows).columns, [pa.nulls(len(rows))] * len(join.sides[1 - port].columns)
+    return [_result_table(join, *((mine, nulls) if port == LEFT else (nulls, mine)))]
+
+
+def _result_table(join: IntervalJoinOperator, left: list[pa.Array], right: list[pa.Array]) -> pa.Table:
+    """Rows of the result from the columns of both sides."""
+    return pa.Table.from_arrays([*left, *right], names=[*join.left.columns, *join.right.columns])
+
+
+def _result_columns(join: IntervalJoinOperator, port: int, rows: KeyedRows) -> pa.RecordBatch:
+    return rows.table.select(list(join.sides[port].columns))

@@ -1,0 +1,3 @@
+"""The latest row per key."""
+
+from __future__ import annotations

@@ -1,0 +1,21 @@
+"""What becomes of the upserts of a table: the latest of a key is in it."""
+
+from __future__ import annotations
+
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.fates.model import OutcomeKind
+from watersmeet.operators.core.rowwise import Row
+
+
+class _LatestTracer(FamilyTracer):
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        if not context.operator.append:
+            # A table tells its changes itself.
+            return ("passed", "It came into the table.") if sign > 0 else ("taken back", "It left the table.")
+        return ("alive", "It is the latest of its key.") if sign > 0 else ("replaced", "A later row has its key.")
+
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
+        return "replaced", "A later row of the same batch has its key."
+
+
+TRACE = _LatestTracer()

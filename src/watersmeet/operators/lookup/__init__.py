@@ -1,0 +1,3 @@
+"""The lookup join."""
+
+from __future__ import annotations

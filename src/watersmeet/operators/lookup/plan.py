@@ -1,0 +1,89 @@
+"""The lookup join's entry: the rows of a stream and the changes of a table, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from watersmeet.operators.core.changes import POSITION
+from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
+from watersmeet.operators.lookup.kernel import LookupJoinOperator, LookupKind
+from watersmeet.physical.change import CLOCK, ChangeEffect, StageEdit
+from watersmeet.physical.difference import IdentityChange
+from watersmeet.physical.family import JoinPlanner
+from watersmeet.physical.nodes import JoinPlan, PortInput, Route
+from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port, unions_of
+from watersmeet.physical.types import Types
+
+
+def plan(join: AnalyzedLookupJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+    """The plan of a lookup join."""
+    on = JoinCondition.of(join, inputs, types)
+    table = 1 if join.table == "right" else 0
+    # Without an equality every stream row asks for the whole table, which therefore goes to all shards.
+    stream_route, table_route = cast("tuple[Route, Route]", ("key", "key") if on.keys.pairs else ("spread", "all"))
+    rows = replace(on.port_plan(inputs[1 - table], 1 - table, stream_route), position=POSITION)
+    stream = (rows, replace(on.operator_port(inputs[1 - table], 1 - table, rows), late=()))
+    looked_up = changelog_port(on, inputs[table], table, table_route)
+    (left_way, left), (right_way, right) = (stream, looked_up) if table == 1 else (looked_up, stream)
+    operator = LookupJoinOperator(
+        cast("LookupKind", join.kind), left, right, table, on.condition,
+        join.late_table, join.retention, join.waiting, join.load_first,
+        idle=inputs[1 - table].idle, unions=unions_of(inputs[1 - table].lags),
+    )  # fmt: skip
+    why = (
+        "lookup join: each row of the stream meets what the table has for it at that moment",
+        on.keys.why() if on.keys.pairs else "without an equality the table goes to all shards, the stream is spread",
+        *on.why_after(),
+    )
+    return JoinPlan((left_way, right_way), operator, (*left.columns, *right.columns), on.after, why, join)
+
+
+PLAN = JoinPlanner(
+    plan,
+    changelog_mode=changelog_mode_of,
+    by_spark="lookup by Spark: the table never changes, so nothing is kept and no rows are shuffled by shard",
+)
+
+
+# What may change of a lookup join while its state goes on: whether rows wait for their table rows.
+
+
+def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
+    """What follows from another way with table rows that come late; None: something else has changed, too."""
+    effects: list[ChangeEffect] = []
+    for change in changes:
+        if change.path == ("late_table",):
+            effects.append(_late_effect(stage))
+        elif change.path == CLOCK:
+            effects.append(_clock_effect(stage, follows_it=change.now))
+        else:
+            return None
+    return effects
+
+
+def _late_effect(stage: StageEdit) -> ChangeEffect:
+    after = stage.operators[1]
+    side = f"`{stage.now.side(stage.number, 1 - int(after['table']))}`"
+    if after["late_table"] == "ignore":
+        change = f"rows of {side} were shown once more when their table rows came late, now they are not"
+        return ChangeEffect(change, f"rows of {side} that wait are forgotten; they have come out alone")
+    change = f"rows of {side} are shown once more when their table rows come late, and were not"
+    return ChangeEffect(change, f"rows of {side} that came out alone until now are not shown once more")
+
+
+def _clock_effect(stage: StageEdit, *, follows_it: bool) -> ChangeEffect:
+    sides = stage.now.sides(stage.number)
+    if not follows_it:
+        return ChangeEffect(
+            f"the join of {sides} followed the clock, and does not now",
+            "the clock ends no wait for a table row any more, and a side that is silent holds the result back",
+        )
+    return ChangeEffect(
+        f"the join of {sides} follows the clock now, and did not",
+        "rows wait for a table row no longer than is set, and a side is idle after as long as is set, if anything is",
+    )
+
+
+CHANGE = change_effects

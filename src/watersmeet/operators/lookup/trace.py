@@ -1,0 +1,34 @@
+"""What becomes of the rows of a lookup join: a row of the stream asks the table once, or waits for its row."""
+
+from __future__ import annotations
+
+from watersmeet.fates.family import FamilyTracer, TraceContext
+from watersmeet.fates.model import OutcomeKind
+from watersmeet.operators.core.rowwise import RemovedRow, Row
+from watersmeet.operators.lookup.kernel import LookupJoinOperator
+
+
+class _LookupTracer(FamilyTracer):
+    def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
+        if gone.reason == "evicted":
+            waited = context.words.duration(context.operator.retention or 0)
+            return f"It had waited for its row of the table for {waited}, and waits no longer.", None
+        return f"More rows waited for their row of the table than may ({context.operator.waiting}).", None
+
+    def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
+        return f"It came out alone: {context.names[context.operator.table]} had no row for it."
+
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
+        return (
+            "unmatched",
+            f"No row of {context.names[context.operator.table]} was there for it, and the join shows only pairs.",
+        )
+
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
+        join: LookupJoinOperator = context.operator
+        if port == join.table:
+            return "It is in the table."
+        return f"It waits for its row of {context.names[join.table]}."
+
+
+TRACE = _LookupTracer()

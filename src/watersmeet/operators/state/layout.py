@@ -1,0 +1,217 @@
+"""Rows of a state in memory, and the layout that says how they are kept: their columns, their order, their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.operators.core.changes import WEIGHT, concat_tables
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, sort_order, stable_order
+
+MICROS_PER_DAY = 86_400_000_000
+
+NoteKind = Literal["flag", "number"]
+
+Values = npt.NDArray[Any]
+"""A value per row: whole numbers (int64) or flags."""
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Rows with their codes and times at hand as numpy arrays, and beside them what is held apart from the table.
+
+    ``attributes`` has the layout's numbers, such as weights, and its notes, such as flags of who has matched.
+    """
+
+    table: pa.RecordBatch
+    codes: Ints
+    times: Mapping[str, Ints]
+    attributes: Mapping[str, Values] = field(default_factory=dict[str, Values])
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def take(self, positions: Ints) -> KeyedRows:
+        """The rows at these positions, in that order."""
+        return KeyedRows(
+            self.table.take(pa.array(positions)),
+            self.codes[positions],
+            {name: values[positions] for name, values in self.times.items()},
+            {name: values[positions] for name, values in self.attributes.items()},
+        )
+
+    def where(self, keep: Bools) -> KeyedRows:
+        """The rows for which ``keep`` is true, in the order they have."""
+        if not keep.any():
+            return self.slice(0, 0)
+        return self if bool(keep.all()) else self.take(np.flatnonzero(keep))
+
+    def slice(self, start: int, stop: int) -> KeyedRows:
+        """The rows from ``start`` to before ``stop``, without copying them."""
+        if start <= 0 and stop >= len(self):
+            return self
+        stop = min(stop, len(self))
+        return KeyedRows(
+            self.table.slice(start, stop - start),
+            self.codes[start:stop],
+            {name: values[start:stop] for name, values in self.times.items()},
+            {name: values[start:stop] for name, values in self.attributes.items()},
+        )
+
+    def with_attributes(self, **values: Values) -> KeyedRows:
+        """The same rows with other values beside them."""
+        return replace(self, attributes={**self.attributes, **values})
+
+    @property
+    def is_view(self) -> bool:
+        """Whether all that is at hand beside the table is its own memory."""
+        arrays = (self.codes, *self.times.values(), *self.attributes.values())
+        return not any(array.flags.owndata for array in arrays)
+
+    @property
+    def weights(self) -> Ints:
+        """How often each row is there."""
+        return self.attributes[WEIGHT]
+
+    @property
+    def lowest(self) -> dict[str, int]:
+        """The earliest of each of the times."""
+        return {name: int(values.min()) for name, values in self.times.items()}
+
+    @property
+    def highest(self) -> dict[str, int]:
+        """The latest of each of the times."""
+        return {name: int(values.max()) for name, values in self.times.items()}
+
+
+NO_WATERMARK = int(LOWEST) - 1
+"""What stands for a mark where none has come: it is below every time, which the lowest number is not."""
+
+
+@dataclass(frozen=True)
+class FinalityBound:
+    """Up to where a time of rows is over, so that they are never asked for again: up to a mark, that included."""
+
+    time: str
+    mark: int
+
+    def is_open(self, rows: KeyedRows) -> Bools:
+        """Which rows are not."""
+        return rows.times[self.time] > self.mark
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """How rows are kept.
+
+    - ``columns``: what is kept of a row
+    - ``times``: columns at hand as int64, whose ranges the directory keeps
+    - ``sort_time``: runs are sorted by code, and within one code by this time; empty: by code alone
+    - ``code``: an int64 column, equal wherever the keys are; None: all rows have the same
+    - ``numbers``: further int64 columns, written with the rows but held beside the table
+    - ``notes``: values per row that may change, written apart from the rows
+    - ``absent``: those of the columns that blocks of an earlier version may lack: flags, all of them false there
+    """
+
+    columns: tuple[str, ...]
+    times: tuple[str, ...] = ()
+    sort_time: str = ""
+    code: str | None = None
+    numbers: tuple[str, ...] = ()
+    notes: tuple[tuple[str, NoteKind], ...] = ()
+    absent: tuple[str, ...] = ()
+
+    @property
+    def run_columns(self) -> tuple[str, ...]:
+        """The columns of a run as it is written."""
+        return (*self.columns, *self.numbers)
+
+    def rows(self, table: pa.Table | pa.RecordBatch) -> KeyedRows:
+        """The table's columns as rows, in the order they have."""
+        batch = to_record_batch(table.select(list(self.run_columns)))
+        attributes = {name: as_int64(batch.column(name)) for name in self.numbers}
+        if self.numbers:
+            batch = batch.select(list(self.columns))
+        codes = np.zeros(batch.num_rows, np.int64) if self.code is None else as_int64(batch.column(self.code))
+        return KeyedRows(batch, codes, {name: as_int64(batch.column(name)) for name in self.times}, attributes)
+
+    def sort(self, rows: KeyedRows) -> KeyedRows:
+        """The rows in the order of a run."""
+        if self._is_sorted(rows):
+            return rows
+        if self.sort_time:
+            return rows.take(sort_order(rows.codes, rows.times[self.sort_time]))
+        return rows.take(stable_order(rows.codes))
+
+    def _is_sorted(self, rows: KeyedRows) -> bool:
+        before, after = rows.codes[:-1], rows.codes[1:]
+        if not (before <= after).all():
+            return False
+        if not self.sort_time:
+            return True
+        times = rows.times[self.sort_time]
+        return bool(((before < after) | (times[:-1] <= times[1:])).all())
+
+    def merge(self, parts: Sequence[KeyedRows]) -> KeyedRows:
+        """Several sorted parts as one; of equal rows those of earlier parts come first."""
+        rows = concat_rows(parts)
+        return self.sort(rows) if len(parts) > 1 else rows
+
+    @cached_property
+    def empty_rows(self) -> KeyedRows:
+        """No rows; their columns have no types."""
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0)] * len(self.columns), names=list(self.columns))
+        none = np.zeros(0, np.int64)
+        flags = {name: none.astype(np.bool_) if kind == "flag" else none for name, kind in self.notes}
+        return KeyedRows(empty, none, dict.fromkeys(self.times, none), dict.fromkeys(self.numbers, none) | flags)
+
+
+def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
+    """Parts one behind the other, with what all of them have beside them."""
+    parts = [part for part in parts if len(part)] or list(parts[-1:])
+    if len(parts) == 1:
+        return parts[0]
+    schema = parts[0].table.schema
+    if all(part.table.schema.equals(schema) for part in parts):
+        batch = to_record_batch(pa.Table.from_batches([part.table for part in parts]))
+    else:
+        # Parts may differ in what does not change a value, such as the time zone a session shows timestamps in.
+        batch = to_record_batch(concat_tables([pa.Table.from_batches([part.table]) for part in parts]))
+    shared = [name for name in parts[0].attributes if all(name in part.attributes for part in parts)]
+    return KeyedRows(
+        batch,
+        np.concatenate([part.codes for part in parts]),
+        {name: np.concatenate([part.times[name] for part in parts]) for name in parts[0].times},
+        {name: np.concatenate([part.attributes[name] for part in parts]) for name in shared},
+    )
+
+
+def as_int64(array: pa.Array) -> Ints:
+    """An event time or code as int64: TIMESTAMP and DATE in microseconds, NULL as the highest value."""
+    kind = array.type
+    if pa.types.is_date32(kind):
+        array = pc.multiply(array.cast(pa.int32()).cast(pa.int64()), pa.scalar(MICROS_PER_DAY, pa.int64()))
+    elif pa.types.is_timestamp(kind):
+        array = array.view(pa.int64())
+    elif not pa.types.is_int64(kind):
+        array = array.cast(pa.int64())
+    if array.null_count:
+        array = pc.fill_null(array, int(HIGHEST))
+    return array.to_numpy(zero_copy_only=False)
+
+
+def to_record_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """The table in one piece."""
+    if isinstance(table, pa.RecordBatch):
+        return table
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise RuntimeError("a shard's batch holds more than 2 GiB in one column; use more shards or smaller batches")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

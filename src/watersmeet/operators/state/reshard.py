@@ -1,0 +1,230 @@
+"""A state in another number of shards, and whether rows with NULL keys are in the right one.
+
+Earlier versions sent a row with a NULL key to any shard, so that its next version went to another one, which did not
+find it. A state says by the value `NULL_KEYS` that its rows are placed by `watersmeet.operators.core.routing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.operators.core.identity import CanonicalNames, Identity
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints
+from watersmeet.operators.core.operator import StateStore, StreamOperator
+from watersmeet.operators.state.format import (
+    DIRECTORY,
+    RUN,
+    Directory,
+    Run,
+    StateBlock,
+    block_name,
+    decode_note,
+    decode_rows,
+    digest,
+    encode_note,
+    encode_rows,
+)
+from watersmeet.operators.state.inspect import MATCHED, ShardInspector
+from watersmeet.operators.state.layout import NoteKind, Values, as_int64
+from watersmeet.operators.state.spine import GONE
+from watersmeet.operators.state.state_schema import StateSchema, UnevenError
+
+NULL_KEYS = "null keys"
+"""The name under which a shard says how its rows with NULL keys are placed."""
+BY_CONTENT = b"by content"
+
+
+def places_null_keys(operator: StreamOperator, store: StateStore, shards: int) -> bool:
+    """Whether every stored row with a NULL key is in its shard; if so, the state says so from now on."""
+    if not operator.null_key_spines or store.get(NULL_KEYS) is not None:
+        return True
+    if shards > 1 and _holds_null_keys(operator, store):
+        return False
+    store.put(NULL_KEYS, BY_CONTENT)
+    return True
+
+
+def _holds_null_keys(operator: StreamOperator, store: StateStore) -> bool:
+    runs = Directory.decode(store.get(DIRECTORY), operator.canonical_names).runs
+    for spine, key in operator.null_key_spines:
+        for block in (block for run in runs.get(spine, ()) for block in run):
+            # NULL is stored as the highest code, so other blocks need not be read.
+            value = store.get(f"{RUN}{block.name}") if block.highest_code == HIGHEST else None
+            if value is not None and decode_rows(value).column(operator.canonical_names.canonical(key)).null_count:
+                return True
+    return False
+
+
+# A state in another number of shards: every row goes to the shard in which the rows are that it can meet.
+#
+# Each shard is taken apart by itself (`split_shard`), block by block, so that runs stay sorted; what came from
+# several shards is put together as one state with the runs of all of them (`merge_shards`), which merge as runs do. A
+# family says what becomes of the numbers that it keeps (`StateSchema.numbers`), and whether its rows are in the order
+# of arrival (`StateSchema.arrival`), which shards number each for itself.
+
+
+ShardValues = dict[str, bytes]
+"""The values of a shard by name."""
+ShardAssignment = Callable[[str, pa.RecordBatch], Ints | None]
+"""Of the rows of a spine, the place of the shard of each; None: they are in all of them."""
+NOTES: Mapping[str, NoteKind] = {MATCHED: "flag", GONE: "flag", "sums": "number"}
+"""All notes that there are."""
+FINGERPRINT = "fingerprint"
+
+
+def split_shard(
+    values: Mapping[str, bytes], places: ShardAssignment, shards: int, *, is_first: bool
+) -> list[ShardValues]:
+    """What of a shard goes to each of so many; rows that are in all shards are taken from the first of them."""
+    constants = {name: values[name] for name in (FINGERPRINT, NULL_KEYS) if name in values}
+    if DIRECTORY not in values:
+        # Of joins that run together, one that nothing has come to yet.
+        return [dict(constants) for _ in range(shards)]
+    directory = ShardInspector(values).directory
+    unknown = {name.split("/")[1] for name in values if name.startswith("note/")} - NOTES.keys()
+    if unknown:
+        raise UnevenError(f"nobody knows how its notes `{min(unknown)}` are stored")
+    parts: list[ShardValues] = [{} for _ in range(shards)]
+    runs: list[dict[str, tuple[Run, ...]]] = [{} for _ in range(shards)]
+    for spine, old in directory.runs.items():
+        new: list[list[Run]] = [[] for _ in range(shards)]
+        for run in old:
+            pieces: list[list[StateBlock]] = [[] for _ in range(shards)]
+            for block in run:
+                batch, notes = _read_block(values, block)
+                place = places(spine, batch)
+                if place is None and notes:
+                    raise UnevenError(f"what each shard knows of rows that are in all of them ({spine}) differs")
+                for shard in range(shards) if place is not None or is_first else ():
+                    is_taken = None if place is None else place == shard
+                    new_block = _put_block(parts[shard], (directory.owner, spine), block, batch, notes, is_taken)
+                    if new_block is not None:
+                        pieces[shard].append(new_block)
+            for shard, blocks in enumerate(pieces):
+                if blocks:
+                    new[shard].append(tuple(blocks))
+        for shard in range(shards):
+            runs[shard][spine] = tuple(new[shard])
+    for shard, part in enumerate(parts):
+        owner = digest(directory.owner, f"{shard} of {shards}")
+        part[DIRECTORY] = replace(directory, runs=runs[shard], owner=owner).encode(CanonicalNames())
+        part |= constants
+    return parts
+
+
+def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, identity: Identity) -> ShardValues:
+    """What went to one shard from several, as its state."""
+    directories = [ShardInspector(part).directory for part in parts]
+    first = directories[0]
+    if any(directory.received != first.received or directory.active != first.active for directory in directories):
+        raise UnevenError("not all of its shards are equally far")
+    if len({part[FINGERPRINT] for part in parts}) > 1:
+        raise UnevenError("not all of its shards are of the query as it is now")
+    if not any(DIRECTORY in part for part in parts):
+        return dict(parts[0])
+    values: ShardValues = {}
+    for part in parts:
+        if any(name.startswith(RUN) and name in values for name in part):
+            raise RuntimeError("two shards have blocks of one name")
+        values |= {name: value for name, value in part.items() if name != DIRECTORY}
+    spines = dict.fromkeys(spine for directory in directories for spine in directory.runs)
+    runs = {spine: tuple(run for directory in directories for run in directory.runs.get(spine, ())) for spine in spines}
+    shared = set(first.emitted).intersection(*(directory.emitted for directory in directories))
+    # A mark that only some have passed on is none that all that follows has heard of.
+    emitted = {name: min(directory.emitted[name] for directory in directories) for name in shared}
+    owner = digest(*(directory.owner for directory in directories))
+    if keeping.arrival is not None:
+        runs = _renumber_arrivals(values, directories, keeping.arrival, owner)
+    over = next((directory.finality for directory in directories if directory.finality), first.finality)
+    merged = Directory(runs, first.received, emitted, first.active, {}, owner, over)
+    values[DIRECTORY] = merged.encode(CanonicalNames())
+    numbers_before = [
+        directory.numbers for part, directory in zip(parts, directories, strict=True) if DIRECTORY in part
+    ]
+    numbers = keeping.numbers(identity, numbers_before, ShardInspector(values))
+    values[DIRECTORY] = replace(merged, numbers=numbers).encode(CanonicalNames())
+    return values
+
+
+def _read_block(values: Mapping[str, bytes], block: StateBlock) -> tuple[pa.RecordBatch, dict[str, Values]]:
+    """The rows of a block that are left, and what is kept beside them."""
+    batch = decode_rows(values[f"{RUN}{block.name}"])
+    stored = {name: values.get(f"note/{name}/{block.name}") for name in NOTES}
+    notes = {n: decode_note(value, NOTES[n], block.rows) for n, value in stored.items() if value is not None}
+    gone = notes.pop(GONE, None)
+    if gone is None or block.left == block.rows:
+        return batch, notes
+    return batch.filter(pa.array(~gone)), {name: noted[~gone] for name, noted in notes.items()}
+
+
+def _put_block(
+    part: ShardValues,
+    of: tuple[str, str],
+    block: StateBlock,
+    batch: pa.RecordBatch,
+    notes: Mapping[str, Values],
+    taken: Bools | None,
+) -> StateBlock | None:
+    """Store those of the rows of a block that are taken, as a block of its own; None: there are none.
+
+    ``of``: the name of the shard, and of the spine.
+    """
+    rows = batch if taken is None else batch.filter(pa.array(taken))
+    if not rows.num_rows:
+        return None
+    times = {name: as_int64(rows.column(name)) for name in block.lowest}
+    lowest = {name: int(values.min()) for name, values in times.items()}
+    highest = {name: int(values.max()) for name, values in times.items()}
+    value, size = encode_rows(rows), rows.num_rows
+    name = block_name(*of, value, {key.removeprefix(RUN) for key in part if key.startswith(RUN)})
+    part[f"{RUN}{name}"] = value
+    for note, values in notes.items():
+        part[f"note/{note}/{name}"] = encode_note(values if taken is None else values[taken])
+    # The codes of some rows lie between those of all.
+    return replace(block, name=name, rows=size, left=size, lowest=lowest, highest=highest)
+
+
+def _renumber_arrivals(
+    values: ShardValues, directories: Sequence[Directory], arrival: str, owner: str
+) -> dict[str, tuple[Run, ...]]:
+    """The runs of all spines, each as one block in the order of arrival, in numbers that hold for all of them.
+
+    Rows of one shard keep their order; rows of different shards have none among each other, and get one.
+    """
+    blocks = [(shard, spine, block) for shard, spine, block in _blocks(directories)]
+    batches = [_read_block(values, block) for _, _, block in blocks]
+    numbers = [as_int64(batch.column(arrival)) for batch, _ in batches]
+    sizes = [len(numbers_of_block) for numbers_of_block in numbers]
+    of = np.repeat([shard for shard, _, _ in blocks], sizes)
+    order = np.lexsort((of, np.concatenate(numbers))) if numbers else np.zeros(0, np.int64)
+    new_numbers = np.empty(len(order), np.int64)
+    new_numbers[order] = np.arange(len(order))
+    pieces = np.split(new_numbers, np.cumsum(sizes)[:-1])
+    runs: dict[str, tuple[Run, ...]] = {}
+    for spine in dict.fromkeys(name for _, name, _ in blocks):
+        own = [n for n, (_, name, _) in enumerate(blocks) if name == spine]
+        number = np.concatenate([pieces[n] for n in own])
+        table = pa.Table.from_batches([_with_numbers(batches[n][0], arrival, pieces[n]) for n in own])
+        taken = np.argsort(number)
+        (whole,) = table.combine_chunks().take(pa.array(taken)).combine_chunks().to_batches()
+        notes = {name: np.concatenate([batches[n][1][name] for n in own])[taken] for name in batches[own[0]][1]}
+        block_ = _put_block(values, (owner, spine), blocks[own[0]][2], whole, notes, None)
+        runs[spine] = () if block_ is None else ((block_,),)
+    for _, _, block in blocks:
+        for name in (f"{RUN}{block.name}", *(f"note/{note}/{block.name}" for note in NOTES)):
+            values.pop(name, None)
+    return runs
+
+
+def _blocks(directories: Sequence[Directory]) -> Iterator[tuple[int, str, StateBlock]]:
+    for shard, directory in enumerate(directories):
+        for spine, runs in directory.runs.items():
+            yield from ((shard, spine, block) for run in runs for block in run)
+
+
+def _with_numbers(batch: pa.RecordBatch, column: str, numbers: Ints) -> pa.RecordBatch:
+    return batch.set_column(batch.schema.names.index(column), column, pa.array(numbers))

@@ -1,0 +1,447 @@
+"""The state engine: rows of one kind in one shard, as sorted runs that are added to, asked, annotated and merged.
+
+Invariants. A block of a run never changes and its name is a digest of its bytes, so a worker may keep decoded blocks
+from batch to batch and is never wrong; what changes is kept beside it as notes. A step is a function of the state, of
+what arrives and of its order: the same in every attempt of a batch, whether blocks are at hand or not. New rows become
+a run of their own, and runs of about one size become one, so that a row is rewritten about once per size it passes
+through (`Budget`). Nothing is written before `ShardState.save`, but for merged runs, which are written block by block
+and are never in memory whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from watersmeet.operators.core.identity import CanonicalNames
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools
+from watersmeet.operators.core.operator import StateStore
+from watersmeet.operators.state import cache
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.format import (
+    DIRECTORY,
+    READABLE_FORMATS,
+    RUN,
+    Directory,
+    Run,
+    StateBlock,
+    block_from_rows,
+    block_name,
+    decode_note,
+    decode_rows,
+    encode_note,
+    encode_rows,
+    rows_from_block,
+)
+from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout, Values, concat_rows
+from watersmeet.operators.state.skewed_key import Hash, split_to_fit
+
+MergeRule = Callable[[KeyedRows, bool], KeyedRows]
+"""What is alive of the rows of several runs, sorted, the older first among equals; and whether no older run is left."""
+
+GONE = "gone"
+"""The note that says which rows of a block are there no longer."""
+
+BLOCKS_AT_HAND, ROWS_AT_HAND = 64, 4_000_000
+"""So many blocks are held in a step for further questions, unless they have more rows: most ask twice, for old rows and
+for matches."""
+
+
+SMALL_RUN = 1_024
+"""Runs of so few rows are fetched before anybody asks: where batches are small, most steps read all of them."""
+
+
+def runs_to_fetch(directory: bytes) -> list[tuple[str, str]]:
+    """The small runs that a stored directory lists and that are not at hand: the shard's name, and theirs."""
+    read = json.loads(directory)
+    if read.get("format") not in READABLE_FORMATS:
+        # Whoever opens it says so.
+        return []
+    owner: str = read["owner"]
+    blocks = (block for runs in read["runs"].values() for run in runs for block in run)
+    return [(owner, name) for name, rows, *_ in blocks if rows <= SMALL_RUN and not cache.run_cache.has(owner, name)]
+
+
+def cache_run(owner: str, name: str, value: bytes) -> bool:
+    """Have a run at hand that was fetched; False: it is not small, since its rows are wide."""
+    run = decode_rows(value)
+    if run.nbytes >= cache.SMALLEST:
+        return False
+    cache.run_cache.put(owner, name, run)
+    return True
+
+
+class ShardState:
+    """The state of one shard during a step: open it, use its spines, save it once.
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> import pyarrow as pa
+    >>> store, layout = MemoryStore(), RowLayout(("k", "v"), code="k")
+    >>> state = ShardState(store)
+    >>> state.spine("rows", layout).add(layout.rows(pa.table({"k": [2, 1], "v": ["b", "a"]})))
+    >>> state.save(received={"t": 5})
+    >>> state = ShardState(store)
+    >>> [state.spine("rows", layout).read(block).table["v"].to_pylist() for block in state.spine("rows", layout).blocks]
+    [['a', 'b']]
+    """
+
+    def __init__(self, store: StateStore, names: CanonicalNames | None = None) -> None:
+        self.store = store
+        self.names = CanonicalNames() if names is None else names
+        self.value: bytes | None = store.get(DIRECTORY)
+        read = Directory.decode(self.value, self.names)
+        self.directory: Directory = read if self.value is not None else replace(read, owner=store.owner)
+        self.spines: dict[str, Spine] = {}
+        listed = frozenset(block.name for runs in self.directory.runs.values() for run in runs for block in run)
+        self.block_names = set(listed)
+        if self.value is not None:
+            cache.run_cache.retain(self.directory.owner, listed)
+
+    def spine(
+        self,
+        name: str,
+        layout: RowLayout,
+        budget: Budget | None = None,
+        rule: MergeRule | None = None,
+        hash_of: Hash | None = None,
+    ) -> Spine:
+        """The rows of that name; ``hash_of``: equal for rows that the rule must see together, even if a code has many.
+
+        Without it the rule sees all rows of a code together.
+        """
+        if name not in self.spines:
+            self.spines[name] = Spine(self, name, layout, budget or Budget(), rule, hash_of)
+        return self.spines[name]
+
+    @property
+    def rows_written(self) -> int:
+        """How many rows were written, new ones and those of merged runs."""
+        return sum(spine.written for spine in self.spines.values())
+
+    @property
+    def writes_by_spine(self) -> dict[str, tuple[int, int]]:
+        """By spine, how many rows were written and how many bytes they took, where some were."""
+        return {name: (spine.written, spine.written_bytes) for name, spine in self.spines.items() if spine.written}
+
+    def save(self, **changes: Any) -> None:
+        """Store what is new, and the directory with these ``changes``, if there are any."""
+        runs = {name: spine.save() for name, spine in self.spines.items()}
+        over = {
+            name: (one.finality.time, one.finality.mark)
+            for name, one in self.spines.items()
+            if one.finality is not None
+        }
+        directory = replace(self.directory, runs={**self.directory.runs, **runs}, finality=over, **changes)
+        value = directory.encode(self.names)
+        if value != self.value and not (self.value is None and directory.is_blank):
+            self.store.put(DIRECTORY, value)
+        self.directory, self.value = directory, value
+
+
+class Spine:
+    """Sorted runs of one kind of row, during a step.
+
+    ``runs`` are oldest first. A question goes through ``blocks`` by their ranges and reads those that matter.
+    """
+
+    def __init__(
+        self,
+        state: ShardState,
+        name: str,
+        layout: RowLayout,
+        budget: Budget,
+        rule: MergeRule | None,
+        hash_of: Hash | None,
+    ) -> None:
+        self.state = state
+        self.name = name
+        self.layout = layout
+        self.budget = budget
+        self.rule = rule
+        self.hash_of = hash_of
+        self.kinds = dict(layout.notes)
+        self.runs: list[Run] = list(state.directory.runs.get(name, ()))
+        self.finality: FinalityBound | None = None
+        self.written = self.written_bytes = 0
+        self._fresh: dict[str, KeyedRows] = {}
+        self._numbers = count()
+        self._held: dict[str, KeyedRows] = {}
+        self._notes: dict[tuple[str, str], Values] = {}
+        self._changed: set[tuple[str, str]] = set()
+
+    def __len__(self) -> int:
+        """How many rows there are; those that cancel out but have not met yet count, too."""
+        return sum(block.left for run in self.runs for block in run)
+
+    @property
+    def blocks(self) -> list[StateBlock]:
+        """All blocks, as they are now."""
+        return [block for run in self.runs for block in run]
+
+    def earliest(self, time: str) -> int | None:
+        """The earliest time in a column; None if there are no rows."""
+        return min((block.lowest[time] for run in self.runs for block in run), default=None)
+
+    def read(self, block: StateBlock) -> KeyedRows:
+        """The rows of a block with their notes, those that are `GONE` included."""
+        rows = self._fresh.get(block.name)
+        if rows is not None:
+            return rows
+        rows = self._held.get(block.name)
+        if rows is None:
+            rows = self._decode_block(block)
+            if len(self._held) >= BLOCKS_AT_HAND or sum(map(len, self._held.values())) >= ROWS_AT_HAND:
+                self._held.clear()
+            self._held[block.name] = rows
+        if not self.kinds:
+            return rows
+        return rows.with_attributes(**{name: self.note(block, name) for name in self.kinds})
+
+    def note(self, block: StateBlock, name: str) -> Values:
+        """What is kept beside the rows of a block."""
+        if block.name in self._fresh:
+            return self._fresh[block.name].attributes[name]
+        values = self._notes.get((name, block.name))
+        if values is None:
+            value = self.state.store.get(_note(name, block))
+            if value is None:
+                raise RuntimeError(f"the state has no note {name} for the block {block.name}")
+            values = decode_note(value, self.kinds.get(name, "flag"), block.rows)
+            self._notes[name, block.name] = values
+        return values
+
+    def rows(self) -> KeyedRows:
+        """All rows that are still there, one block behind the other."""
+        parts = [self.read(block).where(self.live_mask(block)) for run in self.runs for block in run]
+        return concat_rows(parts) if parts else self.layout.empty_rows
+
+    def live_mask(self, block: StateBlock) -> Bools:
+        """Which rows of a block are still there."""
+        if block.left == block.rows:
+            return np.ones(block.rows, np.bool_)
+        return ~self.note(block, GONE)
+
+    def annotate(self, block: StateBlock, name: str, values: Values) -> None:
+        """Change what is kept beside the rows of a block."""
+        if block.name in self._fresh:
+            self._fresh[block.name] = self._fresh[block.name].with_attributes(**{name: values})
+            return
+        self._notes[name, block.name] = values
+        self._changed.add((name, block.name))
+
+    def add(self, rows: KeyedRows) -> None:
+        """Take in further rows, in any order, with their notes beside them: they become a run."""
+        run = self._blocks(self.layout.sort(rows))
+        if run:
+            self.runs.append(run)
+
+    def remove(self, block: StateBlock, evicted: Bools) -> None:
+        """Let rows of a block leave; the block gives way to one without them where it has become sparse."""
+        stay = self.live_mask(block) & ~evicted
+        left, sparse = int(np.count_nonzero(stay)), self.budget.sparse
+        if left == block.left:
+            return
+        if not left:
+            self.drop(block)
+        elif block.name in self._fresh or (sparse is not None and left * sparse < block.rows):
+            rest = self.read(block).where(stay)
+            self._delete_block(block)
+            self._substitute(block, self._blocks(rest))
+        else:
+            self.annotate(block, GONE, ~stay)
+            times = {name: values[stay] for name, values in self.read(block).times.items()}
+            lowest = {name: int(values.min()) for name, values in times.items()}
+            highest = {name: int(values.max()) for name, values in times.items()}
+            self._substitute(block, (replace(block, left=left, lowest=lowest, highest=highest),))
+
+    def retain(self, retained: Bools, **notes: Values) -> None:
+        """Let all rows (see `rows`) leave that are not ``retained``, and change what is kept beside the others."""
+        start = 0
+        for block in self.blocks:
+            part = slice(start, start + block.left)
+            start += block.left
+            if not retained[part].any():
+                self.drop(block)
+                continue
+            there = np.flatnonzero(self.live_mask(block))
+            for name, values in notes.items():
+                noted = self.note(block, name)
+                if not np.array_equal(noted[there], values[part]):
+                    noted = noted.copy()
+                    noted[there] = values[part]
+                    self.annotate(block, name, noted)
+            evicted = np.zeros(block.rows, np.bool_)
+            evicted[there] = ~retained[part]
+            self.remove(block, evicted)
+
+    def drop(self, block: StateBlock) -> None:
+        """Let all rows of a block leave."""
+        self._delete_block(block)
+        self._substitute(block, ())
+
+    def expire(self, finality: FinalityBound | None) -> None:
+        """Let rows leave that are over: whole blocks, and those that have not been written yet.
+
+        Others leave when their runs are merged, if the rule says so.
+        """
+        self.finality = finality
+        if finality is None:
+            return
+        for block in self.blocks:
+            if finality.time not in block.highest:
+                # It was written when nobody asked for that time.
+                continue
+            if block.highest[finality.time] <= finality.mark:
+                self.drop(block)
+            elif block.name in self._fresh and block.lowest[finality.time] <= finality.mark:
+                self.remove(block, ~finality.is_open(self.read(block)))
+
+    def compact(self) -> None:
+        """Merge all runs, so that nothing is stored that is not alive."""
+        if self.runs:
+            self._replace_runs(list(self.runs))
+
+    def merge_runs(self, runs: Sequence[Run] | None = None) -> Iterator[KeyedRows]:
+        """What is alive of some runs, or of all, in order, by ranges of codes that fit in memory."""
+        runs = self.runs if runs is None else runs
+        is_oldest = bool(runs) and runs[0] is self.runs[0]
+        for low, high in _ranges([block for run in runs for block in run], self.budget.chunk):
+            parts = [part for run in runs for block in run for part in self.rows_between(block, low, high)]
+            for group in split_to_fit(parts, high, self.budget.chunk, self.hash_of):
+                if group:
+                    rows = self.layout.merge(group)
+                    rows = rows if self.rule is None else self.rule(rows, is_oldest)
+                    if len(rows):
+                        yield rows
+
+    def save(self) -> tuple[Run, ...]:
+        """Merge runs that have become many, store what is new, and return what there is now."""
+        runs = list(self.runs)
+        for group in self.budget.merge_groups([sum(block.left for block in run) for run in runs]):
+            self._replace_runs([runs[number] for number in group])
+        self.runs = [tuple(self._store_block(block) for block in run) for run in self.runs]
+        for name, block in sorted(self._changed):
+            self.state.store.put(f"note/{name}/{block}", encode_note(self._notes[name, block]))
+        self._fresh, self._changed = {}, set()
+        return tuple(self.runs)
+
+    def _blocks(self, rows: KeyedRows) -> Run:
+        """Sorted rows as blocks that have not been written yet; what these are called is nowhere stored."""
+        size, run = self.budget.block, list[StateBlock]()
+        for start in range(0, len(rows), size):
+            part = rows.slice(start, start + size)
+            run.append(self._describe_block(part, f"fresh {next(self._numbers)}"))
+            self._fresh[run[-1].name] = part
+        return tuple(run)
+
+    def _describe_block(self, rows: KeyedRows, name: str = "") -> StateBlock:
+        return StateBlock.of(rows, name, counted=not self.layout.sort_time)
+
+    def rows_between(self, block: StateBlock, low: int, high: int) -> Iterator[KeyedRows]:
+        """The rows of a block that are there and have codes from ``low`` to ``high``, as one part, or none."""
+        if block.lowest_code > high or low > block.highest_code:
+            return
+        rows = self.read(block)
+        if block.left < block.rows:
+            rows = rows.where(self.live_mask(block))
+        start = 0 if low <= block.lowest_code else int(np.searchsorted(rows.codes, low, "left"))
+        stop = len(rows) if block.highest_code <= high else int(np.searchsorted(rows.codes, high, "right"))
+        if start < stop:
+            yield rows.slice(start, stop)
+
+    def _replace_runs(self, runs: list[Run]) -> None:
+        """Let one run take the place of several; written block by block, so that it is never in memory whole."""
+        run: list[StateBlock] = []
+        size, carried = self.budget.block, list[KeyedRows]()
+        for rows in self.merge_runs(runs):
+            whole = concat_rows([*carried, rows])
+            full = len(whole) - len(whole) % size if len(whole) >= size else 0
+            run += [self._put_new(whole.slice(start, start + size)) for start in range(0, full, size)]
+            carried = [whole.slice(full, len(whole))] if full < len(whole) else []
+        run += [self._put_new(part) for part in carried]
+        for block in (block for old in runs for block in old):
+            self._delete_block(block)
+        place = self.runs.index(runs[0])
+        rest = [[old for old in part if old not in runs] for part in (self.runs[:place], self.runs[place:])]
+        self.runs = [*rest[0], *([tuple(run)] if run else []), *rest[1]]
+
+    def _substitute(self, block: StateBlock, blocks: Run) -> None:
+        """Let these blocks take the place of one."""
+        for number, run in enumerate(self.runs):
+            if any(old.name == block.name for old in run):
+                changed = tuple(new for old in run for new in (blocks if old.name == block.name else (old,)))
+                self.runs[number : number + 1] = [changed] if changed else []
+                return
+
+    def _decode_block(self, block: StateBlock) -> KeyedRows:
+        owner = self.state.directory.owner
+        batch = cache.run_cache.find(owner, block.name)
+        if batch is None:
+            value = self.state.store.get(f"{RUN}{block.name}")
+            if value is None:
+                raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
+            batch = cache.run_cache.put_read(owner, block.name, decode_rows(value))
+        shape = (self.layout, self.state.names.pairs)
+        rows: KeyedRows | None = cache.run_cache.find_view(owner, block.name, shape)
+        if rows is None:
+            rows = rows_from_block(batch, self.layout, self.state.names)
+            if rows.is_view:
+                cache.run_cache.put_view(owner, block.name, shape, rows)
+        return rows
+
+    def _store_block(self, block: StateBlock) -> StateBlock:
+        """The block as it is stored, which it is by then."""
+        return self._put(block, self._fresh[block.name]) if block.name in self._fresh else block
+
+    def _put_new(self, rows: KeyedRows) -> StateBlock:
+        return self._put(self._describe_block(rows), rows)
+
+    def _put(self, block: StateBlock, rows: KeyedRows) -> StateBlock:
+        """Write a block; gives it under its name."""
+        batch = block_from_rows(rows, self.layout, self.state.names)
+        value = encode_rows(batch)
+        owner = self.state.directory.owner
+        block = replace(block, name=block_name(owner, self.name, value, self.state.block_names))
+        self.state.block_names.add(block.name)
+        self.written_bytes += len(value)
+        self.state.store.put(f"{RUN}{block.name}", value)
+        for name in self.kinds:
+            self.state.store.put(_note(name, block), encode_note(rows.attributes[name]))
+        # What is at hand is, down to its buffers, what others read from the state: what is made of it is the same.
+        cache.run_cache.put(owner, block.name, batch if cache.run_cache.is_file_backed(batch) else decode_rows(value))
+        self.written += len(rows)
+        return block
+
+    def _delete_block(self, block: StateBlock) -> None:
+        """Remove a block from the store, unless it was never there."""
+        names = [*self.kinds, *([GONE] if block.left < block.rows else [])]
+        for name in names:
+            self._notes.pop((name, block.name), None)
+            self._changed.discard((name, block.name))
+        self._held.pop(block.name, None)
+        if self._fresh.pop(block.name, None) is None:
+            self.state.store.remove(f"{RUN}{block.name}")
+            for name in names:
+                self.state.store.remove(_note(name, block))
+            cache.run_cache.drop(self.state.directory.owner, block.name)
+
+
+def _note(name: str, block: StateBlock) -> str:
+    return f"note/{name}/{block.name}"
+
+
+def _ranges(blocks: list[StateBlock], size: int) -> list[tuple[int, int]]:
+    """Ranges of codes, first to last, that cover all blocks, each with about ``size`` rows."""
+    ranges: list[tuple[int, int]] = []
+    low, rows = int(LOWEST), 0
+    for block in sorted(blocks, key=lambda block: block.highest_code):
+        rows += block.rows
+        if rows >= size and block.highest_code >= low:
+            ranges.append((low, block.highest_code))
+            low, rows = block.highest_code + 1, 0
+    return [*ranges, (low, int(HIGHEST))] if low <= int(HIGHEST) else ranges

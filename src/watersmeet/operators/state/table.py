@@ -1,0 +1,233 @@
+"""A table in one shard: a spine of weighted rows, whose sum the table is.
+
+A row that was inserted in one run and taken back in another is not there. Equal rows have equal codes, so what cancels
+out meets within one code. All runs are merged when the smaller ones together hold as much as the largest, so what is
+stored is about twice what the table holds at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.operators.core.changes import OP, POSITION, WEIGHT, group_rows, key_ids, row_codes
+from watersmeet.operators.core.matching import Ints, Stretches
+from watersmeet.operators.core.operator import StateOverflowError
+from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.format import StateBlock
+from watersmeet.operators.state.layout import FinalityBound, KeyedRows, NoteKind, RowLayout, concat_rows
+from watersmeet.operators.state.skewed_key import split_by_hash
+from watersmeet.operators.state.spine import ShardState, Spine
+
+BUDGET = Budget(block=262_144, balanced=True, chunk=262_144)
+"""Codes are hashes, so a batch of changes touches every block of a large table: what a block costs besides its matches
+must be small against the batch, and blocks therefore few."""
+
+
+def table_layout(columns: Sequence[str], code: str | None, *notes: tuple[str, NoteKind]) -> RowLayout:
+    """What is stored of a table's rows: rows that agree in all ``columns`` are one row with a larger weight."""
+    return RowLayout(tuple(dict.fromkeys(columns)), code=code, numbers=(WEIGHT,), notes=notes)
+
+
+def with_weights(layout: RowLayout, table: pa.Table | pa.RecordBatch) -> KeyedRows:
+    """The table's columns as rows in the order they have; without a column `WEIGHT` each has weight one.
+
+    >>> with_weights(table_layout(["k"], "k"), pa.table({"k": [7, 8], "v": ["a", "b"]})).weights.tolist()
+    [1, 1]
+    """
+    if WEIGHT not in table.schema.names:
+        table = table.append_column(WEIGHT, pa.array(np.ones(table.num_rows, np.int64)))
+    return layout.rows(table)
+
+
+def to_changes(rows: KeyedRows) -> pa.Table:
+    """The rows as a table of changes, with `WEIGHT`."""
+    return pa.Table.from_batches([rows.table]).append_column(WEIGHT, pa.array(rows.weights))
+
+
+def consolidate_rows(rows: KeyedRows, is_oldest: bool = True) -> KeyedRows:
+    """Rows in the order of their codes with equal ones put together, those of weight zero gone.
+
+    >>> layout = table_layout(["k", "v"], "k")
+    >>> changes = pa.table({"k": [1, 2, 2], "v": ["a", "b", "b"], WEIGHT: [1, 1, -1]})
+    >>> consolidate_rows(with_weights(layout, changes)).table.to_pylist()
+    [{'k': 1, 'v': 'a'}]
+    """
+    codes = rows.codes
+    shared = np.zeros(codes.size, np.bool_)
+    is_same = codes[1:] == codes[:-1]
+    shared[1:] |= is_same
+    shared[:-1] |= is_same
+    if not shared.any():
+        return rows.where(rows.weights != 0)
+    # Only rows of one code can be equal, and with most keys a code has one row.
+    many = np.flatnonzero(shared)
+    shared_rows = rows.take(many)
+    first, totals = group_rows(pa.Table.from_batches([shared_rows.table]), shared_rows.weights)
+    weights = np.where(shared, 0, rows.weights)
+    weights[many[first]] = totals
+    return rows.with_attributes(**{WEIGHT: weights}).where(weights != 0)
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """Questions to a table, and changes of it."""
+
+    spine: Spine
+
+    @staticmethod
+    def of(
+        state: ShardState, name: str, layout: RowLayout, budget: Budget = BUDGET, finality: FinalityBound | None = None
+    ) -> StateTable:
+        """The table of that name in a shard; ``finality``: which of its rows are never asked for again."""
+
+        def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
+            return consolidate_rows(rows if finality is None else rows.where(finality.is_open(rows)), is_oldest)
+
+        return StateTable(state.spine(name, layout, budget, alive, _hashes))
+
+    def __len__(self) -> int:
+        return len(self.spine)
+
+    @property
+    def layout(self) -> RowLayout:
+        """What is stored of its rows."""
+        return self.spine.layout
+
+    def rows(self, table: pa.Table) -> KeyedRows:
+        """Changes in the order of their codes, those of equal rows put together."""
+        return consolidate_rows(self.layout.sort(with_weights(self.layout, table)))
+
+    def find_rows(self, codes: Ints) -> KeyedRows:
+        """The rows of these codes (sorted, each once), consolidated and in the order of their codes."""
+        return consolidate_rows(self.read_rows(codes))
+
+    def find_parts(self, codes: Ints) -> Iterator[KeyedRows]:
+        """The same in parts: of one code that has more rows than are held at once, some of them at a time."""
+        if codes.size != 1 or int(self.counts(codes)[0]) <= self.spine.budget.chunk:
+            yield self.find_rows(codes)
+            return
+        code = int(codes[0])
+        runs = [
+            [part for block in run for part in self.spine.rows_between(block, code, code)] for run in self.spine.runs
+        ]
+        runs = [run for run in runs if run]
+        if len(runs) == 1:
+            # A run has each row once.
+            yield from runs[0]
+            return
+        for group in split_by_hash([part for run in runs for part in run], self.spine.budget.chunk, _hashes):
+            yield consolidate_rows(self.layout.merge(group))
+
+    def read_rows(self, codes: Ints) -> KeyedRows:
+        """What is stored for these codes (sorted, each once), in their order: equal rows more than once, perhaps."""
+        parts: list[KeyedRows] = []
+        for block, start, stop in self._locate_codes(codes):
+            parts += _rows_of_codes(self.spine.read(block), codes[start:stop])
+        return self.layout.merge(parts) if parts else self.layout.empty_rows
+
+    def counts(self, codes: Ints) -> Ints:
+        """At least how many rows there are for each of these codes (sorted, each once): what is stored, or a bound.
+
+        A bound that is low enough is taken from the directory, so that nothing is read for it.
+        """
+        located, counts = list(self._locate_codes(codes)), np.zeros(codes.size, np.int64)
+        for block, start, stop in located:
+            counts[start:stop] += block.most
+        if int(counts.sum()) <= self.spine.budget.chunk:
+            return counts
+        counts[:] = 0
+        for block, start, stop in located:
+            stored, part = self.spine.read(block).codes, codes[start:stop]
+            counts[start:stop] += np.searchsorted(stored, part, "right") - np.searchsorted(stored, part, "left")
+        return counts
+
+    def _locate_codes(self, codes: Ints) -> Iterator[tuple[StateBlock, int, int]]:
+        """The blocks that may hold rows of these sorted codes, with the stretch of the codes that each may hold."""
+        for run in self.spine.runs if codes.size else ():
+            starts = np.searchsorted(codes, np.array([block.lowest_code for block in run]), "left")
+            stops = np.searchsorted(codes, np.array([block.highest_code for block in run]), "right")
+            for number in np.flatnonzero(starts < stops):
+                yield run[number], int(starts[number]), int(stops[number])
+
+    def upsert_changes(self, table: pa.Table, key: Sequence[str]) -> KeyedRows:
+        """What upserts and deletes by key change: -old, +new, consolidated; nothing where both are equal.
+
+        ``table`` has the columns, `OP`, and `POSITION` (without: rows are in order of delivery). Of several changes of
+        one key the last counts. A row's code must follow from its key. The table is left as it is.
+        """
+        if not table.num_rows:
+            return self.layout.empty_rows
+        names, ids = table.schema.names, key_ids(table, key)
+        is_placed = POSITION in names
+        order = np.argsort(table.column(POSITION).to_numpy(), kind="stable") if is_placed else np.arange(len(table))
+        last = np.full(table.num_rows, -1)
+        # Of several assignments to one place, numpy lets the last stand.
+        last[ids[order]] = order
+        latest = table.take(pa.array(np.sort(last[last >= 0])))
+        new = with_weights(self.layout, latest.select(list(self.layout.columns)))
+        old = self._replaceable(new, key)
+        both = concat_rows([new, old])
+        keys = key_ids(both.table, key)
+        replaced = np.flatnonzero(np.isin(keys[len(new) :], keys[: len(new)])) + len(new)
+        inserted = np.flatnonzero(latest.column(OP).to_numpy() > 0)
+        weights = np.where(np.arange(len(both)) < len(new), both.weights, -both.weights)
+        changes = both.with_attributes(**{WEIGHT: weights}).take(np.concatenate([replaced, inserted]))
+        return consolidate_rows(self.layout.sort(changes))
+
+    def _replaceable(self, new: KeyedRows, key: Sequence[str]) -> KeyedRows:
+        """The rows that these may replace, and others of their codes, unless a code has more than are held at once."""
+        codes, size = np.unique(new.codes), self.spine.budget.chunk
+        counts = self.counts(codes)
+        if int(counts.max()) <= size:
+            return self.find_rows(codes)
+        hashes = np.unique(row_codes(new.table, key))
+        parts = [
+            part.where(np.isin(row_codes(part.table, key), hashes))
+            for chunk in chunk_codes(codes, counts, size)
+            for part in self.find_parts(chunk)
+        ]
+        return concat_rows(parts)
+
+
+def _hashes(rows: KeyedRows) -> Ints:
+    return row_codes(rows.table, rows.table.schema.names)
+
+
+def chunk_codes(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
+    """Codes in stretches for which there are few more than ``size`` rows each; one that alone has more is by itself.
+
+    >>> [part.tolist() for part in chunk_codes(np.array([3, 5, 8, 9]), np.array([2, 2, 9, 0]), 4)]
+    [[3, 5], [8], [9]]
+    """
+    if codes.size:
+        before, large = (np.cumsum(counts) - counts) // size, counts > size
+        yield from np.split(codes, np.flatnonzero((np.diff(before) > 0) | large[1:] | large[:-1]) + 1)
+
+
+def enforce_limit(tables: Sequence[StateTable], max_rows: int | None) -> None:
+    """Fail if tables hold more rows than they may; rows that cancel out do not count, but are first seen here."""
+    if max_rows is None or sum(map(len, tables)) <= max_rows:
+        return
+    sizes = tuple(sum(map(len, table.spine.merge_runs())) for table in tables)
+    if sum(sizes) > max_rows:
+        raise StateOverflowError(sizes, max_rows)
+    for table in tables:
+        table.spine.compact()
+
+
+def _rows_of_codes(rows: KeyedRows, codes: Ints) -> list[KeyedRows]:
+    """The rows of these codes as one part, or none; the rows and the codes are in order."""
+    start = np.searchsorted(rows.codes, codes, "left")
+    # Most codes miss most runs, and a row's code tells a miss at once: the second search is for the others.
+    start = start[rows.codes[np.minimum(start, rows.codes.size - 1)] == codes]
+    if not start.size:
+        return []
+    stop = np.searchsorted(rows.codes, rows.codes[start], "right")
+    total = int((stop - start).sum())
+    if total == start.size:
+        return [rows.take(start)]
+    return [rows.take(pairs.build) for pairs in Stretches(start, start, stop).pieces(total)]

@@ -1,0 +1,3 @@
+"""The sync join."""
+
+from __future__ import annotations

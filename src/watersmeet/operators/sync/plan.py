@@ -1,0 +1,48 @@
+"""The sync join's entry: one time per port, rows sharded by it."""
+
+from __future__ import annotations
+
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
+from watersmeet.operators.sync.kernel import SyncJoinOperator
+from watersmeet.physical.family import JoinPlanner
+from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan
+from watersmeet.physical.ports import unions_of
+from watersmeet.physical.types import Types
+
+
+def plan(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+    """The plan of a sync join over two or more sources."""
+    times = tuple(str(time) for time in join.times)
+    operator = SyncJoinOperator(
+        tuple(
+            Port(port_input.needed, (time,), late=port_input.late)
+            for port_input, time in zip(inputs, times, strict=True)
+        ),
+        join.disorder,
+        idle=tuple(idle for port_input in inputs for idle in port_input.idle if _column(idle[0]) in times),
+        unions=unions_of(lag for port_input in inputs for lag in port_input.lags if lag.column in times),
+    )
+    ports = tuple(_port(port_input, time) for port_input, time in zip(inputs, times, strict=True))
+    columns = tuple(column for port_input in inputs for column in port_input.needed)
+    words = "dropped and counted" if join.disorder == "drop" else "an error"
+    why = (
+        f"sync join of {len(inputs)} ports: rows meet when all ports have the same time",
+        "sharded by the time",
+        f"times of a port must increase: what does not is {words}",
+    )
+    return JoinPlan(ports, operator, columns, (), why, join)
+
+
+def _port(port_input: PortInput, time: str) -> PortPlan:
+    columns = tuple(dict.fromkeys((*port_input.needed, time, *port_input.late)))
+    lags = tuple(lag for lag in port_input.lags if lag.column == time)
+    return PortPlan(port_input.plan, columns, lags=lags, route="time", times=(time,))
+
+
+def _column(watermark: str) -> str:
+    """The column that a mark belongs to: the part of a union has marks of its own."""
+    return watermark.partition("#")[0]
+
+
+PLAN = JoinPlanner(plan)

@@ -1,0 +1,84 @@
+"""Conditions on TIMESTAMPs in a session whose zone moves its clocks: they mean what they mean in Spark.
+
+``t + INTERVAL 1 DAY`` is the same local time of the next day, and ``a - b`` the difference of local times. In a zone
+whose days all have 24 hours, time bounds say that exactly, and nothing changes. In any other zone Spark computes both
+sides of the comparison for each row, the kernel compares them, and the bound only says how long rows are kept: longer
+by as much as the clocks of the zone have ever moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, lowest_bounds
+from watersmeet.physical import sources_of
+from watersmeet.physical.types import DeclaredTypes, Types
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin
+from watersmeet.time_zones import SESSION_ZONE, largest_shift
+
+
+def in_zone_of_script(query: AnalyzedQuery, script: Script) -> AnalyzedQuery:
+    """The query as it runs in the zone that its script sets; as it is, if it sets none."""
+    zones = [setting.value.strip() for setting in script.settings if setting.name.lower() == SESSION_ZONE]
+    types = DeclaredTypes(sources_of(query.relation))
+    return in_zone(query, zones[-1].strip("'\""), types) if zones else query
+
+
+def in_zone(query: AnalyzedQuery, zone: str, types: Types) -> AnalyzedQuery:
+    """The query with conditions that mean in this zone what they mean in Spark."""
+    shift = largest_shift(zone)
+    return replace(query, relation=_in_zone(query.relation, shift, types)) if shift else query
+
+
+def _in_zone(relation: AnalyzedRelation, shift: int, types: Types) -> AnalyzedRelation:
+    relation = relation.with_inputs([_in_zone(side, shift, types) for side in relation.inputs])
+    if isinstance(relation, AnalyzedIntervalJoin):
+        relation = _widen_bounds(relation, shift)
+    if isinstance(relation, ConditionalJoin):
+        sides = (frozenset(relation.left.aliases), frozenset(relation.right.aliases))
+        residual = tuple(_by_local_times(part, sides, types) for part in relation.residual)
+        relation = relation if residual == relation.residual else replace(relation, residual=residual)
+    return relation
+
+
+def _widen_bounds(join: AnalyzedIntervalJoin, shift: int) -> AnalyzedIntervalJoin:
+    """The join with bounds that only say how long rows are kept, and the parts of ON as conditions."""
+    if not join.zoned:
+        return replace(join, shift=shift)
+    wider = (
+        replace(bound, constant=bound.constant + shift, strict=False) for part in join.zoned for bound in part.bounds
+    )
+    bounds = lowest_bounds((*join.unzoned, *wider), frozenset(join.left.aliases))
+    residual = (*join.residual, *(_by_spark(part.condition) for part in join.zoned))
+    return replace(join, bounds=bounds, residual=residual, zoned=(), unzoned=bounds, shift=shift)
+
+
+def _by_spark(condition: Expr) -> Expr:
+    """A comparison whose sides only Spark can compute, where they are more than a column."""
+    if condition.op == "not":
+        return replace(condition, args=(_by_spark(condition.args[0]),))
+    if any(len(arg.sources) > 1 for arg in condition.args):
+        return condition
+    is_plain = [arg.op in ("column", "literal", "interval") for arg in condition.args]
+    args = (arg if plain else _opaque(arg) for arg, plain in zip(condition.args, is_plain, strict=True))
+    return replace(condition, args=tuple(args))
+
+
+def _by_local_times(expr: Expr, sides: tuple[frozenset[str], frozenset[str]], types: Types) -> Expr:
+    """A condition in which the difference of two TIMESTAMPs, one of each side, is that of their local times."""
+    if any(expr.sources <= side for side in sides):
+        return expr
+    if expr.op == "-" and len(expr.args) == 2:
+        owners = [[side for side in sides if arg.sources and arg.sources <= side] for arg in expr.args]
+        if all(owners) and all(types.type_of(arg) == "TIMESTAMP" for arg in expr.args):
+            local = (_opaque(Expr("cast", (arg,), value="TIMESTAMP_NTZ", span=arg.span)) for arg in expr.args)
+            return replace(expr, args=tuple(local))
+    return replace(expr, args=tuple(_by_local_times(arg, sides, types) for arg in expr.args))
+
+
+def _opaque(expr: Expr) -> Expr:
+    """The same value, but computed by Spark alone."""
+    return Expr("call", (expr,), text="coalesce", span=expr.span)

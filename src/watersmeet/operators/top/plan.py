@@ -1,0 +1,66 @@
+"""The entry of ORDER BY ... LIMIT: a stage with one port, whose result is a table of the first rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.catalog import Source
+from watersmeet.operators.core.changes import POSITION, WEIGHT
+from watersmeet.operators.core.order import SortColumn
+from watersmeet.operators.top.kernel import TopNOperator
+from watersmeet.physical.family import StagePlanner
+from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
+from watersmeet.physical.ports import CODE, leaf_column
+from watersmeet.physical.types import Types
+from watersmeet.plan.expressions import finality_column
+from watersmeet.plan.query import AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedView
+
+TOP = "#top"
+"""The source of the rows of which the first are shown."""
+
+
+def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
+    """The result with what it is ordered by; and the columns of that result."""
+    assert query.top is not None
+    ordered = tuple(Output(f"#by{n}", by.expr) for n, by in enumerate(query.top.order))
+    kind = query.relation.result
+    groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
+    inner = replace(query, outputs=(*outputs, *ordered, *groups), top=None, result=kind)
+    shown = tuple(Output(output.name, leaf_column(TOP, output.name)) for output in outputs)
+    final_columns = () if query.top.final_by is None else (groups[query.top.final_by].name,)
+    return AnalyzedView(TOP, Source(TOP, (), kind=kind, final_columns=final_columns), inner), shown
+
+
+def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
+    """The plan of the first rows of a result."""
+    top = query.top
+    assert top is not None
+    order = tuple(SortColumn(f"{TOP}.#by{n}", by.descending, by.nulls_last) for n, by in enumerate(top.order))
+    by = tuple(f"{TOP}.#of{n}" for n in range(len(top.by)))
+    hidden = {*(each.column for each in order), *by}
+    columns = tuple(column for column in rows.columns if column not in hidden)
+    is_table = view.source.kind == "table"
+    code = CODE if by else None
+    # Where equals have one place, it does not matter which came first.
+    position = None if top.ties else POSITION
+    port = PortPlan(
+        rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=by, route="key" if by else "one",
+        position=position,
+    )  # fmt: skip
+    first = "first row" if top.limit == 1 else f"first {top.limit} rows"
+    first += f"{' of each group' if by else ''}{', and those equal to the last' * top.ties}"
+    why = (
+        f"{first}: a table that is kept up to date",
+        "sharded by a hash of what makes a group" if by else "one shard: every row competes with every other",
+    )
+    final_by = None if top.final_by is None else by[top.final_by]
+    if final_by is not None:
+        why = (*why, "a group is forgotten once it is settled: no row of it changes any more")
+    own = None if top.final_by is None else finality_column(top.by[top.final_by].expr)
+    handed_on = () if own is None else tuple(sorted(query.relation.equal_columns(own)))
+    operator = TopNOperator(columns, order, top.limit, is_table, position, by, code, top.ties, final_by, handed_on)
+    return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
+
+
+PLAN = StagePlanner(lambda query: query.top is not None, rows, plan)

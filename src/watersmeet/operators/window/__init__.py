@@ -1,0 +1,3 @@
+"""The window join."""
+
+from __future__ import annotations

@@ -1,0 +1,125 @@
+"""What explain says of a window join."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import Amount, Source
+from watersmeet.counts import format_count
+from watersmeet.duration import format_duration
+from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
+from watersmeet.operators.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, WindowClause
+from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, texts
+from watersmeet.plan.nodes import PRESERVED, Clause
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedLeaf
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
+from watersmeet.type_names import is_moment
+
+
+def facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: Names) -> list[Fact]:
+    """What ends a row's stay on each side, in which order rows arrive, and what becomes of those that stay alone."""
+    left, right = (names[side.alias] for side in (join.left, join.right))
+    sides = ((left, join.left, join.windows[0]), (right, join.right, join.windows[1]))
+    order = f"as delivered, all {left} rows of a batch before its {right} rows"
+    if join.order[0] is not None and join.order[1] is not None:
+        first, second = f"{join.left.alias}.{word(join.order[0])}", f"{join.right.alias}.{word(join.order[1])}"
+        order = f"by {first} and {second} within a batch, {left} before {right} where they are equal"
+    failing = "a {} row that fails meets nothing, and stays as long as any other"
+    return [
+        keys(join.keys),
+        ("windows", [line for name, scan, window in sides for line in _stay(name, scan, window)]),
+        ("discarded", _discard_lines(join)),
+        ("arrival", [order]),
+        ("alone", _alone(query, join, (left, right))),
+        ("marked", ["each row with its _trigger, _seq and _last"] if join.punctuated else []),
+        conditions("left only", join.left_only, failing.format("left")),
+        conditions("right only", join.right_only, failing.format("right")),
+        conditions("also", join.residual),
+    ]
+
+
+def _stay(name: str, scan: AnalyzedLeaf, window: AnalyzedWindow) -> list[str]:
+    within = ", ".join(expression_in_words(expr) for expr in window.partition_by)
+    of_same = f" of the same {within}" if within else ""
+    match window.kind:
+        case "count" if window.size == 0:
+            lines = [f"{name} rows are not kept: each meets what is there when it arrives"]
+        case "count":
+            rows = format_count(window.size, "newer row")
+            lines = [f"{name} rows stay until {rows}{of_same} arrived on their side"]
+        case "time":
+            lines = [f"{name} rows stay until they are older than {format_duration(window.size)} by the wall clock"]
+        case "delta":
+            column = expression_in_words(window.column) if window.column is not None else ""
+            size = _delta(window, scan.source)
+            ahead = f"that is more than {size} ahead in {column}"
+            lines = [f"{name} rows stay until a row{of_same} arrives on their side {ahead}"]
+    return lines + _limit(name, window)
+
+
+def _delta(window: AnalyzedWindow, source: Source) -> str:
+    refs = () if window.column is None else window.column.refs
+    field = source.field(refs[0].name) if refs and not refs[0].path else None
+    is_time = field is not None and is_moment(field.type)
+    return amount_in_words(Amount(window.size, is_interval=is_time))
+
+
+def _limit(name: str, window: AnalyzedWindow) -> list[str]:
+    limit = window.limit
+    if limit is None:
+        return []
+    least = "the one that was added to the longest time ago is discarded"
+    match limit.kind:
+        case "age":
+            return [f"a partition of {name} to which nothing was added for {format_duration(limit.size)} is discarded"]
+        case "partitions":
+            return [f"beyond {format_count(limit.size, 'partition')} of {name}, {least}"]
+        case "rows":
+            return [f"beyond {format_count(limit.size, 'row')} in all partitions of {name}, {least}"]
+
+
+def _discard_lines(join: AnalyzedWindowJoin) -> list[str]:
+    if all(window.limit is None for window in join.windows):
+        return []
+    emitted = "rows of discarded partitions come out as if they were evicted"
+    return [emitted if join.emit_discarded else "rows of discarded partitions are only counted"]
+
+
+def _alone(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: tuple[str, str]) -> list[str]:
+    lines: list[str] = []
+    for port, side in enumerate(("left", "right")):
+        if join.kind not in PRESERVED[side]:
+            continue
+        if join.unmatched[port]:
+            lines.append(f"{names[port]} rows that met nothing go to {query.sinks_of_unmatched[port]} when they leave")
+        else:
+            padded = padding_in_words(join.paddings[1 - port])
+            lines.append(f"{names[port]} rows that met nothing come out when they leave, with {padded}")
+    return lines
+
+
+def _window_facts(window: Clause | None) -> tuple[Fact, ...]:
+    if not isinstance(window, WindowClause):
+        return (("window", []),)
+    column = f" {expression_in_words(window.column)}" if window.column is not None else ""
+    parts = [f"{window.kind.upper()}{column} {amount_in_words(window.amount)}"]
+    parts += [f"partition by {', '.join(texts(window.partition_by))}"] * bool(window.partition_by)
+    if window.limit is not None:
+        parts.append(f"{LIMITS[window.limit.kind]} {amount_in_words(window.limit.amount)}")
+    return (("window", [", ".join(parts)]),)
+
+
+def _pad_facts(clauses: tuple[Clause, ...]) -> tuple[Fact, ...]:
+    pads = (clause for clause in clauses if isinstance(clause, Pad))
+    return (("pad", [f"{pad.side} with {padding_in_words(pad.values)}" for pad in pads]),)
+
+
+EXPLAIN = JoinExplainer(
+    lambda join: f"{kind_in_words(join.kind)} JOIN of windows",
+    facts,
+    why_filter_stays=lambda join, port, who: f"{who} rows count in their window, whether they are shown or not",
+    parsed_source_facts=_window_facts,
+    parsed_join_facts=_pad_facts,
+    pair_distance=lambda join: (
+        PairDistance("clock", max(one.size for one in join.windows)) if join.is_by_clock else PairDistance("arrivals")
+    ),
+)

@@ -1,0 +1,237 @@
+"""The window join's entry: what each window keeps, in which order rows arrive, and whether shards are sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.two_sided import PRESERVED
+from watersmeet.operators.window.kernel import (
+    LAST,
+    SEQ,
+    TRIGGER,
+    TRIGGER_PORT,
+    PartitionLimit,
+    WindowJoinOperator,
+    WindowKind,
+    WindowSpec,
+)
+from watersmeet.operators.window.relation import LIMITS, PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
+from watersmeet.physical.change import ChangeEffect, StageEdit
+from watersmeet.physical.condition import Operands
+from watersmeet.physical.difference import IdentityChange, describe_first
+from watersmeet.physical.family import JoinPlanner
+from watersmeet.physical.leaves import output_columns
+from watersmeet.physical.nodes import PADDED, Derived, JoinPlan, PortInput, PortPlan, Route, ScanPlan
+from watersmeet.physical.ports import JoinCondition, leaf_column, padding_of
+from watersmeet.physical.types import Types
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import AnalyzedLeaf, Padding
+from watersmeet.type_names import INTEGERS
+
+POSITION = "#position"
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which equalities decide about the shard (none: one shard does all), and why."""
+
+    pairs: tuple[int, ...]
+    why: str
+
+    def route(self) -> Route:
+        """Where rows go."""
+        return "partition" if self.pairs else "one"
+
+
+def plan(join: AnalyzedWindowJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+    """The plan of a window join over two sources."""
+    on = JoinCondition.of(join, inputs, types)
+    sharding = _choose_sharding(join)
+    planned = [_port(join, p, inputs[p], on, sharding) for p in (0, 1)]
+    left, right = (side for _, side, _ in planned)
+    pads: tuple[Padding, ...] = tuple(
+        padding_of(pad, leaf) for pad, leaf in zip(join.paddings, (join.left, join.right), strict=True)
+    )
+    operator = WindowJoinOperator(
+        cast("WindowKind", join.kind), left, right, (planned[0][2], planned[1][2]), on.condition,
+        interleaved=None not in join.order,
+        padded_column=PADDED if any(pad != "nulls" for pad in pads) else None,
+        punctuated=join.punctuated,
+        emit_discarded=join.emit_discarded,
+    )  # fmt: skip
+    port_plans = tuple(port_plan for port_plan, _, _ in planned)
+    return JoinPlan(
+        port_plans, operator, (*left.columns, *right.columns), on.after, _why(join, sharding, on), join, pads,
+        _punctuation_types(join, types), _punctuation_columns(join),
+    )  # fmt: skip
+
+
+def _punctuation_types(join: AnalyzedWindowJoin, types: Types) -> tuple[tuple[str, str], ...]:
+    """The types of what the operator tells of the arrival that caused a row; whole numbers are told as the widest."""
+    order = None if join.order[0] is None else types.type_of(leaf_column(join.left.alias, join.order[0]))
+    at = "BIGINT" if order is None or order in INTEGERS else order
+    return ((TRIGGER_PORT, "TINYINT"), (TRIGGER, at), (SEQ, "BIGINT NOT NULL"), (LAST, "BOOLEAN NOT NULL"))
+
+
+def _punctuation_columns(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
+    """Which arrival caused a row, its place among the rows of that arrival, and whether it is the last of them."""
+    if not join.punctuated:
+        return ()
+    sides = (join.left.alias, join.right.alias)
+    cause = Derived(f"{PUNCTUATION}.{TRIGGER}", TRIGGER, TRIGGER_PORT, sides)
+    return (cause, *(Derived(f"{PUNCTUATION}.{name}", name) for name in (SEQ, LAST)))
+
+
+def _port(
+    join: AnalyzedWindowJoin, port: int, port_input: PortInput, on: JoinCondition, sharding: Sharding
+) -> tuple[PortPlan, Port, WindowSpec]:
+    """What goes through the exchange for one side, and how the kernel finds it there."""
+    leaf = (join.left, join.right)[port]
+    # No watermark matters to a window, so no column is carried for one.
+    port_input = replace(port_input, times=(), lags=(), late=())
+    window = _window(join.windows[port], port, on.operands)
+    order = join.order[port]
+    ordered = () if order is None else (f"{leaf.alias}.{order}",)
+    unmatched = tuple(f"{leaf.alias}.{f.name}" for f in leaf.source.fields) if join.unmatched[port] else ()
+    port_plan = on.port_plan(port_input, port, sharding.route(), (*ordered, *unmatched))
+    chosen = tuple(on.keys.names(port)[i] for i in sharding.pairs)
+    shard_by = () if len(chosen) == len(on.keys.pairs) else chosen
+    # The rows come as they were delivered; only who asks for the arrival that caused a row needs to know their places.
+    position = (POSITION,) if join.punctuated and not ordered else ()
+    port_plan = replace(port_plan, shard_by=shard_by, position=POSITION if position else None)
+    port_plan = port_plan if port_plan.names else _with_some_column(port_plan, leaf)
+    side = replace(
+        on.operator_port(port_input, port, port_plan), order=next(iter(ordered + position), None), unmatched=unmatched
+    )
+    return port_plan, side, window
+
+
+def _with_some_column(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
+    """The plan of a side of which nothing is read, with some column: rows without columns could not be counted."""
+    if not isinstance(plan.input, ScanPlan):
+        return replace(plan, columns=output_columns(plan.input)[:1])
+    columns = plan.input.columns or (scan.source.fields[0].name,)
+    return replace(plan, input=replace(plan.input, columns=columns), columns=(f"{scan.alias}.{columns[0]}",))
+
+
+def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec:
+    column = None if window.column is None else operands.operand(port, window.column).name
+    partition = tuple(
+        operands.operand(port, expr, _partition_template(expr, operands.types)).name for expr in window.partition_by
+    )
+    limit = None
+    if window.limit is not None:
+        kind = "count" if window.limit.kind == "partitions" else window.limit.kind
+        limit = PartitionLimit(kind, window.limit.size)
+    return WindowSpec(window.kind, window.size, column, partition, limit)
+
+
+def _partition_template(expr: Expr, types: Types) -> str:
+    """How a partition's value is wrapped so that values that compare equal are the same; see `Operands.comparable`."""
+    type_ = types.type_of(expr)
+    return "lower(CAST({} AS STRING))" if type_ is not None and type_.endswith(" COLLATE UTF8_LCASE") else "{}"
+
+
+def _choose_sharding(join: AnalyzedWindowJoin) -> Sharding:
+    """By which equalities rows may be sharded: all rows of a partition, and all that may meet, must share a shard."""
+    for scan, window in zip((join.left, join.right), join.windows, strict=True):
+        if window.limit is not None:
+            return Sharding((), f"one shard: {LIMITS[window.limit.kind]} of {scan.alias} looks at all partitions")
+        if not window.partition_by and not _is_free(window):
+            words = f"{window.kind.upper()} of {scan.alias} without PARTITION BY"
+            return Sharding((), f"one shard: {words} looks at all of its rows")
+    if not join.keys:
+        return Sharding((), "one shard: without an equality every row may meet every other")
+    if join.punctuated and None in join.order:
+        return Sharding((), "one shard: only it knows the order of all arrivals, and none is declared")
+    if join.punctuated and any(window.kind == "time" for window in join.windows):
+        return Sharding((), "one shard: the rows that time evicts together are counted by _seq")
+    pairs = tuple(i for i, pair in enumerate(join.keys) if all(map(_decides, pair, join.windows)))
+    if not pairs:
+        return Sharding((), "one shard: no equality compares expressions of PARTITION BY")
+    names = ", ".join(f"{left.sql()} = {right.sql()}" for left, right in (join.keys[i] for i in pairs))
+    return Sharding(pairs, f"sharded by {names.replace('`', '')}: the rows of a partition stay together")
+
+
+def _is_free(window: AnalyzedWindow) -> bool:
+    """Whether a row's stay in the window has nothing to do with other rows."""
+    return window.kind == "time" or (window.kind == "count" and window.size == 0)
+
+
+def _decides(key: Expr, window: AnalyzedWindow) -> bool:
+    """Whether all rows of a partition of the window have the same key."""
+    if not window.partition_by or (window.kind == "count" and window.size == 0):
+        return _is_free(window)
+    return key.sql() in {expr.sql() for expr in window.partition_by}
+
+
+def _why(join: AnalyzedWindowJoin, sharding: Sharding, on: JoinCondition) -> tuple[str, ...]:
+    lines = ["window join: an arriving row meets what is in the window of the other side", sharding.why]
+    if None in join.order:
+        lines.append(
+            "no ORDER BY is declared for the sources: left rows of a batch arrive before its right rows, so the result "
+            "depends on how rows fall into batches"
+        )
+    if any(window.kind == "time" for window in join.windows) and sharding.pairs:
+        lines.append("after a restart, TIME evicts from a shard again once a row has been inserted there")
+    return (*lines, *on.why_after())
+
+
+PLAN = JoinPlanner(plan)
+
+
+# What may change of a window join while its state goes on: how large its windows are, and how many partitions stay.
+
+
+AGE = "age"
+
+
+def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
+    """What follows from windows of other sizes; None: something else has changed, too."""
+    effects: list[ChangeEffect] = []
+    for change in changes:
+        match change.path:
+            case ("windows", int() as port, "size"):
+                consequence = _size_effect(stage, port, is_less=change.now < change.was)
+            case ("windows", int() as port, "limit") if _by_age(change.was) == _by_age(change.now):
+                consequence = _limit_effect(stage, port, change.was, change.now)
+            case _:
+                return None
+        whole = IdentityChange(("stages", stage.number, "operator", *change.path), change.was, change.now)
+        effects.append(ChangeEffect(describe_first([whole], stage.was, stage.now), consequence))
+    return effects
+
+
+def _by_age(limit: Sequence[Any] | None) -> bool | None:
+    """Whether a limit asks when rows came, which is kept for that alone; None: there is no limit.
+
+    With one, all partitions are in one shard.
+    """
+    return None if limit is None else limit[0] == AGE
+
+
+def _size_effect(stage: StageEdit, port: int, *, is_less: bool) -> str:
+    side = f"`{stage.now.side(stage.number, port)}`"
+    if not is_less:
+        return f"rows of {side} that have left its window do not come back; pairs that came out stay"
+    after = stage.operators[1]
+    alone = ", alone if they have not matched" if PRESERVED[after["kind"]][port] else ""
+    leave = "come out" if alone else "leave"
+    when = "with the next batch"
+    if after["windows"][port]["kind"] == "time":
+        when = "with the batch after the one that brings its next row"
+    return f"rows of {side} beyond the new size {leave} {when}{alone}; pairs that came out stay"
+
+
+def _limit_effect(stage: StageEdit, port: int, was: Sequence[Any], now: Sequence[Any]) -> str:
+    side = f"`{stage.now.side(stage.number, port)}`"
+    if was[0] == now[0] and was[1] < now[1]:
+        return f"partitions of {side} that were discarded do not come back"
+    when = "with its next row" if now[0] == AGE else "with the next batch"
+    return f"partitions of {side} beyond the new limit are discarded {when}"
+
+
+CHANGE = change_effects
