@@ -22,7 +22,7 @@ def test_retries_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.timeout(400)
 def test_retried_tasks_leave_the_rows_and_the_state_of_an_undisturbed_run() -> None:
     # In a process of its own: one process has one session of Spark, and this one has two executors.
-    asked = ["--only", "interval", "group", "--kinds", "fail", "--batches", "4"]
+    asked = ["--only", "interval", "--kinds", "fail", "--batches", "4"]
     done = subprocess.run(
         [sys.executable, "-m", "faults.retries", *asked], cwd=ROOT, capture_output=True, text=True, timeout=390
     )

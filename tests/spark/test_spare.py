@@ -25,9 +25,9 @@ STARTS = """
 import os, sys
 from pathlib import Path
 from watersmeet.spark.private import spare
-spare.start_spare(os.environ, Path(sys.argv[1]))
-spare.start_spare(os.environ, Path(sys.argv[1]))
-((folder, process),) = spare._kept.items()
+spare.start_prefork_server(os.environ, Path(sys.argv[1]))
+spare.start_prefork_server(os.environ, Path(sys.argv[1]))
+((folder, process),) = spare._processes.items()
 print(folder, process.pid, flush=True)
 sys.stdin.read()
 """
