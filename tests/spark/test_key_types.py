@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from tests.spark.test_types import COMPARED, ansi_mode
+from tests.spark.test_types import COMPARED, MODES, ansi_mode
 
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.routing import code_of, is_hashable
@@ -88,7 +88,7 @@ def crossed(array: pa.Array, times: int, *, each: bool) -> pa.Array:
     return array.take(pa.array(np.repeat(places, times) if each else np.tile(places, times)))
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", MODES)
 def test_keys_of_all_pairs_of_types_are_equal_where_spark_says_so(spark: SparkSession, ansi: str) -> None:
     arrays = [
         f"array({', '.join(f'CAST({value} AS {type_})' for value in values)}) AS c{n}"

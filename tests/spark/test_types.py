@@ -346,7 +346,7 @@ IN_THE_PROCESS = {
 """The pairs of two types that are compared without Spark."""
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", MODES)
 def test_pairs_of_types_compare_in_the_process_as_in_spark_or_not_at_all(spark: SparkSession, ansi: str) -> None:
     places = {type_: n for n, type_ in enumerate(COMPARED)}
     arrays = [
