@@ -393,3 +393,21 @@ def _compare_parts(left: list[Any], right: list[Any]) -> int:
         if order:
             return order
     return len(left) - len(right)
+
+
+def live_rows(changes: Sequence[tuple[Row, int]], columns: Sequence[str]) -> list[tuple[Row, int]]:
+    """The rows that changes leave, with their weights, in the order of arrival.
+
+    Rows that are equal in the columns are one row, at the place where the last of them arrived.
+
+    >>> live_rows([({"a": 1}, 1), ({"a": 2}, 1), ({"a": 1}, 1), ({"a": 2}, -1)], ["a"])
+    [({'a': 1}, 2)]
+    """
+    weights, last = dict[str, int](), dict[str, tuple[int, Row]]()
+    for place, (row, weight) in enumerate(changes):
+        key = repr(freeze([row[name] for name in columns]))
+        weights[key] = weights.get(key, 0) + weight
+        if weight > 0:
+            last[key] = (place, row)
+    live = sorted((last[key][0], key) for key, weight in weights.items() if weight > 0)
+    return [(last[key][1], weights[key]) for _, key in live]

@@ -18,7 +18,7 @@ from typing import Any, cast
 from watersmeet.operators.core.aggregates import DISTINCT, function_of
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.operators.core.rowwise import compare, event_time, freeze
+from watersmeet.operators.core.rowwise import compare, event_time, freeze, live_rows
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 
 Row = Mapping[str, Any]
@@ -155,14 +155,7 @@ class GroupReference:
         if not self.grouping.changes or function_of(part.function).retractable:
             return group.rows
         columns = [*self.grouping.keys, *(name for each in self.grouping.all_rows_aggregates for name in each.columns)]
-        weights, last = dict[Any, int](), dict[Any, tuple[int, Row]]()
-        for place, (row, weight) in enumerate(group.rows):
-            key = repr(freeze([row[name] for name in columns]))
-            weights[key] = weights.get(key, 0) + weight
-            if weight > 0:
-                last[key] = (place, row)
-        live = sorted((last[key][0], key) for key, weight in weights.items() if weight > 0)
-        return [(last[key][1], weights[key]) for _, key in live]
+        return live_rows(group.rows, columns)
 
 
 def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:

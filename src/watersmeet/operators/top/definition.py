@@ -9,7 +9,7 @@ from typing import Any
 
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import Watermarks
-from watersmeet.operators.core.rowwise import Row, compare, freeze
+from watersmeet.operators.core.rowwise import Row, compare, freeze, live_rows
 from watersmeet.operators.top.kernel import SortColumn, TopNOperator
 
 
@@ -59,14 +59,7 @@ class TopReference:
         if not self.top.changes:
             return self.rows
         columns = [*self.top.columns, *(by.column for by in self.top.order), *self.top.by]
-        weights, last = dict[Any, int](), dict[Any, tuple[int, Row]]()
-        for place, (row, weight) in enumerate(self.rows):
-            key = repr(freeze([row[name] for name in columns]))
-            weights[key] = weights.get(key, 0) + weight
-            if weight > 0:
-                last[key] = (place, row)
-        live = sorted((last[key][0], key) for key, weight in weights.items() if weight > 0)
-        return [(last[key][1], weights[key]) for _, key in live]
+        return live_rows(self.rows, columns)
 
     def _compare(self, left: Row, right: Row) -> int:
         return next(
