@@ -215,12 +215,12 @@ def test_what_a_writer_did_not_have_is_what_the_schema_of_the_reader_says() -> N
 @pytest.mark.parametrize(
     ("type_", "wanted", "reason"),
     [
-        ("string", pa.int32(), "`a`: it is string, which is no INT"),
-        ("long", pa.int32(), "`a`: it is long, which is no INT"),
-        ({"type": "long", "logicalType": "timestamp-micros"}, pa.timestamp("us"), "which is no TIMESTAMP_NTZ"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(9, 3), "no DECIMAL"),
+        ("string", pa.int32(), "`a`: it is string, not INT"),
+        ("long", pa.int32(), "`a`: it is long, not INT"),
+        ({"type": "long", "logicalType": "timestamp-micros"}, pa.timestamp("us"), ", not TIMESTAMP_NTZ"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(9, 3), "not DECIMAL"),
         (["int", "string"], pa.int32(), "one of several types"),
-        ({"type": "array", "items": "int"}, pa.int32(), "of kind array, which is no INT"),
+        ({"type": "array", "items": "int"}, pa.int32(), "its kind is array, not INT"),
     ],
 )
 def test_a_type_that_a_column_cannot_have_is_refused(type_: Any, wanted: Any, reason: str) -> None:

@@ -49,20 +49,20 @@ def test_what_is_no_file_of_avro_is_refused_by_name(tmp_path: Path):
     whole = write_avro(tmp_path / "a.avro", record(("id", "int"))).read_bytes()
     for torn in (b"PAR1", whole[:3], whole[:30], whole.replace(b"avro.schema", b"avro.nothing")[:80]):
         (tmp_path / "a.avro").write_bytes(torn)
-        assert refused(tmp_path) == f"{tmp_path}/a.avro is no Avro file"
+        assert refused(tmp_path) == f"{tmp_path}/a.avro is not an Avro file"
 
 
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ("int", "a row in its schema is no record with fields"),
-        (record(), "a row in its schema is no record with fields"),
-        (record(("next", ["null", "row"])), "its column `next` is within itself"),
+        ("int", "a row in its schema is not a record with fields"),
+        (record(), "a row in its schema is not a record with fields"),
+        (record(("next", ["null", "row"])), "its column `next` contains itself"),
         (
             record(("a", {"type": "array", "items": record(("b", "row"), name="in")})),
-            "its column `a.b` is within itself",
+            "its column `a.b` contains itself",
         ),
-        (record(("a", "nonesuch")), "cannot be read: `nonesuch` is no type of Avro"),
+        (record(("a", "nonesuch")), "cannot be read: `nonesuch` is not an Avro type"),
         (record(("a", {"type": "int", "spark.sql.catalyst.type": "interval year"})), "has types of Spark's own"),
     ],
 )

@@ -56,7 +56,7 @@ def test_what_nobody_reported_is_not_passed() -> None:
         ("{name: a, sql: b, batches: [{inn: {}}]}", "there is no field `batches.1.inn`"),
         ("{name: a, batches: []}", "it needs either `sql` or `query`"),
         ("{name: a, sql: b}", "it needs either `batches` or `fails`"),
-        ("{name: a, sql: b, fails: NO_SUCH_THING}", "`fails` names no condition: `NO_SUCH_THING`"),
+        ("{name: a, sql: b, fails: NO_SUCH_THING}", "`fails` names an unknown condition: `NO_SUCH_THING`"),
         ("{name: a, sql: b, batches: [{in: {l: 3}}]}", "the field `batches.1.in.l` is wrong"),
         ("[1, 2]", "it is not a mapping of fields"),
         ("{name: ", "it is not YAML"),

@@ -76,7 +76,7 @@ def test_columns_of_several_files_come_together_and_folders_make_some(tmp_path: 
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.parquet").write_text("no Parquet, and Spark does not look here")
     assert found("parquet", tmp_path) == {"id": "BIGINT", "n": "STRING", "day": "DATE", "shop": "BIGINT"}
-    assert "is no Parquet file" in refused("parquet", tmp_path, recursiveFileLookup="true")
+    assert "is not a Parquet file" in refused("parquet", tmp_path, recursiveFileLookup="true")
 
 
 def test_json_and_its_kinds(tmp_path: Path):
@@ -111,11 +111,11 @@ def test_csv_and_its_kinds(tmp_path: Path):
     [
         ("kafka", {"includeHeaders": "true"}, "not from kafka"),
         ("orc", {"path": "/in"}, "not from orc"),
-        ("delta", {"path": "/in"}, "no table of Delta lies in /in yet"),
+        ("delta", {"path": "/in"}, "/in has no Delta table yet"),
         ("json", {}, "no `path` is named"),
-        ("json", {"path": "s3://bucket/in"}, "files of this machine only"),
-        ("json", {"path": "/not/there"}, "no file lies in /not/there yet"),
-        ("json", {"path": "/in", "value.format": "json"}, "records do not tell"),
+        ("json", {"path": "s3://bucket/in"}, "only from files on this machine"),
+        ("json", {"path": "/not/there"}, "/not/there has no files yet"),
+        ("json", {"path": "/in", "value.format": "json"}, "records do not declare"),
     ],
 )
 def test_columns_that_cannot_be_known_are_refused(format: str, options: dict[str, str], reason: str):

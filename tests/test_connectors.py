@@ -73,7 +73,7 @@ def test_jars_are_named_in_the_project_the_script_or_on_the_command_line(tmp_pat
 
 def test_a_folder_of_jars_stands_for_all_that_would_be_fetched(tmp_path: Path) -> None:
     environ = {**NOTHING, FOLDER: str(tmp_path)}
-    with pytest.raises(WatersmeetError, match="no jars are there"):
+    with pytest.raises(WatersmeetError, match="it has no jars"):
         with_connectors(["kafka"], {}, environ)
     for name in ("b.jar", "a.jar", "a.txt"):
         (tmp_path / name).touch()

@@ -42,15 +42,15 @@ def test_a_whole_checkpoint_and_none_are_taken(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "reason"),
     [
-        ("metadata", Path.unlink, "is empty or gone"),
-        ("metadata", lambda file: file.write_text('{"id"'), "is torn"),
-        ("offsets/7", lambda file: file.write_text('v1\n{"conf"'), "is torn"),
-        ("offsets/7", lambda file: file.write_text('v1\n{"conf":{}}\n{"logOffset":9}'), "is torn"),
+        ("metadata", Path.unlink, "is empty or missing"),
+        ("metadata", lambda file: file.write_text('{"id"'), "is incomplete"),
+        ("offsets/7", lambda file: file.write_text('v1\n{"conf"'), "is incomplete"),
+        ("offsets/7", lambda file: file.write_text('v1\n{"conf":{}}\n{"logOffset":9}'), "is incomplete"),
         ("offsets/6", lambda file: file.write_text(""), "is empty"),
-        ("commits/6", lambda file: file.write_text("v1"), "is torn"),
-        ("sources/0/9", lambda file: file.write_text('v1\n{"path":"file:///a.json"}\n{"pa'), "is torn"),
-        ("state/0/_metadata/v2/6", lambda file: file.write_bytes(b"\xff\0"), "is torn"),
-        ("state/0/_stateSchema/default/0_a", lambda file: file.write_bytes(b"\xff\0"), "is torn"),
+        ("commits/6", lambda file: file.write_text("v1"), "is incomplete"),
+        ("sources/0/9", lambda file: file.write_text('v1\n{"path":"file:///a.json"}\n{"pa'), "is incomplete"),
+        ("state/0/_metadata/v2/6", lambda file: file.write_bytes(b"\xff\0"), "is incomplete"),
+        ("state/0/_stateSchema/default/0_a", lambda file: file.write_bytes(b"\xff\0"), "is incomplete"),
     ],
 )
 def test_a_damaged_file_is_named(checkpoint: Path, name: str, damage: Callable[[Path], object], reason: str) -> None:
@@ -59,14 +59,14 @@ def test_a_damaged_file_is_named(checkpoint: Path, name: str, damage: Callable[[
         check_files(LocalFolder(checkpoint), "ck", "begin anew.")
     (found,) = raised.value.refusals
     assert found.condition == "DAMAGED_CHECKPOINT" and found.label.startswith(f"ck/{name} {reason}")
-    resume = "a sink that is ahead of the copy then refuses: see `watersmeet run --sink-resume`"
-    assert found.hint == f"put back that file, or the checkpoint, from a copy ({resume}); or begin anew."
+    resume = "if the sink is ahead of the copy, see `watersmeet run --sink-resume`"
+    assert found.hint == f"restore that file or the checkpoint from a copy ({resume}); or begin anew."
 
 
 def test_offsets_that_are_gone_are_named_by_the_batch_that_was_done(checkpoint: Path) -> None:
     for number in (6, 7):
         (checkpoint / "offsets" / str(number)).unlink()
-    with pytest.raises(WatersmeetError, match="ck/offsets/6 is gone"):
+    with pytest.raises(WatersmeetError, match="ck/offsets/6 is missing"):
         check_files(LocalFolder(checkpoint), "ck", "begin anew.")
 
 
@@ -84,11 +84,11 @@ def test_a_torn_file_of_a_state_is_found_where_spark_names_none(tmp_path: Path) 
     partition.mkdir(parents=True)
     for number, data in enumerate((LZ4, LZ4, LZ4[:-3])):
         (partition / f"{number}.changelog").write_bytes(data)
-    assert found(f"{said}{plan}").startswith(f"{partition}/2.changelog is torn")
+    assert found(f"{said}{plan}").startswith(f"{partition}/2.changelog is incomplete")
     (partition / "1.changelog").write_bytes(b"")
     assert found(f"{said}{plan}") == f"{partition}/1.changelog is empty"
     named = f"CANNOT_READ_STREAMING_STATE_FILE] of file:{partition}/7.changelog does not exist.\n{plan}"
-    assert found(named) == f"{partition}/7.changelog is gone"
+    assert found(named) == f"{partition}/7.changelog is missing"
 
 
 def test_changes_of_a_state_are_whole_or_not() -> None:

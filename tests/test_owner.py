@@ -32,13 +32,13 @@ def test_an_owner_is_read_as_it_was_written() -> None:
 WRONG = {
     "empty": ("", "is empty"),
     "spaces": (" \n", "is empty"),
-    "torn": (TEXT[: len(TEXT) // 2], "is torn or no JSON"),
-    "bytes": ("\ufffd\x00", "is torn or no JSON"),
-    "a list": ("[]", "is not what Watersmeet has written there"),
-    "of something else": ('{"name": "shop"}', "is not what Watersmeet has written there"),
-    "changed by hand": (TEXT.replace("3600000000", "60"), "is not what Watersmeet has written there"),
-    "without queries": (json.dumps({"format": 1, "queries": []}), "is not what Watersmeet has written there"),
-    "a format that is no number": (TEXT.replace('"format": 1', '"format": "1"', 1), "is not what Watersmeet"),
+    "torn": (TEXT[: len(TEXT) // 2], "is incomplete or not JSON"),
+    "bytes": ("\ufffd\x00", "is incomplete or not JSON"),
+    "a list": ("[]", "was not written by Watersmeet"),
+    "of something else": ('{"name": "shop"}', "was not written by Watersmeet"),
+    "changed by hand": (TEXT.replace("3600000000", "60"), "was not written by Watersmeet"),
+    "without queries": (json.dumps({"format": 1, "queries": []}), "was not written by Watersmeet"),
+    "a format that is no number": (TEXT.replace('"format": 1', '"format": "1"', 1), "was not written by Watersmeet"),
 }
 
 
@@ -54,7 +54,7 @@ def test_what_is_no_owner_is_refused_with_its_file(case: str) -> None:
 def test_an_owner_of_before_there_were_formats_is_refused_with_that_reason() -> None:
     found = refused(json.dumps({"query": "...", "shards": 2}))
     assert found.condition == "CHECKPOINT_WITHOUT_FORMAT"
-    assert "written by a version of Watersmeet before its state had a format" in found.message
+    assert "written by an early version of Watersmeet" in found.message
     assert found.hint == ANEW
 
 
@@ -73,7 +73,7 @@ def test_an_owner_of_a_newer_format_names_the_version_that_wrote_it() -> None:
             "upper bound of `d.ts` was 1 hour",
             "undo the change, or start anew",
         ),
-        (told(JOIN, 8), "kept in 4 shards, now it would be in 8", "give the call `shards=4`"),
+        (told(JOIN, 8), "has 4 shards, now it would have 8", "pass `shards=4` to the call"),
     ],
 )
 def test_another_query_is_refused_with_what_differs_and_what_to_do(now: object, difference: str, hint: str) -> None:

@@ -204,12 +204,12 @@ def test_numbers_come_packed_or_one_by_one_and_defaults_stand_for_what_is_left_o
 @pytest.mark.parametrize(
     ("type_", "reason"),
     [
-        (pa.struct([("a_uint32", pa.int32())]), "`a_uint32`: it is uint32, which is no INT but BIGINT"),
-        (pa.struct([("many_int32", pa.int32())]), "`many_int32`: it is repeated, which is no INT"),
+        (pa.struct([("a_uint32", pa.int32())]), "`a_uint32`: it is uint32, read as BIGINT, not INT"),
+        (pa.struct([("many_int32", pa.int32())]), "`many_int32`: it is repeated, not INT"),
         (pa.struct([("lines", pa.list_(pa.struct([("item", pa.int32())])))]), "`lines`: `item`: it is string"),
         (pa.struct([("line", pa.struct([("size", pa.int32())]))]), "`line`: shop.Line has no `size`"),
-        (pa.struct([("line", pa.string())]), "`line`: it is the message shop.Line, which is no STRING"),
-        (pa.struct([("at", pa.timestamp("us"))]), "which is no TIMESTAMP_NTZ"),
+        (pa.struct([("line", pa.string())]), "`line`: it is the message shop.Line, not STRING"),
+        (pa.struct([("at", pa.timestamp("us"))]), "not TIMESTAMP_NTZ"),
     ],
 )
 def test_columns_that_a_message_has_otherwise_are_refused(type_: Any, reason: str, file: Path) -> None:
@@ -241,18 +241,18 @@ def test_what_a_message_has_no_room_for_is_not_written(file: Path) -> None:
         assert isinstance(raised.value, ValueOfNoFieldError) == (value is not None)
         return str(raised.value)
 
-    assert wrong("a_int32", pa.int64()) == "`a_int32`: it is BIGINT, and the field is int32"
+    assert wrong("a_int32", pa.int64()) == "`a_int32`: it is BIGINT, but the field is int32"
     assert wrong("colour", pa.string()) == "shop.Order has no `colour`"
     assert wrong("line", pa.struct([("size", pa.int32())])) == "`line`: shop.Line has no `size`"
-    assert wrong("a_uint32", pa.int64(), -1) == "`a_uint32` is uint32 and gets -1"
-    assert wrong("a_uint32", pa.int64(), 2**32) == "`a_uint32` is uint32 and gets 4294967296"
-    assert wrong("a_fixed64", UNSIGNED, Decimal(2**64)) == f"`a_fixed64` is fixed64 and gets {2**64}"
+    assert wrong("a_uint32", pa.int64(), -1) == "`a_uint32` is uint32 but gets -1"
+    assert wrong("a_uint32", pa.int64(), 2**32) == "`a_uint32` is uint32 but gets 4294967296"
+    assert wrong("a_fixed64", UNSIGNED, Decimal(2**64)) == f"`a_fixed64` is fixed64 but gets {2**64}"
     assert wrong("kind", pa.string(), "CHAIR") == "`kind` has no `CHAIR`"
     assert "an element of `many_int32` is NULL" in wrong("many_int32", pa.list_(pa.int32()), [1, None])
     old = read_messages(str(file), "old.Stock")
-    with pytest.raises(SchemaError, match="the message must have it, and the column may be NULL"):
+    with pytest.raises(SchemaError, match="the message requires it, but the column may be NULL"):
         ProtobufEncoder(old, pa.struct([("id", pa.int64())]))
-    with pytest.raises(SchemaError, match="no column is called `id`"):
+    with pytest.raises(SchemaError, match="requires `id`, but no column has that name"):
         ProtobufEncoder(old, pa.struct([("pieces", pa.int32())]))
 
 
@@ -266,7 +266,7 @@ def test_columns_are_read_from_the_descriptor_and_what_is_wrong_with_it_is_told(
         ("stock", "STRUCT<id: BIGINT, pieces: INT, place: STRING, packed: ARRAY<INT>>")
     ]
     assert found.file == str(file)
-    with pytest.raises(NoColumnsError, match=r"`next` of `shop.Line` is within itself"):
+    with pytest.raises(NoColumnsError, match=r"`next` of `shop.Line` contains itself"):
         columns_of(source("shop.Order"))
     broken, alone, none = tmp_path / "broken.pb", tmp_path / "alone.pb", tmp_path / "none.pb"
     broken.write_bytes(b"message Order {}")
@@ -275,7 +275,7 @@ def test_columns_are_read_from_the_descriptor_and_what_is_wrong_with_it_is_told(
     )
     alone.write_bytes(only.SerializeToString())
     for path, message, reason in (
-        (file, "shop.Oder", "has no message `shop.Oder`"), (broken, "shop.Order", "is no descriptor set"),
+        (file, "shop.Oder", "has no message `shop.Oder`"), (broken, "shop.Order", "is not a descriptor set"),
         (alone, "shop.Order", "it imports google/protobuf/duration.proto"), (none, "shop.Order", "cannot be read"),
     ):  # fmt: skip
         with pytest.raises(DescriptorError, match=reason):

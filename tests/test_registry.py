@@ -59,5 +59,5 @@ def test_what_is_refused_says_why_and_nobody_sees_the_password(known: served.Reg
     assert "pass" not in repr(asked_of(known)).replace("password", "")
     assert Registry.of({}) is None
     known.schemas.append({"schema": "syntax = 'proto3';", "schemaType": "PROTOBUF"})
-    with pytest.raises(RegistryError, match="a schema of PROTOBUF there"):
+    with pytest.raises(RegistryError, match="a PROTOBUF schema there"):
         asked_of(known).by_id(len(known.schemas))

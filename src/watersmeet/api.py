@@ -174,11 +174,11 @@ def sync_join(
     check_frames(named, ("time", "lag", "idle", "disorder", "late", "max_rows", "overflow", "shards", "marks"))
     ports = {f"i{number}": frame for number, frame in enumerate(frames, 1)}
     for name in named.keys() & ports.keys():
-        hint = "call it otherwise, or name all of them."
-        raise wrong(name, named[name], "a DataFrame without a name is called so already", hint)
+        hint = "give it another name, or name all of them."
+        raise wrong(name, named[name], "an unnamed DataFrame already has this name", hint)
     ports |= named
     if len(ports) < 2:
-        raise wrong("frames", len(ports), "it joins two or more", "write `ws.sync_join(a, b)`.")
+        raise wrong("frames", len(ports), "expected two or more DataFrames", "write `ws.sync_join(a, b)`.")
     call = sync_call(ports, EventTime(time, lag, idle), disorder)
     return _result_of_call(call, ports, late, limits(max_rows, overflow), shards, marks)
 
@@ -297,7 +297,7 @@ def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: Da
     script = read_substrait(plan)
     if not frames:
         hint = "give a DataFrame for every table that the plan reads: `ws.substrait(plan, orders=orders)`."
-        raise wrong("frames", None, "a plan has no rows", hint)
+        raise wrong("frames", None, "a plan does not contain rows", hint)
     spark = next(iter(frames.values())).sparkSession
     return _result(
         spark, QueryRequest(script, read_sources(spark, script, frames), {}, has_watermarks=marks is not None), marks
@@ -342,8 +342,8 @@ def explain(
         request = QueryRequest(script, frames, _frame_sources(script, frames))
     else:
         if right is None:
-            hint = 'explain what a call of ws gave, as it is, or `ws.explain(left, right, on="id", within="1 hour")`.'
-            raise wrong("query", query, "it is no result of a call", hint)
+            hint = 'pass the result of a ws call unchanged, or `ws.explain(left, right, on="id", within="1 hour")`.'
+            raise wrong("query", query, "it is not the result of a ws call", hint)
         times = (EventTime(left_time, left_lag), EventTime(right_time, right_lag))
         script, sources = interval_call(query, right, on, within, how, times)
         request = QueryRequest(script, {LEFT: query, RIGHT: right}, sources)
@@ -392,13 +392,13 @@ def advise(
     [pair] = join_pairs(replace(script, sources=tuple(sources.values())))
     if on and (not pair.keys or pair.unread):
         hint = 'name columns that both have, on="id", or write on="left.id = right.order_id".'
-        raise wrong("on", on, "it is no equality of columns of both", hint)
+        raise wrong("on", on, "it is not an equality between columns of both sides", hint)
     sides = [sample_frame(frame, sources[name], rows) for name, frame in ((LEFT, left), (RIGHT, right))]
     advice = advise_pair(AdviceRequest(sides[0], sides[1], pair.keys, aliases=(LEFT, RIGHT)), share)
     if advice is None:
         empty = [side.name for side in sides if not side.rows.num_rows]
-        reason = "it has no row" if empty else "a side has no column that could be an event time"
-        hint = 'name the event times: left_time="ts", right_time="ts".' if not empty else "give rows to look at."
+        reason = "it has no rows" if empty else "a side has no column that could be an event time"
+        hint = 'name the event times: left_time="ts", right_time="ts".' if not empty else "pass a DataFrame with rows."
         raise wrong(empty[0] if empty else "left_time", None if not empty else "no rows", reason, hint)
     return Advice.of([advice])
 
@@ -452,7 +452,7 @@ def why(
     for name, frame in frames.items():
         if frame.isStreaming or checkpoint is not None:
             hint = "declare it in the text, CREATE STREAM ... USING ..., and name the checkpoint of the query."
-            raise wrong(name, frame, "what it has read in which batch is not known of a DataFrame", hint)
+            raise wrong(name, frame, "the batches in which a DataFrame was read are not known", hint)
     script = with_columns(read_script(text, external_names=frames))
     _check_one_query(script)
     extra = _frame_sources(script, frames)
@@ -500,8 +500,8 @@ def progress(query: StreamingQuery | str | Path) -> Totals | dict[str, Totals]:
     from watersmeet.spark.run.reports import totals_of
 
     if not hasattr(query, "recentProgress"):
-        hint = "give what `writeStream...start()` returned, or the folder of a project."
-        raise wrong("query", query, "it is no streaming query", hint)
+        hint = "pass what `writeStream...start()` returned, or the folder of a project."
+        raise wrong("query", query, "it is not a streaming query", hint)
     return totals_of(query)
 
 

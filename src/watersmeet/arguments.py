@@ -43,7 +43,7 @@ def _in_python(refusal: Refusal) -> Refusal:
     hint = refusal.parameters.get("hint", "")
     if refusal.condition == "WITHIN_NEEDS_ONE_TIME":
         details = refusal.parameters
-        reason = f"its side has the watermarked columns {details['columns']}, and `within` compares one"
+        reason = f"its side has the watermarked columns {details['columns']}, but `within` compares only one"
         return wrong(f"{details['side']}_time", None, reason, f'write {details["side"]}_time="name".').refusals[0]
     # What stands in the text of a condition is SQL, but for the bound that is no part of it.
     if hint and (refusal.condition == "UNBOUNDED_STATE" or refusal.place is None):
@@ -66,10 +66,8 @@ def check_frame(argument: str, value: Any) -> None:
         call = f"spark.createDataFrame({argument}{'.to_pandas()' if hasattr(value, 'to_pandas') else ''})"
         shown = f"a {type(value).__name__} of {type(value).__module__.partition('.')[0]}"
         hint = f"write `{call}`."
-        raise refuse("WRONG_ARGUMENT", argument=argument, value=shown, reason="it is no DataFrame of Spark", hint=hint)
-    raise wrong(
-        argument, value, "it is no DataFrame of Spark", "give a DataFrame, such as `spark.readStream...load()`."
-    )
+        raise refuse("WRONG_ARGUMENT", argument=argument, value=shown, reason="expected a Spark DataFrame", hint=hint)
+    raise wrong(argument, value, "expected a Spark DataFrame", "pass a DataFrame, such as `spark.readStream...load()`.")
 
 
 def check_frames(frames: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -77,7 +75,7 @@ def check_frames(frames: Mapping[str, Any], known: Sequence[str]) -> None:
     for name, value in frames.items():
         if isinstance(value, str | int | float | timedelta | None):
             hint = f"its other arguments are {', '.join(f'`{other}`' for other in known)}."
-            raise wrong(name, value, "no argument has that name, and it is no DataFrame", hint)
+            raise wrong(name, value, "no argument has that name, and it is not a DataFrame", hint)
         check_frame(name, value)
 
 
@@ -90,34 +88,34 @@ def check_marks(marks: Any) -> None:
     if columns != [("column", "string"), ("value", "bigint")]:
         shown = ", ".join(f"{name} {type_.upper()}" for name, type_ in columns)
         hint = "select `column STRING, value BIGINT`, in this order."
-        reason = "rows of marks have a column and a value"
+        reason = "its rows need a column and a value"
         raise refuse("WRONG_ARGUMENT", argument="marks", value=f"({shown})", reason=reason, hint=hint)
 
 
 def check_text(argument: str, value: Any, example: str) -> None:
     """Refuse what is no text."""
     if not isinstance(value, str):
-        raise wrong(argument, value, "it is no text", f"write {argument}={example}.")
+        raise wrong(argument, value, "expected a string", f"write {argument}={example}.")
 
 
 def check_column(argument: str, value: Any) -> None:
     """Refuse what is no name of a column; nothing is no mistake."""
     if value is not None and not isinstance(value, str):
-        raise wrong(argument, value, "it is no name of a column", f'write {argument}="ts".')
+        raise wrong(argument, value, "expected the name of a column", f'write {argument}="ts".')
 
 
 def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
     """Refuse what is none of the choices."""
     if not isinstance(value, str) or value not in choices:
         hint = "use " + " or ".join(f'"{choice}"' for choice in choices) + "."
-        raise wrong(argument, value, "it is no choice", hint)
+        raise wrong(argument, value, "it is not one of the choices", hint)
 
 
 def check_session(argument: str, value: Any) -> None:
     """Refuse what is no session of Spark; nothing is no mistake."""
     # The session of Spark Connect is a class of its own, of the same name.
     if value is not None and type(value).__name__ != "SparkSession":
-        raise wrong(argument, value, "it is no session of Spark", "leave it out, or give a SparkSession.")
+        raise wrong(argument, value, "expected a SparkSession", "leave it out, or pass a SparkSession.")
 
 
 def condition(value: Any) -> tuple[str, ...]:
@@ -127,12 +125,10 @@ def condition(value: Any) -> tuple[str, ...]:
     parts = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
     for part in parts:
         if not isinstance(part, str):
-            reason = "it is no text"
+            reason = "expected a string"
             if type(part).__name__ == "Column":
-                reason = "a Column does not say which side it is of"
-            hint = (
-                'write the condition as text, on="left.id = right.order_id", or name columns that both have, on="id".'
-            )
+                reason = "a Column does not say which side it belongs to"
+            hint = 'write the condition as a string, on="left.id = right.order_id", or shared columns, on="id".'
             raise wrong("on", value, reason, hint)
     return tuple(cast("list[str]", parts))
 
@@ -140,7 +136,7 @@ def condition(value: Any) -> tuple[str, ...]:
 def values(argument: str, value: Any) -> Mapping[str, Any]:
     """Values by the names of columns."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in cast("Mapping[Any, Any]", value)):
-        raise wrong(argument, value, "it gives no values by column", f'write {argument}={{"price": 0}}.')
+        raise wrong(argument, value, "expected values by column", f'write {argument}={{"price": 0}}.')
     return cast("Mapping[str, Any]", value)
 
 
@@ -153,7 +149,7 @@ def pair(argument: str, value: Any) -> tuple[str | None, str | None]:
         if len(parts) == 2 and all(part is None or isinstance(part, str) for part in parts):
             return parts[0], parts[1]
     raise wrong(
-        argument, value, "it names no column of each side", f'write {argument}="seq" or {argument}=("seq", "n").'
+        argument, value, "expected a column of each side", f'write {argument}="seq" or {argument}=("seq", "n").'
     )
 
 
@@ -174,7 +170,7 @@ def amount(argument: str, value: Any) -> Amount:
         except ValueError as error:
             raise wrong(argument, value, str(error), example) from error
     if not isinstance(value, timedelta):
-        raise wrong(argument, value, "it is no length of time", example)
+        raise wrong(argument, value, "expected a duration", example)
     # Those of pandas are finer.
     if getattr(value, "nanoseconds", 0):
         raise wrong(argument, value, "it is finer than a microsecond, the smallest step of time", example)
@@ -189,11 +185,11 @@ def before_and_after(argument: str, value: Any) -> tuple[Amount, Amount]:
     parts = tuple(cast("list[Any]", value))
     if len(parts) != 2:
         hint = f'write {argument}=("0s", "30 minutes").'
-        raise wrong(argument, value, "a pair says how far before and how far after", hint)
+        raise wrong(argument, value, "a pair gives how far before and how far after", hint)
     before, after = (amount(argument, part) for part in parts)
     if before.is_interval != after.is_interval:
         hint = f'write {argument}=("0s", "30 minutes"), or two numbers.'
-        raise wrong(argument, value, "one is a length of time and the other a number", hint)
+        raise wrong(argument, value, "one is a duration and the other a number", hint)
     return before, after
 
 
@@ -203,7 +199,7 @@ def idle(argument: str, value: Any) -> int | None:
         return None
     length = amount(argument, value)
     if not length.is_interval or length.value <= 0:
-        raise wrong(argument, value, "it is no length of time by the clock", f'write {argument}="30 seconds".')
+        raise wrong(argument, value, "expected a positive duration", f'write {argument}="30 seconds".')
     return length.value
 
 
@@ -211,7 +207,7 @@ def lag(argument: str, value: Any) -> Amount | None:
     """How far rows may be behind, if something is said about it."""
     length = None if value is None else amount(argument, value)
     if length is not None and length.value < 0:
-        raise wrong(argument, value, "nothing is behind by less than nothing", f'write {argument}="5 minutes".')
+        raise wrong(argument, value, "a lag cannot be negative", f'write {argument}="5 minutes".')
     return length
 
 
@@ -220,21 +216,21 @@ def positive(argument: str, value: Any) -> int | None:
     if value is None:
         return None
     if not _is_whole(value) or value < 1:
-        raise wrong(argument, value, "there must be at least one", "leave it out, or give a whole number from 1.")
+        raise wrong(argument, value, "expected at least 1", "leave it out, or pass a whole number from 1.")
     return int(value)
 
 
 def share(argument: str, value: Any) -> float:
     """A share of at least a half."""
     if not isinstance(value, float | int) or isinstance(value, bool) or not 0.5 <= value <= 1:
-        raise wrong(argument, value, "it is a share of at least a half", f"write {argument}=0.999.")
+        raise wrong(argument, value, "expected a share from 0.5 to 1", f"write {argument}=0.999.")
     return float(value)
 
 
 def check_plan(value: Any) -> None:
     """Refuse what is no Substrait plan."""
     if not isinstance(value, bytes | str):
-        raise wrong("plan", value, "it is no plan", "give the bytes of a file, or JSON as text.")
+        raise wrong("plan", value, "expected a Substrait plan", "pass the bytes of a file, or JSON as a string.")
 
 
 def _is_whole(value: Any) -> bool:
@@ -246,5 +242,5 @@ def _of_numpy(argument: str, value: Any) -> timedelta:
     """A length of time of numpy's, if it is one of ours."""
     exact = value.astype("timedelta64[us]")
     if exact != value or exact.item() is None:
-        raise wrong(argument, value, "it is no length of time in microseconds", f'write {argument}="5 minutes".')
+        raise wrong(argument, value, "it is not a duration in whole microseconds", f'write {argument}="5 minutes".')
     return exact.item()

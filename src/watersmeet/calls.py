@@ -89,8 +89,8 @@ class EventTime:
         lag = given.lag(f"{prefix}lag", self.lag)
         idle = given.idle(f"{prefix}idle", self.idle)
         if idle is not None and is_inlined(frame):
-            hint = f"give {prefix}idle to the call that reads the source."
-            raise given.wrong(f"{prefix}idle", self.idle, "a result has rows whenever its sources have", hint)
+            hint = f"pass {prefix}idle to the call that reads the source."
+            raise given.wrong(f"{prefix}idle", self.idle, "only a source can be idle, not the result of a call", hint)
         return source_of(name, frame, self.column, lag, idle)
 
     def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
@@ -209,7 +209,7 @@ def kind_of(how: str) -> JoinKind:
     check_text("how", how, '"left"')
     kind = KINDS.get(how.lower().replace("_", ""))
     if kind is None:
-        raise given.wrong("how", how, "it names no kind of join", hint)
+        raise given.wrong("how", how, "it is not a kind of join", hint)
     return kind
 
 
@@ -283,5 +283,5 @@ def _constant(name: str, value: Any) -> Expr:
             # Offsets of long ago have seconds, which Spark does not read.
             value = value.astimezone(UTC)
         return Expr("other", text=f"{kind} '{value.isoformat()}'")
-    hint = "give a text, a number, a truth value, a date or a datetime, or None."
-    raise given.wrong(name, value, "it is no constant of SQL", hint)
+    hint = "pass a string, a number, a bool, a date, a datetime or None."
+    raise given.wrong(name, value, "it cannot be an SQL constant", hint)

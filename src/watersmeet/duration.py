@@ -126,7 +126,7 @@ def _range(span: re.Match[str], text: str) -> int:
     if first in CALENDAR_UNITS or last in CALENDAR_UNITS:
         raise CalendarDurationError(f"`{text}` has no fixed length: months and years differ. Write it in days.")
     if first not in _FIELDS or last not in _FIELDS or _FIELDS.index(first) >= _FIELDS.index(last):
-        raise ValueError(f"`{text}` is not a duration: {first} to {last} is no range of units from large to small.")
+        raise ValueError(f"`{text}` is not a duration: {first} to {last} is not a range of units from large to small.")
     units = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
     sign = "-" if value.strip().startswith("-") else ""
     numbers = re.split(r"\s+|:", value.strip().lstrip("+-").strip())

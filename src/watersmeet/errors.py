@@ -210,7 +210,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("ordres", ["orders", "deliveries"])
     'did you mean `orders`?'
     >>> did_you_mean("x", ["orders", "deliveries"])
-    'known are `deliveries`, `orders`.'
+    'known names: `deliveries`, `orders`.'
     """
     names = sorted(set(known))
     if len(names) > MOST_NAMES:
@@ -219,14 +219,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     for candidate in names:
         if near and candidate.lower() == near[0]:
             return f"did you mean `{candidate}`?"
-    return f"known are {', '.join(f'`{n}`' for n in names)}." if names else "none are declared."
+    return f"known names: {', '.join(f'`{n}`' for n in names)}." if names else "none are declared."
 
 
 def _near_of_many(name: str, names: list[str]) -> str:
     """The hint where there are too many names to list them: the nearest of those that begin alike."""
     candidates = {candidate.lower(): candidate for candidate in names if candidate[:2].lower() == name[:2].lower()}
     near = get_close_matches(name.lower(), [*candidates][:MOST_NAMES], n=1, cutoff=0.6)
-    return f"did you mean `{candidates[near[0]]}`?" if near else f"{len(names)} are known, for example `{names[0]}`."
+    return (
+        f"did you mean `{candidates[near[0]]}`?" if near else f"{len(names)} names are known, for example `{names[0]}`."
+    )
 
 
 @cache

@@ -223,8 +223,8 @@ def _check_sent(source: Source) -> None:
     references = [found for value in sent for found in references_in(value)]
     if URL in source.lowercase_options and references:
         raise NoColumnsError(
-            f"they are in a schema registry, and only `watersmeet run` and `watersmeet check --deep` send what "
-            f"`{references[0]}` stands for over the network"
+            f"they are in a schema registry, and only `watersmeet run` and `watersmeet check --deep` send "
+            f"`{references[0]}` over the network"
         )
 
 
@@ -306,7 +306,7 @@ def _read_spec(path: Path) -> Spec:
         raise refuse("WRONG_PROJECT", path=path, reason=str(error), hint="keep one of them.") from error
     except yaml.YAMLError as error:
         reason = " ".join(str(error).replace('in "<unicode string>", ', "").split())
-        raise refuse("WRONG_PROJECT", path=path, reason=f"it is not YAML ({reason})", hint="mend the line.") from error
+        raise refuse("WRONG_PROJECT", path=path, reason=f"it is not YAML ({reason})", hint="correct it.") from error
     try:
         return Spec.model_validate(content if content is not None else {})
     except ValidationError as error:
@@ -322,7 +322,7 @@ def _refusal(path: Path, detail: ErrorDetails) -> Refusal:
     elif detail["type"] == "missing":
         reason, hint = f"the field `{name}` is missing", f"add `{where[-1]}: ...`."
     else:
-        reason = f"`{name}`: {detail['msg']}" if name else "it is not a list of fields"
+        reason = f"`{name}`: {detail['msg']}" if name else "it is not a mapping of fields"
         hint = 'for example: `name: shop` and `libraries: [{glob: {include: "sql/**"}}]`.'
     return Refusal("WRONG_PROJECT", {"path": str(path), "reason": reason, "hint": hint})
 

@@ -91,7 +91,7 @@ FOREIGN_TYPES = {
     "INT64": "BIGINT", "HUGEINT": "DECIMAL(38,0)", "MEDIUMINT": "INT", "SERIAL": "INT", "BIGSERIAL": "BIGINT",
     "UINT8": "SMALLINT", "UINT16": "INT", "UINT32": "BIGINT", "UINT64": "DECIMAL(20,0)", "UBIGINT": "DECIMAL(20,0)",
     "UINTEGER": "BIGINT", "FLOAT4": "FLOAT", "FLOAT8": "DOUBLE", "FLOAT32": "FLOAT", "FLOAT64": "DOUBLE",
-    "DOUBLE PRECISION": "DOUBLE", "NUMBER": "DECIMAL(38,0), with the digits behind the point as its second number",
+    "DOUBLE PRECISION": "DOUBLE", "NUMBER": "DECIMAL(38,0), with the digits after the point as its second number",
     "MONEY": "DECIMAL(19,4)", "BIGNUMERIC": "DECIMAL(38,18)", "BOOL": "BOOLEAN", "BIT": "BOOLEAN",
     "BYTES": "BINARY", "BYTEA": "BINARY", "BLOB": "BINARY", "VARBINARY": "BINARY", "RAW": "BINARY",
     "ROW": "STRUCT<name: type, ...>", "RECORD": "STRUCT<name: type, ...>", "OBJECT": "STRUCT<name: type, ...>",

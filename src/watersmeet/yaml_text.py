@@ -24,7 +24,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             name, line = (key.tag, str(key.value)), key.start_mark.line + 1
             if name in lines:
-                raise DoubledKeyError(f"the key `{key.value}` stands twice, in lines {lines[name]} and {line}")
+                raise DoubledKeyError(f"the key `{key.value}` appears twice, in lines {lines[name]} and {line}")
             lines[name] = line
         return super().construct_mapping(node, deep=deep)
 

@@ -67,7 +67,7 @@ def problem(found: Topics) -> str | None:
     if refusal is None:
         return None
     assert refusal.condition == "BROKER_UNREACHABLE" and refusal.may_be_retried
-    assert refusal.message.startswith("`o` reads `orders` of Kafka, and no server answers: ")
+    assert refusal.message.startswith("`o` reads `orders` in Kafka, but no server answers: ")
     return refusal.parameters["servers"]
 
 
@@ -93,7 +93,7 @@ def test_an_encrypted_server_need_not_agree_but_must_answer(server: str, expecte
 
 def test_names_that_nobody_knows_and_no_names() -> None:
     assert problem(topics("host", "nowhere.invalid:9092")) == (
-        "host (not host:port), nowhere.invalid:9092 (its name is not known)"
+        "host (not host:port), nowhere.invalid:9092 (unknown host name)"
     )
     assert problem(topics()) is None, "Spark says itself what is missing"
     assert Topics(Sink("s", "kafka", {"topic": "t"})).in_words == "`t`"

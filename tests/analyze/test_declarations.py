@@ -125,7 +125,7 @@ def test_a_wrong_declaration_is_all_that_is_said_of_a_join_over_it(refused, quer
 def test_a_name_that_is_none_of_a_folder_is_refused(refused, name):
     sink = f"CREATE STREAM s (v INT); CREATE SINK `{name}` USING console; INSERT INTO `{name}` SELECT STREAM v FROM s;"
     [refusal] = refused(sink)
-    assert refusal.condition == "WRONG_NAME" and "outside of the project" in refusal.message
+    assert refusal.condition == "WRONG_NAME" and "outside the project" in refusal.message
     table = f"CREATE TABLE `{name}` (v INT); CREATE STREAM s (v INT); SELECT STREAM v FROM s;"
     assert [refusal.condition for refusal in refused(table)] == ["WRONG_NAME"]
 

@@ -54,7 +54,7 @@ def test_strict_lenses_refuses_it(refused):
         "  --> query.sql:5:39",
         "   |",
         f" 5 | SELECT c.id FROM c JOIN o WITHIN 5 ON {PUZZLE};",
-        f"   | {' ' * 38}{'^' * len(PUZZLE)} OR over both sides: only AND may join what names different sides",
+        f"   | {' ' * 38}{'^' * len(PUZZLE)} OR over both sides: only AND may combine conditions on different sides",
         "   |",
         f"Hint: write `{OTHER}`, or `SET watersmeet.dialect = watersmeet`, which can run it.",
     ]
@@ -102,4 +102,4 @@ def test_each_join_of_a_chain_is_read_by_itself(analyzed):
 def test_dialects_that_there_are_not(refused):
     [refusal] = refused(script("c.id = o.id", "klingon"))
     assert refusal.condition == "WRONG_ARGUMENT"
-    assert refusal.parameters["reason"] == "it is watersmeet, lenses or lenses-strict"
+    assert refusal.parameters["reason"] == "expected watersmeet, lenses or lenses-strict"

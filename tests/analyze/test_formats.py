@@ -43,36 +43,36 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         (f"{STREAM} CREATE SINK o USING postgres; INSERT INTO o SELECT STREAM * FROM s;", "no table is named"),
         (
             f"{TABLE} USING json; {REMOTE} INSERT INTO o {ALL}",
-            "a table as it is can only be kept in a folder of this machine",
+            "a snapshot can only be kept in a folder on this machine",
         ),
         (
             f"{STREAM} {FORGETTING} INSERT INTO o SELECT STREAM * FROM s;",
-            "there is no log of its files that could forget them",
+            "the sink keeps no log of its files",
         ),
         (
             f"CREATE STREAM s (n INT, v INT, _offset INT) {RAW}; SELECT STREAM n FROM s;",
-            "the value as it is goes into one column, and 2 are declared",
+            "a raw value fills one column, but 2 are declared",
         ),
-        (f"{TABLE} USING postgres OPTIONS (table 's'); {ALL}", "it is written to, and not read from"),
-        (f"{TABLE} USING jdbc OPTIONS (dbtable 's'); {ALL}", "Spark reads it once, and not as a stream"),
+        (f"{TABLE} USING postgres OPTIONS (table 's'); {ALL}", "it is a sink, not a source"),
+        (f"{TABLE} USING jdbc OPTIONS (dbtable 's'); {ALL}", "Spark reads it once, not as a stream"),
         (
             f"{TABLE}; CREATE SINK o USING iceberg OPTIONS (path '/o', changes 'upsert'); INSERT INTO o {ALL}",
-            "rows are merged into a table that a catalog knows",
+            "rows can be merged only into a table of a catalog",
         ),
-        (f"{STREAM} {TOPIC.format('delivery', 'once')}", "records go at_least_once or exactly_once"),
+        (f"{STREAM} {TOPIC.format('delivery', 'once')}", "delivery is at_least_once or exactly_once"),
         (
             f"{STREAM} {TOPIC.format('partitions', '1').replace('topic', STORE, 1)}",
-            "`delivery`, `partitions` and `replication` need a client that reads no JKS",
+            "`delivery`, `partitions` and `replication` need a client that cannot read JKS",
         ),
-        (f"{STREAM} {TOPIC.format('partitions', '0')}", "partitions is a number from 1 on"),
-        (f"{STREAM} {TOPIC.format('replication', 'x')}", "replication is a number from 1 on"),
+        (f"{STREAM} {TOPIC.format('partitions', '0')}", "partitions must be at least 1"),
+        (f"{STREAM} {TOPIC.format('replication', 'x')}", "replication must be at least 1"),
         (
             f"{STREAM} {TOPIC.format('delivery', 'exactly_once')}".replace("topic 't', ", ""),
-            "it names no topic for all records",
+            "it does not name a topic for all records",
         ),
         (
             f"{TABLE} USING text OPTIONS (value.format 'protobuf', value.message 'shop.Order'); {ALL}",
-            "no file tells its messages",
+            "no descriptor file is named",
         ),
         (
             f"{TABLE} USING text OPTIONS (value.format 'protobuf', value.descriptor 'shop.pb'); {ALL}",
@@ -80,14 +80,14 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         ),
         (
             f"{TABLE} USING text OPTIONS (value.format 'protobuf', schema.registry.url 'http://r:8081'); {ALL}",
-            "messages behind the number of a schema in a registry are not read and not written",
+            "messages with a schema number of a registry are not supported",
         ),
-        (f"{STREAM} {TOPIC.format('value.format', 'protobuf')}", "no file tells its messages"),
+        (f"{STREAM} {TOPIC.format('value.format', 'protobuf')}", "no descriptor file is named"),
         (
             "CREATE STREAM s (n INT, Key BINARY) USING kafka OPTIONS (subscribe 's'); SELECT STREAM n FROM s;",
             (
                 "a record has the columns key, value, topic, partition, offset, timestamp, timestampType, headers, "
-                "and nothing says how its value holds `n`"
+                "but no option says how its value holds `n`"
             ),
         ),
         (
@@ -96,9 +96,9 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         ),
         (
             f"{TABLE} USING text OPTIONS (value.format 'json', key.format 'avro'); {ALL}",
-            "nobody tells the schema of its keys",
+            "the schema of its keys is missing",
         ),
-        (f"{STREAM} {TOPIC.format('key.format', 'avro')}", "no registry would know the schema of its keys"),
+        (f"{STREAM} {TOPIC.format('key.format', 'avro')}", "its keys need a schema registry"),
         (
             f"{STREAM} {TOPIC.format('key.format', 'xml')}",
             "a key can be written as string, int, long, double, bytes, json, avro",
@@ -109,11 +109,11 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         ),
         (
             f"{TABLE} USING kafka OPTIONS (value.format 'avro') CHANGES FROM debezium; {ALL}",
-            "nobody tells the schema of its values",
+            "the schema of its values is missing",
         ),
         (
             f"{TABLE} OPTIONS (debezium.time 'days') CHANGES FROM debezium; {ALL}",
-            "a time counts millis, micros or nanos",
+            "times can be in millis, micros or nanos",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_an_option_that_is_near_none_is_noted():
     likely = find_suspicions(script)
     assert not likely.refusals
     [warned] = likely.warnings
-    assert "parquet has no option `colour`" in warned.message
+    assert "`colour` is not a known option of parquet" in warned.message
     assert script.text[warned.span.start : warned.span.end] == "colour"
 
 
@@ -102,15 +102,15 @@ def test_functions_are_found_in_what_could_be_read():
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("s.id = r.id", "compares BIGINT with STRING: Spark reads the text as a number, and one that is none stops"),
+        ("s.id = r.id", "compares BIGINT with STRING: Spark reads the string as a number, and any other string stops"),
         ("s.name > 5", "compares STRING with a number"),
         ("s.name IN (3, 4)", "`s.name = 3` compares STRING with a number"),
         ("s.id = 'seven'", "compares BIGINT with STRING"),
-        ("s.t = s.name", "reads the text as a time"),
-        ("r.b = s.name", "reads the text as true or false"),
+        ("s.t = s.name", "reads the string as a time"),
+        ("r.b = s.name", "reads the string as true or false"),
         ("s.id + 1 = r.id", "compares a number with STRING"),
-        ('s.name = "id"', '"id" is a text and not the column: write id without quotes.'),
-        ("s.id BETWEEN 9 AND 3", "Nothing is between 9 and 3: BETWEEN has the smaller end first."),
+        ('s.name = "id"', '"id" is a string, not the column: write id without quotes.'),
+        ("s.id BETWEEN 9 AND 3", "No value is between 9 and 3: BETWEEN takes the smaller one first."),
     ],
 )
 def test_a_comparison_that_may_surprise_is_noted(analyzed: Analyzed, condition: str, said: str):
@@ -122,7 +122,7 @@ def test_a_comparison_that_may_surprise_is_noted(analyzed: Analyzed, condition: 
 def test_without_ansi_a_text_that_cannot_be_read_is_null(analyzed: Analyzed):
     setting = "SET spark.sql.ansi.enabled = false;"
     query = analyzed(f"{setting} {PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.id = r.id;")
-    assert "is NULL and meets nothing" in query.warnings[0].message
+    assert "becomes NULL and matches nothing" in query.warnings[0].message
 
 
 @pytest.mark.parametrize("condition", ["s.id = '7'", "s.t > '2026-01-01'", "s.name = 'id'", "s.id = 7.5", "s.d = s.t"])

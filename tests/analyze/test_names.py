@@ -159,18 +159,18 @@ def test_names_in_plans_without_a_text(analyzed):
     [
         ("l.nme {from}", "UNKNOWN_COLUMN", "did you mean `Name`?"),
         ("prise {from}", "UNKNOWN_COLUMN", "did you mean `price`?"),
-        ("upper(x.name) {from}", "UNKNOWN_COLUMN", "known are `l`, `r`."),
-        ("l.at.town {from}", "UNKNOWN_COLUMN", "known are `City`, `geo`."),
+        ("upper(x.name) {from}", "UNKNOWN_COLUMN", "known names: `l`, `r`."),
+        ("l.at.town {from}", "UNKNOWN_COLUMN", "known names: `City`, `geo`."),
         ("l.id.town {from}", "UNKNOWN_COLUMN", "`l.id` is of type INT."),
         ("r.price FROM r AS q", "UNKNOWN_COLUMN", "`r` is called `q` here: write `q.price`."),
         ("id {from}", "AMBIGUOUS_COLUMN", "write `l.id`."),
-        ("x.* {from}", "UNKNOWN_SOURCE", "known are `l`, `r`."),
+        ("x.* {from}", "UNKNOWN_SOURCE", "known names: `l`, `r`."),
         ("* FROM rr", "UNKNOWN_SOURCE", "did you mean `r`?"),
         ("l.id, l.id {from}", "DUPLICATE_NAME", "name one of them"),
         ("price AS id, r.id AS ID {from}", "DUPLICATE_NAME", "name one of them"),
         ("l.id FROM l JOIN r AS l ON l.t = l.t", "DUPLICATE_NAME", "`r AS l2`"),
         ("l.id FROM l JOIN r WITHIN 5", "UNKNOWN_COLUMN", "declare a column `_key`"),
-        ("l.id FROM l JOIN r WITHIN 5 USING (price)", "UNKNOWN_COLUMN", "known are"),
+        ("l.id FROM l JOIN r WITHIN 5 USING (price)", "UNKNOWN_COLUMN", "known names:"),
     ],
 )
 def test_refuses_names_that_mean_nothing_or_too_much(refused, select, condition, hint):

@@ -34,13 +34,13 @@ TAKEN = [
 
 # (condition, the place that is blamed, why, what to write)
 REFUSED = [
-    ("concat(c.name, o.name) = 'John'", "concat(c.name, o.name)", "names both sides", "write an equality"),
-    ("c._key - o.customer_id = 0", "c._key - o.customer_id", "names both sides", "write `c._key = o.customer_id`"),
-    ("0 = o.customer_id - c._key", "o.customer_id - c._key", "names both sides", "write `c._key = o.customer_id`"),
+    ("concat(c.name, o.name) = 'John'", "concat(c.name, o.name)", "mixes both sides", "write an equality"),
+    ("c._key - o.customer_id = 0", "c._key - o.customer_id", "mixes both sides", "write `c._key = o.customer_id`"),
+    ("0 = o.customer_id - c._key", "o.customer_id - c._key", "mixes both sides", "write `c._key = o.customer_id`"),
     ("c._key = 1 OR c._key = o.customer_id", "c._key = 1 OR c._key = o.customer_id", "OR over both", "write an eq"),
     ("c.id < o.user_id", "c.id < o.user_id", "compares the sides by <", "write an equality"),
     ("c.id <=> o.user_id", "c.id <=> o.user_id", "compares the sides by <=>", "write an equality"),
-    ("NOT (c.id = o.user_id)", "NOT (c.id = o.user_id)", "is no equality", "write an equality"),
+    ("NOT (c.id = o.user_id)", "NOT (c.id = o.user_id)", "is not an equality", "write an equality"),
     ("1 = 1", "1 = 1", "names no column of either side", "write an equality"),
 ]
 

@@ -45,7 +45,7 @@ def test_a_cast_is_what_it_says(analyzed):
         ("k BIGINT, x INT", "l.k", "UNASSIGNED_COLUMN", "column `x`"),
         ("k BIGINT, d DOUBLE", "l.k", "UNASSIGNED_COLUMN", "`r.d` is DECIMAL(10,2), not DOUBLE"),
         ("k BIGINT", "l.k, r.d", "UNKNOWN_COLUMN", "no column `d` in the sink out"),
-        ("k INT", "l.k", "TYPE_MISMATCH", "it is BIGINT, and out declares INT"),
+        ("k INT", "l.k", "TYPE_MISMATCH", "it is BIGINT, but out declares INT"),
         ("k BIGINT, K BIGINT", "l.k", "DUPLICATE_NAME", "`K`"),
     ],
 )

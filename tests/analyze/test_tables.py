@@ -81,11 +81,11 @@ def test_settings_say_what_a_late_table_row_does(analyzed, kind, settings, expec
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("late = never", "it is reemit or ignore"),
-        ("retention = soon", "it is a length of time above 0"),
-        ("retention = 0 seconds", "it is a length of time above 0"),
-        ("waiting = 0", "it is a whole number above 0"),
-        ("load = later", "it is first or together"),
+        ("late = never", "expected reemit or ignore"),
+        ("retention = soon", "expected a duration above 0"),
+        ("retention = 0 seconds", "expected a duration above 0"),
+        ("waiting = 0", "expected a whole number above 0"),
+        ("load = later", "expected first or together"),
     ],
 )
 def test_values_that_settings_do_not_have(refused, setting, reason):
@@ -277,7 +277,7 @@ def test_the_latest_rows_of_a_stream_are_a_table(analyzed, select, by):
     query = analyzed(f"{SOURCES} SELECT TABLE {select};")
     assert query.result == "table"
     assert [warned.message for warned in query.warnings] == [
-        f"SELECT TABLE over a stream shows the latest row of each {by}: a row takes back the one before it."
+        f"SELECT TABLE over a stream shows the latest row of each {by}: each row replaces the one before it."
     ]
 
 

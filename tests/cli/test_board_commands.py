@@ -51,13 +51,13 @@ def test_draw_of_one_of_several_queries(tmp_path: Path) -> None:
     assert "has 2 queries" in watersmeet("draw", case).stderr
     assert "filtered" in watersmeet("draw", case, "--query", "y").stdout
     assert "filtered" not in watersmeet("draw", case, "--query", "X").stdout
-    assert "known are `x`, `y`" in watersmeet("draw", case, "--query", "nothing").stderr
+    assert "known names: `x`, `y`" in watersmeet("draw", case, "--query", "nothing").stderr
 
 
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("tests/cases/fails-no-bound.yaml", "queries to tell of"),
+        ("tests/cases/fails-no-bound.yaml", "queries to explain"),
         ("tests/cases/nexmark-q15.yaml", "only Spark can evaluate"),
         ("tests/cases/none.yaml", "FILE_NOT_FOUND"),
     ],

@@ -99,7 +99,7 @@ def test_check_refuses_what_is_most_likely_a_mistake(shop: Path) -> None:
     sql.write_text(sql.read_text().replace("(pth", "(path"))
     noted = watersmeet("check", shop)
     assert noted.exit_code == 0
-    assert "note: Spark has no function named `uper`. If nobody adds it: did you mean `upper`?" in noted.stdout
+    assert "note: Spark has no function named `uper`. Unless you register it: did you mean `upper`?" in noted.stdout
 
 
 def test_what_spark_would_pass_over_is_refused_before_it_is_asked(shop: Path) -> None:

@@ -91,7 +91,7 @@ def newer(name: str, data: bytes) -> bytes:
 
 
 BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
-    "something else": (lambda a, to: (to.write_text("no archive") and to) or to, "WRONG_ARCHIVE"),
+    "something else": (lambda a, to: (to.write_text("not an archive") and to) or to, "WRONG_ARCHIVE"),
     "torn": (lambda a, to: (to.write_bytes(a.read_bytes()[:3000]) and to) or to, "WRONG_ARCHIVE"),
     "a file less": (lambda a, to: changed(a, to, lambda n, d: None if "offsets/0" in n else d), "WRONG_ARCHIVE"),
     "a file changed": (lambda a, to: changed(a, to, lambda n, d: d + b" " if "commits/0" in n else d), "WRONG_ARCHIVE"),

@@ -60,8 +60,8 @@ libraries: [{glob: {include: sql/b.sql}}]
         ),
         ("storage: x", "the field `name` is missing", "add `name: ...`."),
         ("name: shop\nconfiguration: 5", "`configuration`: ", "for example"),
-        ("- name: shop", "it is not a list of fields", "for example"),
-        ("name: [", "it is not YAML", "mend the line"),
+        ("- name: shop", "it is not a mapping of fields", "for example"),
+        ("name: [", "it is not YAML", "correct it"),
         (
             "name: shop\nlibraries: [{glob: {include: nowhere/**}}]",
             "no SQL file matches `nowhere/**`",
@@ -140,14 +140,14 @@ def test_storage_must_be_a_folder() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("name: shop\nstorage: a\nstorage: b\n", "the key `storage` stands twice, in lines 2 and 3"),
-        ("name: shop\nconfiguration: {a: 1, b: 2, a: 3}\n", "the key `a` stands twice, in lines 2 and 2"),
+        ("name: shop\nstorage: a\nstorage: b\n", "the key `storage` appears twice, in lines 2 and 3"),
+        ("name: shop\nconfiguration: {a: 1, b: 2, a: 3}\n", "the key `a` appears twice, in lines 2 and 2"),
     ],
 )
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path, spec: str, told: str) -> None:
     (refusal,) = refused(project(tmp_path, spec, q="SELECT 1;")).refusals
     assert refusal.condition == "WRONG_PROJECT" and told in refusal.message
-    with pytest.raises(WatersmeetError, match="the key `sql` stands twice, in lines 2 and 3"):
+    with pytest.raises(WatersmeetError, match="the key `sql` appears twice, in lines 2 and 3"):
         parse_case("name: a\nsql: SELECT 1\nsql: SELECT 2\n")
 
 

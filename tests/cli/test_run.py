@@ -77,7 +77,7 @@ def test_a_spark_that_dies_is_told_without_stacks(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 5, said
     first, hint = said.splitlines()
-    assert first.startswith("[SPARK_DIED] Spark's own process ended before its queries did (by signal 9).")
+    assert first.startswith("[SPARK_DIED] The Spark process ended before its queries did (by signal 9).")
     assert hint.startswith("Hint: run again")
 
 
@@ -138,7 +138,7 @@ def test_a_broker_that_does_not_answer_is_told_at_once(tmp_path: Path) -> None:
     )
     refused = CliRunner().invoke(app, ["run", str(script), "--once"])
     assert refused.exit_code == 4, refused.output
-    assert "[BROKER_UNREACHABLE] `a` reads `orders` of Kafka" in refused.stderr
+    assert "[BROKER_UNREACHABLE] `a` reads `orders` in Kafka" in refused.stderr
     assert f"{server} (connection refused)" in refused.stderr and f"{script}:1:" in refused.stderr
 
 

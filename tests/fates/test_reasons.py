@@ -37,7 +37,7 @@ def test_reasons(path: Path, on: Literal["reference", "kernel"]) -> None:
     [
         ("{of: l, row: [1, 5], is: padded}", "- l [1, 5] is padded\n  + l (id 1, t 5) is matched in batch 0"),
         ("{of: l, row: [1, 5], is: matched, says: nothing}", "- l [1, 5] is matched, saying `nothing`"),
-        ("{of: l, row: [2, 5], is: matched}", "! l [2, 5] is no row that came"),
+        ("{of: l, row: [2, 5], is: matched}", "! l [2, 5] did not arrive"),
     ],
 )
 def test_a_reason_that_differs_fails_the_case(expected: str, said: str) -> None:
@@ -49,7 +49,7 @@ def test_a_reason_that_differs_fails_the_case(expected: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("expected", "said"),
     [
-        ("{of: x, row: [1, 5], is: matched}", "speaks of `x`"),
+        ("{of: x, row: [1, 5], is: matched}", "names `x`"),
         ("{of: l, row: [1], is: matched}", "has 1 cells, not 2"),
         ("{of: l, row: [1, 5], is: joined}", "the field `why.1.is` is wrong"),
         ("{of: l, row: [1, 5]}", "the field `why.1.is` is missing"),

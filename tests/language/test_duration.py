@@ -51,7 +51,7 @@ def test_a_duration_in_microseconds(text: str, micros: int):
         ("0.1us", "finer than a microsecond"),
         ("99999999999 days", "longer than any time"),
         ("9" * 5000 + "s", "longer than any time"),
-        ("INTERVAL '1:30' MINUTE TO HOUR", "no range of units"),
+        ("INTERVAL '1:30' MINUTE TO HOUR", "not a range of units"),
         ("INTERVAL '1' HOUR TO MINUTE", "does not have the form"),
         ("INTERVAL '1.5:30' HOUR TO MINUTE", "does not have the form"),
     ],

@@ -23,7 +23,7 @@ LEFT OUTER JOIN deliveries d WITHIN 1h ON o.order_id = d.id AND d.t > 5
 WHERE o.order_id > 0;
 """
 
-LIST = "A list of columns behind a name"
+LIST = "A list of columns after a name"
 
 
 def query(text: str) -> tuple[Script, Query]:
@@ -220,7 +220,7 @@ def test_within_may_have_directions(written: str, before: int, after: int):
         ("a JOIN b WITHIN (0 SECONDS, 30 MINUTES) ON x", "`WITHIN 0 SECONDS BEFORE AND 30 MINUTES AFTER`"),
         (
             "a ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.x = b.x WITHIN 5s AFTER",
-            "MATCH_CONDITION says the direction",
+            "MATCH_CONDITION gives the direction",
         ),
     ],
 )
@@ -290,7 +290,7 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("SELECT a FROM b GROUP BY ROLLUP (a)", "ROLLUP", "ROLLUP"),
         ("SELECT a FROM b WINDOW BY TUMBLE 5m", "WINDOW BY", "WINDOW BY"),
         ("SELECT a FROM b LATERAL VIEW explode(c) d AS e", "LATERAL VIEW", "VIEW"),
-        ("SELECT a FROM b LATERAL xs AS x SYNC JOIN c", "SYNC JOIN behind LATERAL", "SYNC JOIN"),
+        ("SELECT a FROM b LATERAL xs AS x SYNC JOIN c", "SYNC JOIN after LATERAL", "SYNC JOIN"),
         ("SELECT a FROM TABLE(EXPLODE(TABLE b))", "TABLE(EXPLODE...) as a source", "TABLE"),
         ("SELECT a FROM b LIMIT 5", "LIMIT without ORDER BY", "LIMIT"),
         ("CREATE VIEW v AS SELECT a FROM b LATE INTO s", "LATE INTO inside a view or subquery", "LATE INTO"),
@@ -298,12 +298,12 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("CREATE TABLE s (a INT) ORDER BY a", "ORDER BY of a table", "ORDER BY"),
         (
             "SELECT a FROM (SELECT * FROM b UNION ALL SELECT * FROM c) WATERMARK t DELAY OF INTERVAL 5 SECONDS u",
-            "WATERMARK behind a union",
+            "WATERMARK after a union",
             "WATERMARK",
         ),
         ("SELECT * FROM a UNION SELECT * FROM b", "UNION of queries", "UNION"),
         ("SELECT * FROM a JOIN (SELECT * FROM b UNION SELECT * FROM c) u", "UNION without ALL", "UNION"),
-        ("SELECT * FROM (b)", "A bracket behind FROM", "("),
+        ("SELECT * FROM (b)", "A bracket after FROM", "("),
         ("SELECT * FROM a WHERE x IN (SELECT 1)", "A subquery", "SELECT"),
     ],
 )
@@ -366,8 +366,8 @@ def test_late_rows_have_a_sink():
         ("INSERT INTO s SELECT * FROM a JOIN b LATE INTO c WHERE x", "`;`", "WHERE"),
         ("SELECT * FROM a LEFT SEMI b ON a.x = b.x", "JOIN, WHERE or `;`", "SEMI"),
         ("INSERT INTO s SELECT * FROM a JOIN b LATE INTO", "the name of a sink", ""),
-        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 30)", "a length of time above zero", "30"),
-        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 0s)", "a length of time above zero", "0s"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 30)", "a duration above zero", "30"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 0s)", "a duration above zero", "0s"),
         ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER)", "a duration", ")"),
         ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 1s IDLE AFTER 2s)", "`,` or `)`", "IDLE"),
         (

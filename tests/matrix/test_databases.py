@@ -45,7 +45,7 @@ def test_what_to_do_without_a_driver_and_without_a_server(tmp_path: Path) -> Non
         if found["condition"] == "JARS_NOT_FETCHED":
             pytest.skip(f"the driver cannot be had: {found['message']}")
         assert (found["condition"], found["exit"]) == ("DATABASE_UNREACHABLE", "4"), found
-        assert "`c` reads c of a database, and there is no connection: " in found["message"]
+        assert "`c` reads c, but the database cannot be reached: " in found["message"]
 
 
 def test_a_driver_that_comes_with_a_package_reads_the_table(tmp_path: Path) -> None:

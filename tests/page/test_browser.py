@@ -49,7 +49,7 @@ EXAMPLES = {
         ],
     },
     "orders": {
-        "malformed": [{"place": "data/orders/17.json", "reason": "it is no JSON object", "value": '{"order_id"'}]
+        "malformed": [{"place": "data/orders/17.json", "reason": "it is not a JSON object", "value": '{"order_id"'}]
     },
 }
 

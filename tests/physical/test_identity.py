@@ -153,7 +153,7 @@ OTHER = {
         "the lag of the watermark of `o.ts` was 5 minutes, now it is 7 minutes"),
     "a filter that moves before the join": (
         JOIN, {"<> 'test'": "<> 'demo'"}, "the filter `o.customer<>'test'` is now `o.customer<>'demo'`"),
-    "a filter that is gone": (JOIN, {"WHERE o.customer <> 'test'": ""}, "the filter `o.customer<>'test'` is gone"),
+    "a filter that is gone": (JOIN, {"WHERE o.customer <> 'test'": ""}, "the filter `o.customer<>'test'` was removed"),
     "a filter of a view": (VIEW, {"> 100": "> 200"}, "the filter `o.id>100` is now `o.id>200`"),
     "a path": (
         JOIN, {"/data/orders": "/data/archive"},
@@ -164,7 +164,7 @@ OTHER = {
     "a topic": (CLICKS, {"'clicks'": "'taps'"}, "the source `clicks` read `subscribe` `clicks`, now it reads `taps`"),
     "which records of Kafka count": (
         CLICKS, {"'a:9092'": "'a:9092', 'kafka.isolation.level' 'read_committed'"},
-        "the option `kafka.isolation.level` of the source `clicks` is given now and was not (`read_committed`)"),
+        "the option `kafka.isolation.level` of the source `clicks` is new (`read_committed`)"),
     "another source": (
         JOIN, {r"FROM orders o\b": "FROM deliveries o", "o.id": "o.order_id", r"upper\(o.city\) AS city,": ""},
         "`o` read the source `orders`, now `o` reads `deliveries`"),
@@ -178,7 +178,7 @@ OTHER = {
         "the key was `o.city`, now it is `o.customer`"),
     "an idle side": (
         JOIN, {r"(?s)^(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"},
-        "a side may be idle now, and none could be"),
+        "no side could be idle, now one may"),
     "a window": (
         WINDOWED, {"COUNT 10": "COUNT 20"},
         "the window of `o` was COUNT 10 PARTITION BY `o.id`, now it is COUNT 20 PARTITION BY `o.id`"),
@@ -216,7 +216,7 @@ def test_how_long_a_side_may_be_idle_does_not_matter() -> None:
 
 
 def test_the_number_of_shards_is_told() -> None:
-    assert difference(told(JOIN), told(JOIN, 2)) == "its state is kept in 4 shards, now it would be in 2"
+    assert difference(told(JOIN), told(JOIN, 2)) == "its state has 4 shards, now it would have 2"
 
 
 def test_secrets_are_not_kept() -> None:

@@ -97,8 +97,8 @@ def test_frames_are_advised_on_as_batches_and_as_streams(shop: Path, spark: Spar
         ({"on": "left.id > right.order_id"}, "no equality"),
         ({"on": "nothing"}, "no equality"),
         ({"left_time": "att"}, "did you mean `at`?"),
-        ({"keep": 2}, "a share of at least a half"),
-        ({"sample": 0}, "at least one"),
+        ({"keep": 2}, "a share from 0.5 to 1"),
+        ({"sample": 0}, "at least 1"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, object], said: str, spark: SparkSession) -> None:

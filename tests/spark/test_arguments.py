@@ -90,7 +90,7 @@ def test_a_column_is_refused_with_what_to_write_instead(frame: DataFrame) -> Non
     for on in (frame.id == frame.id, [frame.id]):
         with pytest.raises(WatersmeetError) as caught:
             ws.join(frame, frame, on, within="1 hour")  # type: ignore[arg-type]
-        assert caught.value.refusals[0].parameters["reason"] == "a Column does not say which side it is of"
+        assert caught.value.refusals[0].parameters["reason"] == "a Column does not say which side it belongs to"
         assert "\n" not in caught.value.refusals[0].message
 
 

@@ -132,8 +132,8 @@ def test_values_of_several_schemas_are_read_and_written_while_schemas_are_new(
     ]  # fmt: skip
     reasons = {(row["place"].rsplit(" ", 1)[1], row["reason"]) for row in rows_of(tmp_path / "bad")}
     assert reasons == {
-        ("2", f"its bytes are no value of schema {first}"), ("3", "it does not begin with the number of a schema"),
-        ("4", "schema 999: the registry does not have it"), ("5", f"its bytes are no value of schema {second}"),
+        ("2", f"its bytes are not a value of schema {first}"), ("3", "it does not begin with the number of a schema"),
+        ("4", "schema 999: the registry does not have it"), ("5", f"its bytes are not a value of schema {second}"),
     }  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def test_what_cannot_be_read_or_written_is_refused_before_the_start(
     found = told(options(known), "number BIGINT, colour STRING")
     assert found.condition == "AVRO_SCHEMA" and "no `colour`" in found.message and "`currency`" in found.hint
     found = told(options(known), "number INT")
-    assert "`number`: it is long, which is no INT" in found.message and found.place is not None
+    assert "`number`: it is long, not INT" in found.message and found.place is not None
     found = told(options(known).replace("'me'", "'you'"))
     assert found.condition == "REGISTRY_UNREACHABLE" and "401 (Unauthorized)" in found.message
     assert "hunter22" not in str(WatersmeetError([found]))

@@ -66,10 +66,9 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     found = {refusal.condition for refusal in raised.value.refusals}
     assert (found, len(raised.value.refusals)) == ({"CHECKPOINT_OF_A_CHANGED_QUERY"}, 2)
     longer, shorter = raised.value.refusals
-    assert "rows of `l` with `l.t` before 10 are gone and do not come back" in longer.message
+    assert "rows of `l` with `l.t` before 10 were removed and do not come back" in longer.message
     assert (
-        "rows of `l` with `l.t` before 17 come out with the next batch, alone if they have not matched"
-        in shorter.message
+        "rows of `l` with `l.t` before 17 are removed with the next batch, and emitted if unmatched" in shorter.message
     )
     assert "--accept" in longer.hint
     text = TEXT.format(folder=tmp_path, **changes)
@@ -112,7 +111,7 @@ def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession
     later = joined("2 hours", "3 hours").writeStream.format("noop").option("checkpointLocation", str(checkpoint))  # pyright: ignore
     found = refused(later.start)
     assert found.condition == "CHECKPOINT_OF_A_CHANGED_QUERY"
-    assert "stays at 2024-01-01 11:00:00 until a row later than 2024-01-01 13:00:00 has come" in found.message
+    assert "stays at 2024-01-01 11:00:00 until a row later than 2024-01-01 13:00:00 arrives" in found.message
     assert '.option("watersmeet.accept", "true")' in found.hint
     add_file(tmp_path / "left", rows.selectExpr("id", "t + INTERVAL 2 HOURS AS t", "v"))
     query = later.option("watersmeet.accept", "true").trigger(availableNow=True).start()
@@ -123,7 +122,7 @@ def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession
     # The clock is one source more, which Spark would refuse by itself.
     idle = joined("2 hours", "3 hours", left_idle="1 minute").writeStream.format("noop")  # pyright: ignore
     idle = idle.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    assert "rows of it that come later may be late" in refused(idle.start).message
+    assert "its later rows may be late" in refused(idle.start).message
     query = idle.option("watersmeet.accept", "true").start()
     query.awaitTermination()
     assert query.exception() is None
@@ -172,14 +171,14 @@ def test_windows_and_clocks_change_while_the_state_goes_on(spark: SparkSession, 
     with pytest.raises(WatersmeetError) as raised:
         go_on(1, "refuse", **idle)
     chain, windows = (refusal.message for refusal in raised.value.refusals)
-    assert "holds nothing back from then on" in chain
-    assert "rows of `a` beyond the new size come out with the next batch, alone if they have not matched" in windows
+    assert "no longer holds the others back" in chain
+    assert "rows of `a` beyond the new size are removed with the next batch, and emitted if unmatched" in windows
     go_on(1, "accept", **idle)
     assert sources() == before + 1
     assert rows("chain") == [(1, 4, 8)]
     # Of three rows the window keeps one: the first has matched, the second comes out alone, the third is evicted by 4.
     assert rows("windows") == [(1, 1, 4), (2, 2, None), (3, 3, None), (4, 6, 7)]
-    with pytest.raises(WatersmeetError, match="a side that is silent holds the others back from now on"):
+    with pytest.raises(WatersmeetError, match="a silent side now holds the others back"):
         go_on(2, "refuse", idle="", size=1)
     go_on(2, "accept", idle="", size=1)
     assert sources() == before

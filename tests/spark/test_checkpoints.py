@@ -99,7 +99,7 @@ def test_a_join_is_refused_at_its_start_and_without_new_rows(spark: SparkSession
     found = refused(lambda: later.start(checkpointLocation=str(checkpoint)))
     assert found.condition == "CHECKPOINT_OF_ANOTHER_QUERY"
     assert found.label == "the join of `left` and `right` was `inner`, now it is `left`"
-    assert "another checkpointLocation" in found.hint
+    assert "a new checkpointLocation" in found.hint
     fewer = joined(shards=1).writeStream.options(checkpointLocation=f"file://{checkpoint}").format("noop")
     assert "`shards=2`" in refused(fewer.start).hint
     assert "`shards=2`" in refused(lambda: fewer.toTable("somewhere")).hint

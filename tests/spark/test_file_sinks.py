@@ -322,13 +322,13 @@ def test_a_damaged_checkpoint_is_refused_with_its_file_and_a_way_out(spark: Spar
         forget_states(spark)
         said = run(project)
         assert "DAMAGED_CHECKPOINT" in said, (case, said)
-        assert f"{file} is" in said and "put back that file" in said, (case, said)
+        assert f"{file} is" in said and "restore that file" in said, (case, said)
         shutil.rmtree(project)
         shutil.copytree(kept, project)
     # What the hint offers, done: the checkpoint from a copy, or another name and path.
     assert run(project) == ""
     (checkpoint / "metadata").unlink()
-    assert "sinks of its own, with other names and paths than `out` and `late`" in run(project)
+    assert "new sinks, with other names and paths than `out` and `late`" in run(project)
     write_sql(project, re.sub(r"\b(out|late)\b", r"\1_anew", SQL))
     assert run(project) == ""
     assert sum(rows_in(project / "out_anew").values()) >= 3

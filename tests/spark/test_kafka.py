@@ -92,7 +92,7 @@ def test_malformed_values_and_keys_are_told_with_their_place(
     assert rows_of(tmp_path / "result") == [{"_key": 7, "id": 1, "n": 1}]
     assert sum(one.malformed for one in seen) == 3
     assert Counter((row["place"], row["reason"], row["value"]) for row in rows_of(tmp_path / "unread")) == Counter([
-        (f"{topic}, partition 0, offset 1", "it is no JSON object of that form", "garbage"),
+        (f"{topic}, partition 0, offset 1", "it is not a JSON object of that form", "garbage"),
         (f"{topic}, partition 1, offset 0", "`n` is INT and the text has many", '{"id": 2, "n": "many"}'),
         (f"{topic}, partition 1, offset 1", "its key is a long of 8 bytes and has 3", '{"id": 3, "n": 3}'),
     ])  # fmt: skip

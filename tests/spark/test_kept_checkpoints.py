@@ -59,7 +59,7 @@ def test_null_keys_of_an_earlier_version_are_refused_and_the_hint_works(tmp_path
     for _ in range(2):
         code, said = invoke()
         assert code != 0 and "an earlier version of Watersmeet kept rows with a NULL key in any shard" in said, said
-        assert "Hint: give the query another checkpoint, and another folder or table to write to." in said
+        assert "Hint: give the query a new checkpoint and a new folder or table to write to." in said
         assert rows("out") == before
     (project / "watersmeet.yml").write_text("name: codes\nstorage: another\n")
     query = project / "sql" / "q.sql"

@@ -92,7 +92,7 @@ def test_malformed_rows_are_counted_and_kept_apart_with_text_place_and_reason(
     found = Counter(
         (row["source"], row["place"].removeprefix(f"{folder}/"), row["reason"]) for row in rows_of(folder / "unread")
     )
-    no_object = "it is no JSON object of that form"
+    no_object = "it is not a JSON object of that form"
     assert found == Counter([
         ("orders", "orders/o.json, line 2", "`amount` is DOUBLE and the text has abc"),
         ("orders", "orders/o.json, line 3", no_object),
@@ -206,7 +206,7 @@ def test_records_of_another_form_are_malformed(spark: SparkSession) -> None:
     )  # fmt: skip
     rows, wrong = split(RECORDS, decode_records(RECORDS, frame))
     assert rows == [(1, "a", 7), (3, None, None)]
-    no_object, place = "it is no JSON object of that form", "events, partition 2, offset"
+    no_object, place = "it is not a JSON object of that form", "events, partition 2, offset"
     assert wrong == [
         (f"{place} 1", no_object, "0xFFFE"),
         (f"{place} 2", "its key is a long of 8 bytes and has 3", '{"id": 2}'),
@@ -306,7 +306,7 @@ def test_a_value_that_does_not_fit_its_declared_type_stops_the_query(spark: Spar
                     frame.where(f"id = {id_}").select(*columns).collect()
                 refusal = refusal_in(str(raised.value))
                 assert refusal is not None
-                assert refusal.hint == f"declare `{column}` {found}, which is its type in the source."
+                assert refusal.hint == f"declare `{column}` {found}, its type in the source."
         finally:
             spark.conf.unset("spark.sql.ansi.enabled")
 

@@ -73,7 +73,7 @@ def test_the_slow_side_is_named(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_is_no_query_has_no_progress(spark: SparkSession) -> None:
-    with pytest.raises(WatersmeetError, match="no streaming query"):
+    with pytest.raises(WatersmeetError, match="not a streaming query"):
         ws.progress(spark.range(1))  # type: ignore[arg-type]
 
 
@@ -92,5 +92,5 @@ def test_every_result_can_be_explained(spark: SparkSession) -> None:
         assert part.lower() in shown.lower(), part
         assert isinstance(shown, Explanation)
         assert shown.svg.startswith("<svg") and shown._repr_html_().startswith("<img ")
-    with pytest.raises(WatersmeetError, match="no result of a call"):
+    with pytest.raises(WatersmeetError, match="not the result of a ws call"):
         ws.explain(a)

@@ -87,7 +87,7 @@ def test_messages_come_and_go_and_what_is_none_is_kept_apart(
     assert shown == {"id": 4, "pieces": 7}, "what was left out has the default of its field, or is NULL"
     reasons = {(row["place"].rsplit(" ", 1)[1], row["reason"], row["value"]) for row in rows_of(tmp_path / "bad")}
     assert {(place, reason) for place, reason, _ in reasons} == {
-        ("3", "its bytes are no shop.Order"), ("4", "its bytes are no shop.Order"), ("5", "it has no value"),
+        ("3", "its bytes are not a shop.Order"), ("4", "its bytes are not a shop.Order"), ("5", "it has no value"),
     }  # fmt: skip
 
     def told(columns: str, select: str = "*", message: str = "shop.Order") -> Refusal:
@@ -98,11 +98,11 @@ def test_messages_come_and_go_and_what_is_none_is_kept_apart(
     wrong = told("a_int64 BIGINT, colour STRING")
     assert wrong.condition == "PROTOBUF_MESSAGE" and "shop.Order has no `colour`" in wrong.message
     assert "`a_int64`" in wrong.hint and wrong.place is not None
-    assert "`a_int64`: it is int64, which is no INT but BIGINT" in told("a_int64 INT").message
+    assert "`a_int64`: it is int64, read as BIGINT, not INT" in told("a_int64 INT").message
     wrong = told(COLUMNS, message="shop.Oder")
     assert "no message `shop.Oder`" in wrong.message and "did you mean `shop.Order`?" in wrong.hint
     wrong = told(COLUMNS, "a_int64 AS id", "old.Stock")
-    assert "`id`: the message must have it, and the column may be NULL" in wrong.message
+    assert "`id`: the message requires it, but the column may be NULL" in wrong.message
     wrong = told(COLUMNS, "a_int64 - 1 AS a_uint32")
     reason = "`a_uint32` is uint32 and gets -1"
     expected = Refusal("PROTOBUF_VALUE", {"name": "out", "message": "shop.Order", "reason": reason})

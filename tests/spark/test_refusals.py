@@ -268,7 +268,10 @@ def test_a_format_says_for_which_versions_it_has_a_package(monkeypatch: pytest.M
     absent = Exception("[DATA_SOURCE_NOT_FOUND]")
     monkeypatch.setattr(refusals, "spark_version", lambda: "4.3.0")
     (found,) = unreadable_source(Source("a", (), format="delta"), None, absent).refusals
-    assert found.condition == "MISSING_CONNECTOR" and "none is known for Spark 4.3.0 (but for 4.0, 4.1)" in found.hint
+    assert (
+        found.condition == "MISSING_CONNECTOR"
+        and "no package is known for Spark 4.3.0 (only for 4.0, 4.1)" in found.hint
+    )
     monkeypatch.setattr(refusals, "spark_version", lambda: "4.1.4")
     (found,) = unreadable_source(Source("a", (), format="delta"), None, absent).refusals
     assert "io.delta:delta-spark_2.13:4.1.0" in found.hint and '.config("spark.sql.extensions"' in found.hint
@@ -289,8 +292,8 @@ USED = (
         (f"{KAFKA}TimeoutException: Topic c not present in metadata after 60000 ms.", "UNKNOWN_TOPIC",
          ["Kafka has no topic `c` at j:1."]),
         (f"{KAFKA}TimeoutException: Timed out waiting for a node assignment.", "BROKER_UNREACHABLE",
-         ["`orders` reads `a` and `b` of Kafka, and no server answers: h:1, i:1.",
-          "`out` writes to `c` of Kafka, and no server answers: j:1."]),
+         ["`orders` reads `a` and `b` in Kafka, but no server answers: h:1, i:1.",
+          "`out` writes to `c` in Kafka, but no server answers: j:1."]),
     ],
 )  # fmt: skip
 def test_what_kafka_says_is_told_with_topics_and_servers(text: str, condition: str, expected: list[str]) -> None:

@@ -74,7 +74,7 @@ def test_joins_that_run_together_give_the_same_in_other_numbers(
     run(spark, tmp_path, "moved")
     with monkeypatch.context() as patched:
         patched.setattr(rescaling, "renumber", broken)
-        with pytest.raises(WatersmeetError, match=r"otherwise: no space left\. Nothing was changed"):
+        with pytest.raises(WatersmeetError, match=r"rescaled: no space left\. Nothing was changed"):
             rescale(spark, chain, "chain", Parallelism(3, 1))
     told = watersmeet("state", "rescale", storage, "--shards", "5", "--partitions", "1", "--format", "json")
     was, now = {"shards": 2, "partitions": 2}, {"shards": 5, "partitions": 1}
@@ -120,7 +120,7 @@ def test_a_query_of_a_program_goes_on_into_its_sink(spark: SparkSession, tmp_pat
     arrive(tmp_path, 1)
     with pytest.raises(WatersmeetError) as raised:
         start("moved", 2)
-    assert "give the call `shards=3`" in raised.value.refusals[0].hint
+    assert "pass `shards=3` to the call" in raised.value.refusals[0].hint
     start("moved", 3)
     start("straight", 2)
     rows = [Counter(map(str, spark.read.parquet(str(tmp_path / out)).collect())) for out in ("moved", "straight")]

@@ -180,7 +180,7 @@ def test_a_trial_on_an_imported_checkpoint_does_not_touch_the_sinks_of_productio
     put(query.folder, 1, (1, 1))
     storage, query.storage = query.storage, "trial"
     refusal = query.refused()
-    assert "a run with another checkpoint wrote" in refusal.message
+    assert "written by a run with another checkpoint" in refusal.message
     assert query.rows == [(0, 0)]
     query.storage = storage
     query.run()
@@ -332,7 +332,7 @@ def test_the_first_batch_is_not_written_twice_when_kafka_has_forgotten_it(query:
     for name in ("0", ".0.crc"):
         (query.checkpoint / "commits" / name).unlink(missing_ok=True)
     forget_groups(query.address, "watersmeet-out-")
-    assert "batch 0 may be in the topic" in query.refused().message
+    assert "batch 0 may already be in the topic" in query.refused().message
     assert query.rows == [(0, 0)]
 
 

@@ -125,6 +125,6 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
     with pytest.raises(WatersmeetError, match="joins ran in one operator, now they would run each in") as refused:
         start(chained(session, tmp_path, "off"))
     assert refused.value.refusals[0].hint == 'before the call, write `spark.conf.set("watersmeet.together", "on")`.'
-    with pytest.raises(WatersmeetError, match="it is on or off"):
+    with pytest.raises(WatersmeetError, match="expected on or off"):
         chained(session, tmp_path, "perhaps")
     session.conf.unset("watersmeet.together")

@@ -45,10 +45,10 @@ def has_run(shop: Path) -> Path:
     [
         (["ordrs", "order_id=1"], "[UNKNOWN_SOURCE] There is no stream or table named `ordrs`."),
         (["orders", "order_di=1"], "[UNKNOWN_COLUMN] There is no column `order_di` in orders."),
-        (["orders", "order_id=one"], "[WRONG_QUESTION] `order_id=one` is no question about rows"),
-        (["orders", "order_id"], "[WRONG_QUESTION] `order_id` is no question about rows: it names no value."),
+        (["orders", "order_id=one"], "[WRONG_QUESTION] `order_id=one` is not a question about rows"),
+        (["orders", "order_id"], "[WRONG_QUESTION] `order_id` is not a question about rows: it does not name a value."),
         (["--result", "order=1"], "[UNKNOWN_COLUMN] There is no column `order` in the result of joined."),
-        (["--summary", "--query", "joind"], "[UNKNOWN_QUERY] There is no query into `joind`."),
+        (["--summary", "--query", "joind"], "[UNKNOWN_QUERY] There is no query that writes to `joind`."),
     ],
 )
 def test_questions_that_cannot_be_asked(shop: Path, arguments: list[str], expected: str) -> None:
@@ -61,7 +61,7 @@ def test_questions_that_cannot_be_asked(shop: Path, arguments: list[str], expect
 def test_a_project_that_never_ran(shop: Path) -> None:
     said = watersmeet("why", shop, "orders", "order_id=1")
     assert said.exit_code == 1
-    assert "[NEVER_RAN] Nothing became of the rows of joined yet" in said.stderr
+    assert "[NEVER_RAN] No row of joined has been processed yet" in said.stderr
     assert f"Hint: run it first: `watersmeet run {shop} --once`." in said.stderr
 
 

@@ -62,5 +62,5 @@ def _check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refus
     """LATE INTO of a query whose joins are all with tables."""
     all_joins = joins(relation)
     if draft.query.late_into is not None and all_joins and not any(join.has_late_rows for join in all_joins):
-        hint = "leave LATE INTO out: a table is taken as it is when a row comes, so no row is too late for it."
+        hint = "leave LATE INTO out: each row is looked up when it arrives, so no row is late for a table."
         yield draft.refuse_unsupported(draft.query.late_into_span, "LATE INTO of a join with a table", hint)

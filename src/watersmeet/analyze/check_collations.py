@@ -66,7 +66,7 @@ def collation_parameters(clause: str, type_: str) -> dict[str, str]:
     """The refusal of a clause that tells strings of a type apart."""
     return {
         "expression": clause,
-        "reason": f"it tells strings apart by their bytes, and {type_} by its collation.",
+        "reason": f"it compares strings by their bytes, but {type_} compares by its collation.",
         "hint": "write `CAST(lower(x) AS STRING)` if case does not matter, else `CAST(x AS STRING)`.",
     }
 
@@ -75,6 +75,6 @@ def key_parameters(table: Source, key: str, type_: str) -> dict[str, str]:
     """The refusal of a primary key of a type."""
     return {
         "expression": "PRIMARY KEY",
-        "reason": f"rows of {table.name} replace each other by the bytes of `{key}`, and it is {type_}.",
+        "reason": f"rows of {table.name} replace each other by the bytes of `{key}`, but its type is {type_}.",
         "hint": f"declare `{key} STRING`, and compare `lower({key})` in the query if case does not matter.",
     }

@@ -90,11 +90,11 @@ def _operands(draft: Draft, test: Expr) -> tuple[_Operand, _Operand] | None:
 def _check_operands(draft: Draft, test: Expr) -> Iterator[Refusal]:
     operands = _operands(draft, test)
     if operands is not None and frozenset({operand.kind for operand in operands}) in NOT_COMPARED:
-        reason = f"Spark does not compare {operands[0].type} with {operands[1].type}."
+        reason = f"Spark cannot compare {operands[0].type} with {operands[1].type}."
         numbers = [arg for arg, operand in zip(test.args, operands, strict=True) if operand.kind == "number"]
         seconds = f"`timestamp_seconds({expression_in_words(numbers[0])})`" if numbers else "`CAST(x AS STRING)`"
         parameters = {"expression": f"`{expression_in_words(test)}`", "reason": reason}
-        yield draft.refusal("TYPE_MISMATCH", test.span, **parameters, hint=f"cast one of the two, as {seconds} does.")
+        yield draft.refusal("TYPE_MISMATCH", test.span, **parameters, hint=f"cast one of them, for example {seconds}.")
 
 
 def _warn_cast(draft: Draft, test: Expr) -> Iterator[QueryWarning]:
@@ -105,11 +105,11 @@ def _warn_cast(draft: Draft, test: Expr) -> Iterator[QueryWarning]:
     if len(texts) != 1 or len(others) != 1 or _is_read(texts[0], others[0]):
         return
     is_ansi = draft.setting(ANSI, "true").lower() != "false"
-    else_ = "stops the query" if is_ansi else "is NULL and meets nothing"
+    else_ = "stops the query" if is_ansi else "becomes NULL and matches nothing"
     left, right = (operand.type for operand in operands or ())
     what = f"`{expression_in_words(test)}` compares {left} with {right}"
-    then = f"Spark reads the text as {READ_AS[others[0].kind]}, and one that is none {else_}"
-    yield QueryWarning(f"{what}: {then}. A CAST says what is meant.", test.span)
+    then = f"Spark reads the string as {READ_AS[others[0].kind]}, and any other string {else_}"
+    yield QueryWarning(f"{what}: {then}. Write the CAST that you mean.", test.span)
 
 
 def _is_read(text: _Operand, other: _Operand) -> bool:
@@ -131,7 +131,7 @@ def _warn_empty_range(test: Expr) -> Iterator[QueryWarning]:
     low, high = (end.value for end in ends)
     is_number = all(isinstance(end.value, int | Decimal) and not isinstance(end.value, bool) for end in ends)
     if is_number and Decimal(str(low)) > Decimal(str(high)):
-        yield QueryWarning(f"Nothing is between {low} and {high}: BETWEEN has the smaller end first.", test.span)
+        yield QueryWarning(f"No value is between {low} and {high}: BETWEEN takes the smaller one first.", test.span)
 
 
 def _warn_quoted_columns(draft: Draft, expr: Expr) -> Iterator[QueryWarning]:
@@ -139,7 +139,7 @@ def _warn_quoted_columns(draft: Draft, expr: Expr) -> Iterator[QueryWarning]:
     if expr.op == "literal" and expr.text.startswith('"') and isinstance(expr.value, str):
         if draft.scope.find_columns(expr.value):
             yield QueryWarning(
-                f"{expr.text} is a text and not the column: write {expr.value} without quotes.", expr.span
+                f"{expr.text} is a string, not the column: write {expr.value} without quotes.", expr.span
             )
         return
     for part in expr.parts:

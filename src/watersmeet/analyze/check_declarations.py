@@ -93,7 +93,7 @@ def _check_order(script: Script, source: Source) -> Iterator[Refusal]:
         yield _unknown_column(script, source.order, source, source.order_span)
     elif time_type_of(field.type) is None:
         hint = "order it by a column of an integer type, TIMESTAMP or DATE."
-        reason = f"`{field.name}` is {field.type}, in which nothing is before or after"
+        reason = f"`{field.name}` is {field.type}, which has no order"
         parameters = {"what": source.name, "reason": reason, "cause": f"{field.type}", "hint": hint}
         yield Refusal("WRONG_ORDER", parameters, script.place(source.order_span) or script.place(source.span))
 
@@ -114,7 +114,7 @@ def check_watermark(script: Script, source: Source, watermark: Watermark) -> Ite
     family = time_type_of(field.type)
     if family is None:
         # Of what a view computes only Spark knows the type, unless a cast tells it.
-        type_name = field.type or f"not known before it runs; `CAST({field.name} AS TIMESTAMP)` in the view tells it"
+        type_name = field.type or f"not known before it runs; write `CAST({field.name} AS TIMESTAMP)` in the view"
         yield Refusal("WRONG_EVENT_TIME", {"column": field.name, "type": type_name}, place)
     elif not fits(watermark.lag, family):
         what = f"A lag of {amount_in_words(watermark.lag)}"

@@ -25,8 +25,8 @@ from watersmeet.plan.relation import (
     joins,
 )
 
-ON_STREAM = "compute it in a stream that feeds the table, where each row is computed once, or behind the sink."
-IN_GROUP = "aggregate a value of the rows, for example `max(t)`, or compute it behind the sink."
+ON_STREAM = "compute it in a stream that feeds the table, where each row is computed once, or after the sink."
+IN_GROUP = "aggregate a value of the rows, for example `max(t)`, or compute it after the sink."
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def _check_random_conditions(draft: Draft) -> Iterator[Refusal]:
         for expr in (part for part in join.left_only if not part.sources):
             for call, span in locate_impure_calls(draft.script, expr):
                 if call.cause == "random":
-                    hint = "draw it in a view of one side, and compare its column here."
-                    parameters = {"function": call.name, "why": "each side of the join would draw its own value"}
+                    hint = "compute it in a view of one side, and compare that column here."
+                    parameters = {"function": call.name, "why": "each side of the join would compute its own value"}
                     yield draft.refusal("NON_DETERMINISTIC", span, **parameters, hint=hint)
 
 
@@ -123,7 +123,7 @@ def _check_recomputation(script: Script, recomputation: Recomputation) -> Iterat
 
 def refuse_non_deterministic(script: Script, recomputation: Recomputation, function: str, span: Span) -> Refusal:
     """The refusal of an expression that gives another value when a row is taken back."""
-    why = f"a row of {recomputation.rows} is taken back by computing it again, which would give another value"
+    why = f"a row of {recomputation.rows} is retracted by computing it again, which would give a different value"
     why = why.replace("a row of a group", "the row of a group")
     return Refusal(
         "NON_DETERMINISTIC", {"function": function, "why": why, "hint": recomputation.hint}, script.place(span)

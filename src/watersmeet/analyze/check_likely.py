@@ -39,7 +39,7 @@ def find_suspicions(script: Script, *, may_add_functions: bool = False) -> Suspi
     warnings = [warned for declaration in declared for warned in _warn_unknown_options(script, declaration)]
     if may_add_functions:
         warnings += [
-            QueryWarning(f"{wrong.message} If nobody adds it: {wrong.hint}", call.span) for call, wrong in calls
+            QueryWarning(f"{wrong.message} Unless you register it: {wrong.hint}", call.span) for call, wrong in calls
         ]
     else:
         refusals += [wrong for _, wrong in calls]
@@ -80,7 +80,7 @@ def _check_options(script: Script, declared: Source | Sink) -> Iterator[Refusal]
     unknown = _unknown(declared)
     for name, suggestion in unknown.items():
         if suggestion is not None:
-            reason = f"it has no option `{name}`, which would have no effect"
+            reason = f"it has no option `{name}`, so that would have no effect"
             parameters = {"option": name, "reason": reason, "hint": f"did you mean `{suggestion}`?"}
             place = script.place(_span_of_name(script, declared, name))
             yield Refusal("WRONG_OPTION", {"format": str(declared.format), **parameters}, place)
@@ -88,7 +88,7 @@ def _check_options(script: Script, declared: Source | Sink) -> Iterator[Refusal]
         # A source and a sink have one of their own: topics are subscribed to, and written to.
         usual = names[0] if isinstance(declared, Source) else names[-1]
         if not set(names) & declared.lowercase_options.keys() and not set(names) & {*unknown.values()}:
-            reason = f"nothing says `{usual}`, without which there is nothing to {_verb(declared)}"
+            reason = f"the option `{usual}` is missing, so there is nothing to {_verb(declared)}"
             hint = f"write `OPTIONS ({usual} '{_EXAMPLES.get(usual, '...')}')`."
             parameters = {"option": f"USING {declared.format}", "reason": reason, "hint": hint}
             yield Refusal("WRONG_OPTION", {"format": str(declared.format), **parameters}, script.place(declared.span))
@@ -104,7 +104,7 @@ def _verb(declared: Source | Sink) -> str:
 def _warn_unknown_options(script: Script, declared: Source | Sink) -> Iterator[QueryWarning]:
     for name, suggestion in _unknown(declared).items():
         if suggestion is None:
-            message = f"{declared.format} has no option `{name}` that is known; Spark passes unknown ones over."
+            message = f"`{name}` is not a known option of {declared.format}; Spark ignores unknown options."
             yield QueryWarning(message, _span_of_name(script, declared, name))
 
 

@@ -43,14 +43,14 @@ def _describe_result(draft: Draft) -> str:
     if draft.top is not None:
         return "the first rows in an order"
     if draft.group is not None:
-        return "groups with aggregates" if draft.group.aggregates else "rows of which equal ones are one"
+        return "groups with aggregates" if draft.group.aggregates else "distinct rows"
     table_aliases = () if draft.relation is None else tuple(leaf.alias for leaf in leaves(draft.relation))
     return ("the table " if len(table_aliases) == 1 else "the join of the tables ") + draft.names_of(table_aliases)
 
 
 def _warn_latest_row(draft: Draft, key: tuple[Expr, ...]) -> QueryWarning:
     by = ", ".join(expression_in_words(expr) for expr in key)
-    message = f"SELECT TABLE over a stream shows the latest row of each {by}: a row takes back the one before it."
+    message = f"SELECT TABLE over a stream shows the latest row of each {by}: each row replaces the one before it."
     return QueryWarning(message, draft.query.span)
 
 

@@ -128,12 +128,12 @@ def _cause(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Exp
         return part, "names no column of either side"
     if part.op == "=":
         mixed = next((arg for arg in part.args if arg.sources & left and arg.sources & right), part)
-        return mixed, "names both sides: only one may stand on each side of ="
+        return mixed, "mixes both sides: each side of = may name only one"
     if part.op in COMPARISONS:
-        return part, f"compares the sides by {part.op}: only = may"
+        return part, f"compares the sides by {part.op}: only = is allowed"
     if part.op == "or":
-        return part, "OR over both sides: only AND may join what names different sides"
-    return part, "names both sides, and is no equality"
+        return part, "OR over both sides: only AND may combine conditions on different sides"
+    return part, "names both sides, but is not an equality"
 
 
 def _suggestion(part: Expr, meant: Expr | None) -> str:

@@ -167,6 +167,6 @@ def _fit_output(draft: Draft, sink: Sink, field: Field, output: Output, span: Sp
     if is_same_type(type_, field.type):
         return replace(output, name=field.name)
     text = expression_in_words(output.expr)
-    reason = f"it is {type_}, and {sink.name} declares {field.type}."
+    reason = f"it is {type_}, but {sink.name} declares {field.type}."
     hint = f"write `CAST({text} AS {field.type}) AS {field.name}`."
     return draft.refusal("TYPE_MISMATCH", span, expression=f"`{field.name}`", reason=reason, hint=hint)

@@ -207,12 +207,12 @@ def _check_aggregate(draft: Draft, call: Expr) -> Refusal | None:
     name = call.text
     inner = [nested for arg in call.args for nested in aggregates_in(arg)]
     if inner:
-        what, hint = f"{name}() of an aggregate", "aggregate in a view, and once more in a query over it."
+        what, hint = f"{name}() of an aggregate", "aggregate in a view, then again in a query over it."
     elif not is_aggregate(name):
-        what, hint = f"The aggregate {name}()", "use count, sum, avg, min, max or another that the documents list."
+        what, hint = f"The aggregate {name}()", "use count, sum, avg, min, max or another documented aggregate."
     elif not is_aggregate(call.function):
         what = f"{name}(DISTINCT ...)"
-        hint = "write a GROUP BY over the values first, in a view, and aggregate that."
+        hint = "first GROUP BY the values in a view, then aggregate the view."
     else:
         return _check_numeric_argument(draft, call)
     return draft.refuse_unsupported(call.span, what, hint)
@@ -256,7 +256,7 @@ def _check_sessions(draft: Draft) -> Iterator[Refusal]:
             yield draft.refuse_unsupported(expr.span, "GROUP BY session_window over a table", hint)
         elif not expr.refs or find_event_time(_as_column(expr, expr.refs[0]), times) is None:
             what = "GROUP BY session_window of a column without a watermark"
-            hint = "declare one, `WATERMARK FOR t AS t - INTERVAL 10 SECONDS`: it is what ends a session."
+            hint = "declare one, `WATERMARK FOR t AS t - INTERVAL 10 SECONDS`: the watermark ends a session."
             yield draft.refuse_unsupported(expr.span, what, hint)
 
 

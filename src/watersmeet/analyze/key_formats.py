@@ -71,7 +71,7 @@ def _hint(formats: list[str], names: list[str], kinds: list[str]) -> str:
     unread = next((n for n, format_ in enumerate(formats) if format_ not in KEY_TYPES or format_ == JSON), None)
     if unread is not None:
         other = formats[1 - unread] if formats[1 - unread] in KEY_TYPES else "string"
-        return f"have {names[unread]} written anew with `STORE KEY AS {other}`, and read that."
+        return f"write {names[unread]} again with `STORE KEY AS {other}`, and read that."
     view = f"CREATE VIEW {word(names[1])}_by_{formats[0]} AS SELECT {kinds[1].upper()} * FROM {word(names[1])}"
     return f"write `{view} STORE KEY AS {formats[0]}`, and join with that."
 
@@ -94,7 +94,7 @@ def _check_store(draft: Draft, store: StorageFormats | None) -> Iterator[Refusal
         hint = f"leave it out, and add `key.format '{store.key}'` to the OPTIONS of {format_.sink.name}."
     elif format_ is not None and not format_.is_encoded(cast("Changes | None", format_.changes)):
         what = f"{what} into {format_.title}, where rows have their own columns `key` and `value`,"
-        hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or show the key AS `key`."
+        hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or select the key AS `key`."
     elif not draft.refusals and draft.is_bounded:
         finished = replace(draft, query=replace(draft.query, store=None)).finish()
         key = finished.key
@@ -105,7 +105,7 @@ def _check_store(draft: Draft, store: StorageFormats | None) -> Iterator[Refusal
         elif format_ is not None and finished.result == "table" and len(key) == 1 and store.key != "string":
             what, hint = (
                 f"{what} of a table into {format_.title}",
-                "write `STORE KEY AS string`: its key is text there.",
+                "write `STORE KEY AS string`: its key is a string there.",
             )
     if hint is not None:
         yield draft.refuse_unsupported(store.span, what, hint)

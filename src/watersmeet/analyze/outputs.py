@@ -44,7 +44,7 @@ def _targets(query: Query) -> Iterator[tuple[str, Span]]:
 
 
 def _refusal(script: Script, name: str, span: Span) -> Refusal:
-    hint = "give every output a sink of its own, with a path of its own."
+    hint = "give every output its own sink, with its own path."
     parameters = {"name": name, "before": "the sink of another output", "hint": hint}
     return Refusal("DUPLICATE_NAME", parameters, script.place(span))
 
@@ -82,15 +82,15 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
     if query.late_into is None:
         return
     if query.late_into.lower() == (query.into or "").lower():
-        hint = "declare a sink of their own with CREATE SINK: late rows have other columns than the result."
+        hint = "declare another sink with CREATE SINK: late rows have other columns than the result."
         yield draft.refuse_unsupported(query.late_into_span, "LATE INTO the sink of the result", hint)
     if len(leaves(query.relation)) == 1:
-        hint = "leave LATE INTO out: rows are late for a join."
+        hint = "leave LATE INTO out: it needs a join."
         yield draft.refuse_unsupported(query.late_into_span, "LATE INTO without a join", hint)
     sink = draft.script.sink(query.late_into)
     if sink is not None and sink.fields:
         yield wrong_output(
-            draft, query.late_into_span, "Late rows", f"{sink.name} declares columns, and late rows have their own",
+            draft, query.late_into_span, "Late rows", f"{sink.name} declares columns, but late rows have their own",
             "declares columns", f"declare {sink.name} without columns.",
         )  # fmt: skip
 
@@ -101,11 +101,11 @@ def _check_malformed(draft: Draft) -> Iterator[Refusal]:
             continue
         sink = draft.script.sink(side_output.sink)
         if sink is not None and sink.fields:
-            reason = f"{sink.name} declares columns, and malformed rows have their own"
+            reason = f"{sink.name} declares columns, but malformed rows have their own"
             hint = f"declare {sink.name} without columns."
             yield wrong_output(draft, side_output.span, "Malformed rows", reason, "declares columns", hint)
         if not any(map(may_be_malformed, draft.script.sources)):
-            hint = "leave MALFORMED INTO out: it is for text and for records."
+            hint = "leave MALFORMED INTO out: only text and records have malformed rows."
             yield draft.refuse_unsupported(
                 side_output.span, "MALFORMED INTO where no source has rows that may be malformed", hint
             )
@@ -115,7 +115,7 @@ def check_columns(draft: Draft, name: str | None, span: Span, what: str, source:
     """A sink that declares columns takes whole rows of a source only if they are the columns of that source."""
     sink = draft.script.sink(name)
     if sink is not None and sink.fields and source.fields and not _has_same_columns(sink.fields, source.fields):
-        reason = f"its columns are those of {source.name}, and {name} declares others"
+        reason = f"its columns are those of {source.name}, but {name} declares others"
         hint = f"declare {name} with the columns of {source.name}, or without any."
         yield wrong_output(draft, span, what, reason, f"not the columns of {source.name}", hint)
 

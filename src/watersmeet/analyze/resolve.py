@@ -116,7 +116,7 @@ def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:
     """Numbers in GROUP BY that are no place of a column."""
     for expr in by:
         if expr.op == "literal":
-            hint = "name what the groups are made by; a number is the place of a column in SELECT."
+            hint = "name the columns to group by; a number is the position of a column in SELECT."
             yield draft.refuse_unsupported(expr.span, f"GROUP BY {expr.text}", hint)
 
 
@@ -143,11 +143,11 @@ def _check_sources(draft: Draft) -> Iterator[Refusal]:
         source = draft.sources.get(scan.source.lower())
         if source is None:
             is_later = scan.source.lower() in {view.name.lower() for view in draft.script.views}
-            later = f"declare the view {scan.source} before what reads it."
+            later = f"declare the view {scan.source} before its first use."
             suggestion = later if is_later else did_you_mean(scan.source, _source_names(draft))
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
         elif source.kind == "table" and place is not None:
-            hint = "name a stream instead, or write JOIN: a stream looks a table up, and two tables are joined as one."
+            hint = "name a stream instead, or write JOIN, which looks up a table from a stream and joins two tables."
             yield draft.refuse_unsupported(scan.span, f"{place} the table {scan.source}", hint)
         if source is not None and source.fields:
             yield from (

@@ -86,7 +86,7 @@ class Scope:
         """Why an alias, or a column of one, cannot be named here; None if no join hides it."""
         for alias, join in self.hidden.items():
             if alias.lower() == name.lower() or self.sources[alias].field(name):
-                only = f"only in its ON can `{alias}` be named."
+                only = f"use `{alias}` only in its ON."
                 return f"a {join} JOIN shows the left side only: {only}"
         return None
 

@@ -24,20 +24,20 @@ class SettingSpec:
 def choice(name: str, choices: tuple[str, ...], example: str) -> SettingSpec:
     """A setting that is one of several words, in any case."""
     return SettingSpec(
-        lambda value: value.lower() in choices, f"it is {format_list(choices, 'or')}", _set_hint(name, example)
+        lambda value: value.lower() in choices, f"expected {format_list(choices, 'or')}", _set_hint(name, example)
     )
 
 
 def number(name: str, example: int) -> SettingSpec:
     """A setting that counts something."""
-    return SettingSpec(is_positive, "it is a whole number above 0", _set_hint(name, example))
+    return SettingSpec(is_positive, "expected a whole number above 0", _set_hint(name, example))
 
 
 def duration(name: str, example: str) -> SettingSpec:
     """A setting that is a length of time."""
     return SettingSpec(
         lambda value: (parse_setting_duration(value) or 0) > 0,
-        "it is a length of time above 0",
+        "expected a duration above 0",
         _set_hint(name, example),
     )
 
@@ -73,7 +73,9 @@ SETTINGS: Mapping[str, SettingSpec] = {
     "watersmeet.shards": number("watersmeet.shards", 8),
     "watersmeet.state.max_rows": number("watersmeet.state.max_rows", 1000000),
     "watersmeet.state.overflow": SettingSpec(
-        OVERFLOW.__contains__, f"it is {' or '.join(OVERFLOW)}", "write `SET watersmeet.state.overflow = drop_oldest`."
+        OVERFLOW.__contains__,
+        f"expected {' or '.join(OVERFLOW)}",
+        "write `SET watersmeet.state.overflow = drop_oldest`.",
     ),
     OPERATOR_CHAINING: choice(OPERATOR_CHAINING, SWITCH, "off"),
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),

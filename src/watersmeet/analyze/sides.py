@@ -24,7 +24,7 @@ def check_table_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: A
         "INCOMPATIBLE_JOIN",
         join.within.span,
         **names_of(draft, join, left, right),
-        reason="cannot be held within a time, since rows of a table stay until they are replaced or deleted",
+        reason="cannot have a time bound: rows of a table stay until they are replaced or deleted",
         cause=f"{format_list(tables)} {'is a table' if len(tables) == 1 else 'are tables'}",
         hint="leave WITHIN out.",
     )

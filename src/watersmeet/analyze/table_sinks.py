@@ -39,7 +39,7 @@ def check_table_sinks(draft: Draft) -> Draft:
 def _check_option(draft: Draft, sink: Sink) -> Iterator[Refusal]:
     changes = sink_format(sink).changes
     if changes is not None and changes not in get_args(Changes):
-        reason = f"changes are written as {format_list(get_args(Changes), 'or')}"
+        reason = f"changes can be written as {format_list(get_args(Changes), 'or')}"
         yield _wrong(draft, sink, reason, "write `changes 'log'`, for example.")
 
 
@@ -53,7 +53,7 @@ def _check(draft: Draft, sink: Sink) -> Iterator[Refusal]:
     changes = cast("Changes | None", format_.changes)
     if _is_stream(draft):
         if CHANGES in sink.lowercase_options:
-            reason, hint = "rows of a stream are never taken back", f"leave `changes` out of {sink.name}."
+            reason, hint = "a stream never retracts rows", f"leave `changes` out of {sink.name}."
             yield draft.refusal(
                 "WRONG_OUTPUT", span, what="A changelog of a stream", reason=reason, cause="a stream", hint=hint
             )
@@ -72,10 +72,10 @@ def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
     able = [candidate for candidate in SINK_FORMATS if changes in candidate.takes]
     if changes == "snapshot":
         names = format_list([name for candidate in able for name in candidate.names], "or")
-        return f"only {names} files under a `path` can hold a table as it is"
+        return f"only {names} files under a `path` can hold a snapshot of a table"
     if changes == "upsert":
         return f"only {format_list([candidate.title for candidate in able])} replace and delete rows by key"
-    return f"{format_.title} takes the changes of a table by key"
+    return f"{format_.title} accepts changes of a table only by key"
 
 
 def _is_stream(draft: Draft) -> bool:
@@ -89,11 +89,11 @@ def _check_key(draft: Draft, sink: Sink) -> Iterator[Refusal]:
     unknown = [name for name in format_.key if name.lower() not in outputs]
     if unknown:
         where, output_names = (
-            "in the result, by which rows are to be replaced",
+            "in the result to replace rows by",
             format_list([f"`{name}`" for name in outputs]),
         )
         yield draft.refusal(
-            "UNKNOWN_COLUMN", sink.span, column=unknown[0], where=where, suggestion=f"known are {output_names}."
+            "UNKNOWN_COLUMN", sink.span, column=unknown[0], where=where, suggestion=f"known names: {output_names}."
         )
     elif format_.changes == "upsert" and not format_.key and result_columns(draft.finish()) is None:
         yield draft.refusal("SINK_WITHOUT_KEY", draft.query.into_span, sink=sink.name)

@@ -30,8 +30,8 @@ def top(draft: Draft) -> Draft:
     ranked = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, final_place))
     # Of a view with mistakes nobody knows whether it is a table.
     if query.ties and relation.result == "stream" and draft.scope.is_whole:
-        hint = "write `ROW_NUMBER()`: of equal rows the first to come are shown; or rank a table."
-        what = "RANK() of a stream, which would keep all rows that are equal,"
+        hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
+        what = "RANK() of a stream, which would keep all equal rows,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
     return ranked
 

@@ -89,7 +89,7 @@ def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
             hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
         elif query is None and part.primary_key:
             what = f"A union with the table {scan.source}, whose rows replace each other by key,"
-            hint = "declare it without PRIMARY KEY, as a bag of rows that come and go."
+            hint = "declare it without PRIMARY KEY, as a multiset of rows."
         elif query is not None and not _is_plain(query):
             what = f"A union with {_display_name(scan.source)}, which joins, groups or is a union itself,"
         else:

@@ -89,7 +89,7 @@ def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Itera
     query = view.query
     for span in (query.into_span, query.late_into_span, *(side_output.span for side_output in query.side_outputs)):
         if span != NOWHERE:
-            hint = "leave INTO out, or write the query as a statement of its own."
+            hint = "leave INTO out, or write the query as a separate statement."
             yield draft.refuse_unsupported(span, "A view with a sink", hint)
 
 

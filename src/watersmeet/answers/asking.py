@@ -127,9 +127,9 @@ class ReplayedQuery:
             with evaluate_on_spark(self.spark), _pause_gc():
                 return trace_batches(self.query.plan, self.replay.batches, question, detail)
         except NeedsSparkError as needed:
-            raise refuse("NOT_TOLD", query=self.query.name, reason=needed) from None
+            raise refuse("NOT_TOLD", query=self.query.name, reason=f"only Spark can evaluate {needed}") from None
         except FAILURES as error:
-            raise refuse("NOT_TOLD", query=self.query.name, reason=f"what follows from this: {error}") from None
+            raise refuse("NOT_TOLD", query=self.query.name, reason=f"evaluating it failed with {error}") from None
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def texts_of(names: Sequence[str], where: str, assignments: Sequence[str]) -> di
         name, is_given, value = text.partition("=")
         if not is_given:
             first = names[0] if names else "column"
-            raise refuse("WRONG_QUESTION", given=text, reason="it names no value", hint=f"write `{first}=...`.")
+            raise refuse("WRONG_QUESTION", given=text, reason="it does not name a value", hint=f"write `{first}=...`.")
         if name.strip().lower() not in columns:
             suggestion = did_you_mean(name.strip(), names)
             raise refuse("UNKNOWN_COLUMN", column=name.strip(), where=where, suggestion=suggestion)

@@ -103,7 +103,7 @@ def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
     if "encoding" in options or "charset" in options:
         return "files with an encoding of their own cannot be concatenated"
     if (Path(folder) / LOG).exists():
-        return "an earlier version has written it; run the query once"
+        return "an earlier version wrote it; run the query once"
     readers = [source.name for source in sources if _reads(source, folder)]
     return f"`{readers[0]}` reads the folder, and would read merged rows again" if readers else None
 

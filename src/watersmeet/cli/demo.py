@@ -146,7 +146,7 @@ def prepare_folder(folder: Path, project: str = "folder") -> None:
             hint = "name a new folder: `watersmeet demo DIR`."
             raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not a folder of the demo", hint=hint)
         if (folder / SQL).read_text("utf-8") != written:
-            hint = f"run your query with `watersmeet run {folder}`, or the demo elsewhere with `watersmeet demo DIR`."
+            hint = f"run your query with `watersmeet run {folder}`, or the demo with `watersmeet demo DIR`."
             raise refuse("FOLDER_NOT_EMPTY", path=folder / SQL, what="was edited", hint=hint)
         for name in ("data", "storage", "output"):
             shutil.rmtree(folder / name, ignore_errors=True)

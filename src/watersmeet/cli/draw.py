@@ -54,7 +54,7 @@ def _trace_case(case: Case) -> Lineage:
     try:
         return trace_case(case)
     except NeedsSparkError as needed:
-        reason = f"only Spark can evaluate {needed}, and pictures are made without it"
+        reason = f"only Spark can evaluate {needed}, and pictures are drawn without Spark"
         raise refuse("WRONG_CASE", path=case.path, reason=reason) from None
     except FAILURES as error:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its query stops: {error}") from None

@@ -98,5 +98,5 @@ def _refusal(error: OSError | OverflowError, host: str, port: int) -> Watersmeet
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
             is_taken = error.errno == errno.EADDRINUSE
             reason = "another process listens there" if is_taken else "this user may not open that port"
-            hint = "leave `--port` away: a free one is taken."
+            hint = "leave `--port` out: a free port is used."
     return refuse("BOARD_ADDRESS", address=f"{host}:{port}", reason=reason, hint=hint)

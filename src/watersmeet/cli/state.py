@@ -118,7 +118,7 @@ def read(
                 return
             folder = into or Path(f"state-{name}-{side or 'rows'}")
             if folder.exists():
-                raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is there already", hint="name another with --into.")
+                raise refuse("FOLDER_NOT_EMPTY", path=folder, what="already exists", hint="name another with --into.")
             with state.checkpoint.guard_reads():
                 rows.write.format(files.value).option("header", "true").save(location_of(folder))
             typer.echo(f"{folder}: the rows after batch {state.batch}.")
@@ -183,7 +183,7 @@ def export_(
             raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
         archive = to or Path(f"{checkpoints[0].name}.state.tar.gz")
         if archive.exists():
-            raise refuse("FOLDER_NOT_EMPTY", path=archive, what="is there already", hint="name another file with --to.")
+            raise refuse("FOLDER_NOT_EMPTY", path=archive, what="already exists", hint="name another file with --to.")
         with lock_storage(checkpoints[0].parent.parent, "alone"):
             manifest = export_checkpoint(checkpoints[0], _root(path), archive)
         typer.echo(f"{archive}: {manifest.query}, {format_count(len(manifest.files), 'file')}.")
@@ -216,7 +216,7 @@ def import_(
         from watersmeet.spark.state.moving import absent_sources, import_checkpoint
 
         if not archive.is_file():
-            raise refuse("FILE_NOT_FOUND", path=archive, hint="name what `watersmeet state export` has written.")
+            raise refuse("FILE_NOT_FOUND", path=archive, hint="name a file that `watersmeet state export` wrote.")
         storage = storage_at(path)
         with lock_storage(storage, "alone"):
             manifest = import_checkpoint(archive, storage, _root(path), "same" if move else "own")

@@ -59,7 +59,7 @@ class Topics:
     def unknown(self, name: str | None = None) -> Refusal:
         """The refusal of topics that are not there: one of them, or all."""
         servers, topics = ", ".join(self.servers), self.in_words if name is None else f"`{name}`"
-        made = "; with `partitions '1'` among its OPTIONS it is made" if isinstance(self.of, Sink) else ""
+        made = "; with `partitions '1'` in its OPTIONS it is created" if isinstance(self.of, Sink) else ""
         parameters = {
             "name": self.of.name, "topics": topics, "servers": servers, "option": self.option, "made": made,
         }  # fmt: skip
@@ -96,7 +96,7 @@ def server_problem(server: str, *, is_encrypted: bool) -> str | None:
     except TimeoutError:
         return f"silent for {SECONDS:g} s"
     except socket.gaierror:
-        return "its name is not known"
+        return "unknown host name"
     except (OSError, OverflowError) as error:
         return (getattr(error, "strerror", None) or str(error)).lower()
 

@@ -38,10 +38,10 @@ class Debezium(Feed):
         """Refuse a unit that no time comes in, and decimals that come in no form."""
         said = self.source.lowercase_options.get(TIME_UNIT, "micros").lower()
         if said not in get_args(Unit):
-            reason, hint = "a time counts millis, micros or nanos", f"write `{TIME_UNIT} 'millis'`, for example."
+            reason, hint = "times can be in millis, micros or nanos", f"write `{TIME_UNIT} 'millis'`, for example."
             yield self.wrong_option(TIME_UNIT, said, reason, hint)
         if self.decimals not in (None, *get_args(Decimals)):
-            reason, hint = "decimals come as precise or as string", f"write `{DECIMALS} 'precise'`, for example."
+            reason, hint = "decimals can be precise or string", f"write `{DECIMALS} 'precise'`, for example."
             yield self.wrong_option(DECIMALS, str(self.decimals), reason, hint)
         yield from wrong_format(self, VALUE_FORMAT, (JSON, AVRO))
         yield from wrong_schema(self, VALUE_FORMAT, SCHEMA)

@@ -67,7 +67,7 @@ class DeltaSink(SinkFormat):
     @property
     def changes_hint(self) -> str:
         """What to write where a table goes to it."""
-        return "add `changes 'upsert'` to its OPTIONS, and rows are merged by key, or `changes 'log'`."
+        return "add `changes 'upsert'` to its OPTIONS to merge rows by key, or `changes 'log'`."
 
     def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
         """Refuse to merge in a session that does not know how."""
@@ -76,7 +76,7 @@ class DeltaSink(SinkFormat):
         needed = connector.settings[EXTENSIONS]
         if target.changes == "upsert" and needed not in str(spark.conf.get(EXTENSIONS, "")):
             options = " ".join(f"--conf {name}={value}" for name, value in connector.settings.items())
-            reason = "the session does not know MERGE of Delta"
+            reason = "the Spark session does not have Delta's MERGE"
             hint = f"start the session with it: `{options}`."
             option = "changes 'upsert'"
             raise refuse("WRONG_OPTION", place, format="delta", option=option, reason=reason, hint=hint)

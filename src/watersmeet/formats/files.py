@@ -46,10 +46,8 @@ class TextSource(SourceFormat):
         """Refuse Spark's own ways of passing malformed rows over, none of which is counted."""
         mode = self.source.lowercase_options.get("mode", "failfast").lower()
         if mode != "failfast" and self.source.field(self.corrupt_record_column) is None:
-            reason = "rows that cannot be read would be lost, or come as NULLs, and nobody would know"
-            hint = (
-                f"write `malformed 'drop'`, or declare `{self.corrupt_record_column} STRING` and look at it yourself."
-            )
+            reason = "rows that cannot be read would silently be lost or become NULLs"
+            hint = f"write `malformed 'drop'`, or declare `{self.corrupt_record_column} STRING` and check it yourself."
             option = {"format": str(self.source.format), "option": f"mode '{mode}'"}
             yield Refusal("WRONG_OPTION", {**option, "reason": reason, "hint": hint})
 
@@ -116,10 +114,10 @@ class FileSink(SinkFormat):
         """Refuse a folder of another machine that is to hold a table, and what would have no effect."""
         path = self.sink.lowercase_options.get(PATH, "")
         if self.changes == "snapshot" and "://" in local_path(path):
-            reason, hint = "a table as it is can only be kept in a folder of this machine", "write `changes 'log'`."
+            reason, hint = "a snapshot can only be kept in a folder on this machine", "write `changes 'log'`."
             yield self.wrong_option(f"path '{path}'", reason, hint)
         if "retention" in self.sink.lowercase_options:
-            reason, hint = "there is no log of its files that could forget them", "leave it out, and delete old files."
+            reason, hint = "the sink keeps no log of its files", "leave it out, and delete old files."
             yield self.wrong_option("retention", reason, hint)
 
     def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
@@ -149,7 +147,7 @@ class FileSink(SinkFormat):
     def recovery_hint(self, target: SinkTarget, last: int) -> str:
         """What to do about a table that is not where its checkpoint is."""
         folder = local_path(target.sink.lowercase_options[PATH])
-        return f"put the checkpoint and the folder {folder} back to the same moment."
+        return f"restore the checkpoint and the folder {folder} to the same moment."
 
     def can_rewind(self, target: SinkTarget, spark: SparkSession) -> bool:
         """Whether the version of the table that the checkpoint ends with is still there."""

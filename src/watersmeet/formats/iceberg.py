@@ -43,13 +43,13 @@ class IcebergSink(SinkFormat):
     def check(self) -> Iterator[Refusal]:
         """Refuse to merge into a folder: only a catalog knows tables that can be."""
         if self.changes == "upsert" and _TABLE not in self.sink.lowercase_options:
-            hint = "name it as its catalog does, for example `table 'lake.shop.totals'`."
-            yield self.wrong_option("changes 'upsert'", "rows are merged into a table that a catalog knows", hint)
+            hint = "name it as in its catalog, for example `table 'lake.shop.totals'`."
+            yield self.wrong_option("changes 'upsert'", "rows can be merged only into a table of a catalog", hint)
 
     @property
     def changes_hint(self) -> str:
         """What to write where a table goes to it."""
-        return "add `changes 'upsert'` to its OPTIONS, and rows are merged by key, or `changes 'log'`."
+        return "add `changes 'upsert'` to its OPTIONS to merge rows by key, or `changes 'log'`."
 
     def writer(self, target: SinkTarget) -> Write:
         """What writes batches."""

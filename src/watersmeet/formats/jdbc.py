@@ -62,9 +62,9 @@ class Jdbc(SourceFormat):
             self.source.kind == "table" and self.source.lowercase_options.get("static", "false").lower() == "true"
         )
         if format_.lower() != "jdbc":
-            reason, hint = "it is written to, and not read from", f"write {_STATIC} in CREATE TABLE; or {_CHANGES}."
+            reason, hint = "it is a sink, not a source", f"write {_STATIC} in CREATE TABLE; or {_CHANGES}."
         elif not is_static:
-            reason = "Spark reads it once, and not as a stream"
+            reason = "Spark reads it once, not as a stream"
             table = "" if self.source.kind == "table" else "write CREATE TABLE, and "
             hint = f"{table}add `static 'true'` to its OPTIONS, if it never changes; or {_CHANGES}."
         else:

@@ -56,8 +56,8 @@ class Kafka(SourceFormat):
         if others:
             *most, last = (f"`{name}`" for name in others)
             named = f"{', '.join(most)} and {last}" if most else last
-            reason = f"a record has the columns {', '.join(names)}, and nothing says how its value holds {named}"
-            hint = f"add `{VALUE_FORMAT} '{JSON}'` to its OPTIONS, or whatever its values are."
+            reason = f"a record has the columns {', '.join(names)}, but no option says how its value holds {named}"
+            hint = f"add `{VALUE_FORMAT} '{JSON}'` to its OPTIONS, or the format that its values have."
             parameters = {"format": "kafka", "option": "USING kafka", "reason": reason, "hint": hint}
             yield Refusal("WRONG_OPTION", parameters)
 
@@ -129,7 +129,7 @@ class KafkaSink(SinkFormat):
         if self.delivery not in deliveries:
             hint = f"write `delivery '{deliveries[1]}'`, for example."
             yield self.wrong_option(
-                f"delivery '{self.delivery}'", f"records go {deliveries[0]} or {deliveries[1]}", hint
+                f"delivery '{self.delivery}'", f"delivery is {deliveries[0]} or {deliveries[1]}", hint
             )
         if self.key_format not in KEYS:
             hint = "write `key.format 'long'`, for example."
@@ -143,7 +143,7 @@ class KafkaSink(SinkFormat):
         for part, format_ in (("value", self.value_format), ("key", self.key_format)):
             if format_ == AVRO and URL not in self.sink.lowercase_options:
                 hint = f"add `{URL} 'http://host:8081'` to its OPTIONS."
-                reason = f"no registry would know the schema of its {part}s"
+                reason = f"its {part}s need a schema registry"
                 yield self.wrong_option(f"{part}.format '{AVRO}'", reason, hint)
         wrong = wrong_descriptor(self.sink.lowercase_options)
         if wrong is not None:
@@ -152,11 +152,11 @@ class KafkaSink(SinkFormat):
             said = self.sink.lowercase_options.get(name, "1")
             if not said.isdecimal() or int(said) < 1:
                 hint = f"write `{name} '1'`, for example."
-                yield self.wrong_option(f"{name} '{said}'", f"{name} is a number from 1 on", hint)
+                yield self.wrong_option(f"{name} '{said}'", f"{name} must be at least 1", hint)
         yield from self._wrong_stores()
         if self._needs_client and self.topic is None:
             hint = f"add `topic 'name'` to the OPTIONS of {self.sink.name}."
-            yield self.wrong_option("topic", "it names no topic for all records", hint)
+            yield self.wrong_option("topic", "it does not name a topic for all records", hint)
 
     def _wrong_stores(self) -> Iterator[Refusal]:
         """Refuse certificates in a form that only Java reads, where librdkafka is to write."""
@@ -165,7 +165,7 @@ class KafkaSink(SinkFormat):
             type_ = said.get(f"kafka.ssl.{store}.type", "JKS").upper()
             if self._needs_client and f"kafka.ssl.{store}.location" in said and type_ != "PEM":
                 hint = f"name a PEM file, and add `kafka.ssl.{store}.type 'PEM'`."
-                reason = f"`delivery`, `partitions` and `replication` need a client that reads no {type_}"
+                reason = f"`delivery`, `partitions` and `replication` need a client that cannot read {type_}"
                 yield self.wrong_option(f"kafka.ssl.{store}.location", reason, hint)
 
     def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
@@ -220,8 +220,8 @@ class KafkaSink(SinkFormat):
         try:
             make_topic(self.sink.lowercase_options, self.topic or "", partitions, replication)
         except KafkaException as error:
-            hint = "correct the options, or make the topic yourself and leave `partitions` and `replication` out."
-            refusal = self.wrong_option(f"topic '{self.topic}'", f"it cannot be made ({error.args[0].str()})", hint)
+            hint = "correct the options, or create the topic yourself and leave `partitions` and `replication` out."
+            refusal = self.wrong_option(f"topic '{self.topic}'", f"it cannot be created ({error.args[0].str()})", hint)
             raise WatersmeetError([replace(refusal, place=place)]) from error
 
     def writer(self, target: SinkTarget) -> Write:

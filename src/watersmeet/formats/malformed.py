@@ -30,7 +30,7 @@ def wrong_policy(source: Source, *, may_be: bool) -> Refusal | None:
     said = source.lowercase_options.get(MALFORMED)
     if said is None or (may_be and said.lower() in get_args(MalformedPolicy)):
         return None
-    reason = "malformed rows fail the query or are dropped and counted" if may_be else "its rows are whole as they come"
-    hint = "write `malformed 'drop'`, or leave it out." if may_be else "leave it out: it is for text and for records."
+    reason = "`malformed` can be 'fail' or 'drop'" if may_be else "its rows cannot be malformed"
+    hint = "write `malformed 'drop'`, or leave it out." if may_be else "leave it out: only text and records have it."
     parameters = {"format": str(source.format), "option": f"{MALFORMED} '{said}'", "reason": reason, "hint": hint}
     return Refusal("WRONG_OPTION", parameters)

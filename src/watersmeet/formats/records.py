@@ -69,7 +69,7 @@ class Records(Feed):
         # Where none is declared at all, it is refused that they are not known.
         is_declared = any(not f.hidden for f in self.source.fields)
         if self.source.lowercase_options[VALUE_FORMAT].lower() == RAW and len(inside) != 1 and is_declared:
-            reason = f"the value as it is goes into one column, and {len(inside)} are declared"
+            reason = f"a raw value fills one column, but {len(inside)} are declared"
             hint = "declare one column for the value, for example `value STRING`."
             yield self.wrong_option(VALUE_FORMAT, RAW, reason, hint)
         yield from wrong_schema(self, VALUE_FORMAT, SCHEMA)
@@ -94,10 +94,10 @@ def wrong_schema(feed: Feed, option: str, schema: str) -> Iterator[Refusal]:
     if said.get(option, "").lower() != AVRO or (schema in said) != (URL in said):
         return
     if schema in said:
-        reason, hint = f"`{URL}` tells it too", f"leave one of `{schema}` and `{URL}` out."
+        reason, hint = f"`{URL}` gives the schema too", f"leave one of `{schema}` and `{URL}` out."
         yield feed.wrong_option(schema, "...", reason, hint)
         return
-    reason = f"nobody tells the schema of its {option.removesuffix('.format')}s"
+    reason = f"the schema of its {option.removesuffix('.format')}s is missing"
     hint = f"add `{URL} 'http://host:8081'` to its OPTIONS, or the schema: `{schema} '${{file:orders.avsc}}'`."
     yield feed.wrong_option(option, AVRO, reason, hint)
 
@@ -107,10 +107,10 @@ def wrong_descriptor(said: Mapping[str, str]) -> tuple[str, str] | None:
     if said.get(VALUE_FORMAT, "").lower() != PROTOBUF:
         return None
     if URL in said:
-        reason = "messages behind the number of a schema in a registry are not read and not written"
-        return reason, f"leave `{URL}` out, if values are the messages alone; `value.format 'avro'` knows registries."
+        reason = "messages with a schema number of a registry are not supported"
+        return reason, f"leave `{URL}` out if values are plain messages; `value.format 'avro'` supports registries."
     if DESCRIPTOR not in said:
-        return "no file tells its messages", f"add `{DESCRIPTOR} 'shop.pb'` to its OPTIONS, as `protoc` makes it."
+        return "no descriptor file is named", f"add `{DESCRIPTOR} 'shop.pb'` to its OPTIONS, as written by `protoc`."
     return None if MESSAGE in said else ("no message is named", f"add `{MESSAGE} 'shop.Order'` to its OPTIONS.")
 
 

@@ -95,7 +95,7 @@ class Registry:
 
     def _texts(self, answer: Mapping[str, Any]) -> Texts:
         if answer.get("schemaType", "AVRO") != "AVRO":
-            raise RegistryError(f"has a schema of {answer['schemaType']} there, not of Avro")
+            raise RegistryError(f"has a {answer['schemaType']} schema there, not Avro")
         before: list[str] = []
         for reference in answer.get("references") or ():
             path = f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}"

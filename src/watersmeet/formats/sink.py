@@ -109,7 +109,7 @@ class SinkFormat:
     @property
     def changes_hint(self) -> str:
         """What to write where a table goes to it."""
-        held = ", or `changes 'snapshot'` for the table as it is" if "snapshot" in self.takes else ""
+        held = ", or `changes 'snapshot'` for the current table" if "snapshot" in self.takes else ""
         log = f"add `changes 'log'` to the OPTIONS of {self.sink.name} for a changelog"
         return f"{log}{held}; `USING postgres` upserts."
 
@@ -148,7 +148,7 @@ class SinkFormat:
 
     def recovery_hint(self, target: SinkTarget, last: int) -> str:
         """What to do about a sink that is not where its checkpoint is, which ends at the batch ``last``."""
-        return f"put {self.sink.name} and the checkpoint back to the same moment."
+        return f"restore {self.sink.name} and the checkpoint to the same moment."
 
     def can_rewind(self, target: SinkTarget, spark: SparkSession) -> bool:
         """Whether what came after the last batch of the checkpoint can be taken back, exactly."""

@@ -139,7 +139,7 @@ def _open_socket(port: int, host: str) -> socket:
 
 def _refusal(error: OSError | OverflowError, port: int, host: str) -> WatersmeetError:
     other = port + 1 if 1024 <= port < 65535 else PORT
-    hint = f"give another port, for example {other}; 0 takes any that is free."
+    hint = f"give another port, for example {other}; 0 takes any free port."
     if isinstance(error, OverflowError):
         reason = "ports go from 0 to 65535"
     elif error.errno == errno.EADDRINUSE:

@@ -184,9 +184,9 @@ def _read(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str
 def _option(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     name, source = str(change.path[-1]), now.source(int(change.after("sources")))
     if change.was is None:
-        return f"the option `{name}` of the source `{source}` is given now and was not ({_value(change.now)})"
+        return f"the option `{name}` of the source `{source}` is new ({_value(change.now)})"
     if change.now is None:
-        return f"the option `{name}` of the source `{source}` was given and is not now ({_value(change.was)})"
+        return f"the option `{name}` of the source `{source}` was removed ({_value(change.was)})"
     return f"the source `{source}` read `{name}` {_value(change.was)}, now it reads {_value(change.now)}"
 
 
@@ -225,7 +225,7 @@ def _parts(what: str) -> Phrase:
         gone, new = _split_change(change)
         if gone and new:
             return f"the {what} {was.name(gone[0])} is now {now.name(new[0])}"
-        return f"the {what} {was.name(gone[0])} is gone" if gone else f"the {what} {now.names(new[:1])} is new"
+        return f"the {what} {was.name(gone[0])} was removed" if gone else f"the {what} {now.names(new[:1])} is new"
 
     return phrase
 
@@ -233,8 +233,8 @@ def _parts(what: str) -> Phrase:
 def _columns_stored(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     gone, new = _split_change(change)
     if new:
-        return f"of each row {now.names(new)} would be kept, which the state does not have"
-    return f"of each row {was.names(gone)} is kept, which nothing asks for any more"
+        return f"the query now needs {now.names(new)} of each row, which the state does not have"
+    return f"the state has {was.names(gone)} of each row, which the query no longer needs"
 
 
 def _type(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
@@ -268,17 +268,15 @@ def _window(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> s
 
 
 def _clocks(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
-    return "a side may be idle now, and none could be" if any(change.now) else "a side could be idle, and none may now"
+    return "no side could be idle, now one may" if any(change.now) else "a side could be idle, now none may"
 
 
 def _shards(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
-    return f"its state is kept in {change.was} shards, now it would be in {change.now}"
+    return f"its state has {change.was} shards, now it would have {change.now}"
 
 
 def _chains(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
-    how = [
-        "each in an operator of its own" if groups is None else "in one operator" for groups in (change.was, change.now)
-    ]
+    how = ["each in its own operator" if groups is None else "in one operator" for groups in (change.was, change.now)]
     return f"joins ran {how[0]}, now they would run {how[1]}" if how[0] != how[1] else "other joins run in one operator"
 
 

@@ -135,17 +135,17 @@ _SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
 def _unknown_format(format_: str, place: Place | None) -> WatersmeetError:
     """The refusal of a format that Spark does not know: one of a package, or a mistyped one."""
     if format_.lower() not in {*format_names(), *CONNECTORS}:
-        hint = f"{did_you_mean(format_, format_names())} A format of a package needs `--packages group:name:version`."
+        hint = f"{did_you_mean(format_, format_names())} A format from a package needs `--packages group:name:version`."
         return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
     connector = connector_of(format_, spark_version())
     if connector is None:
         others = ", ".join(CONNECTORS.get(format_.lower(), ())) or "no other"
-        none = f"none is known for Spark {spark_version()} (but for {others})"
+        none = f"no package is known for Spark {spark_version()} (only for {others})"
         hint = f"{none}; add one with `--packages group:name:version`."
     else:
         more = "".join(f' and `.config("{name}", "{value}")`' for name, value in connector.settings.items())
         hint = (
-            "let `watersmeet run` start Spark, or start your own session with "
+            "start Spark with `watersmeet run`, or start your own session with "
             f'`.config("spark.jars", ws.jars("{format_.lower()}"))`{more}: {", ".join(connector.packages)}.'
         )
     return refuse("MISSING_CONNECTOR", place, format=format_, hint=hint)

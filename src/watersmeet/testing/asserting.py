@@ -44,5 +44,5 @@ def _case(case_or_path: Any) -> Case:
     if isinstance(case_or_path, Case):
         return case_or_path
     if not isinstance(case_or_path, Path | str):
-        raise wrong("case", case_or_path, "it is no case", 'name its file: ws.test("cases/late.yaml").')
+        raise wrong("case", case_or_path, "it is not a case", 'name its file: ws.test("cases/late.yaml").')
     return read_case(Path(case_or_path))

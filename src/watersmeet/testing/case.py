@@ -133,13 +133,13 @@ def _contradiction(case: Case, *, runs: bool) -> str | None:
     if runs == (case.fails is not None):
         return "it needs either `batches` or `fails`"
     if case.fails is not None and case.end is not None:
-        return "`end` has no meaning beside `fails`"
+        return "`end` has no meaning together with `fails`"
     if case.fails is not None and case.why:
-        return "`why` has no meaning beside `fails`"
+        return "`why` has no meaning together with `fails`"
     if case.fails_with is not None and case.fails is None:
-        return "`fails_with` needs `fails` beside it"
+        return "`fails_with` needs `fails`"
     if case.fails is not None and case.fails not in catalogue():
-        return f"`fails` names no condition: `{case.fails}`; {did_you_mean(case.fails, catalogue())}"
+        return f"`fails` names an unknown condition: `{case.fails}`; {did_you_mean(case.fails, catalogue())}"
     return None
 
 

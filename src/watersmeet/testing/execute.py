@@ -256,7 +256,9 @@ def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> 
     sources = {source.name: source for source in script.sources}
     for name in batch.rows:
         if name not in sources:
-            raise refuse("WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is no source of the script")
+            raise refuse(
+                "WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is not a source of the script"
+            )
     tables = {name: _table(s, batch.rows.get(name, ()), case.path) for name, s in sources.items()}
     watermarks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
     for name, value in batch.marks.items():
@@ -281,7 +283,7 @@ def _watermark_columns(case: Case, name: str, plan: QueryPlan) -> list[str]:
         if name in {scan.alias, scan.source.name, f"{scan.alias}.{w.column}", f"{scan.source.name}.{w.column}"}
     ]
     if not columns:
-        raise refuse("WRONG_CASE", path=case.path, reason=f"`marks` names `{name}`, which is no watermarked source")
+        raise refuse("WRONG_CASE", path=case.path, reason=f"`marks` names `{name}`, which is not a watermarked source")
     return columns
 
 

@@ -23,10 +23,10 @@ def compare_reasons(case: Case, lineage: Lineage, sources: Mapping[str, Source])
 def _differences(case: Case, expected: CaseWhy, lineage: Lineage, sources: Mapping[str, Source]) -> Iterator[str]:
     arrivals = [arrival for arrival in lineage.arrivals if expected.of in (arrival.side, arrival.source)]
     if not arrivals:
-        raise refuse("WRONG_CASE", path=case.path, reason=f"`why` speaks of `{expected.of}`, of which no row comes")
+        raise refuse("WRONG_CASE", path=case.path, reason=f"`why` names `{expected.of}`, which has no rows")
     meant = [arrival for arrival in arrivals if _is_meant(case, expected, arrival, sources)]
     if not meant:
-        yield f"  ! {expected.of} {list(expected.row)} is no row that came"
+        yield f"  ! {expected.of} {list(expected.row)} did not arrive"
     elif not any(_fits(expected, arrival, lineage) for arrival in meant):
         says = f", saying `{expected.says}`" if expected.says is not None else ""
         yield f"  - {expected.of} {list(expected.row)} is {expected.what}{says}"

@@ -39,7 +39,7 @@ def trace_case(case: Case) -> Lineage:
     script = script_of(case)
     queries = analyze(script)
     if len(queries) != 1 or case.fails is not None:
-        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to tell of, not one")
+        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to explain, not one")
     plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="kept", limits=limits_of(script))
     return lineage_of_case(case, plan, arrivals_of(case, plan, script))
 

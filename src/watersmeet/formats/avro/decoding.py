@@ -48,7 +48,7 @@ class AvroDecoder:
 
     def __post_init__(self) -> None:
         if self.writer.resolve(self.writer.type).kind != "record":
-            raise SchemaError("it is no record, so that it has no columns")
+            raise SchemaError("it is not a record, so it has no columns")
         self.plan()
 
     def rows(self, values: Any, skip: int = 0) -> DecodedRecords:
@@ -101,7 +101,7 @@ class AvroDecoder:
 
     def _record(self, record: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
         if wanted is not None and not pa.types.is_struct(wanted):
-            raise SchemaError(f"it is a record, which is no {spark_type_name(wanted)}")
+            raise SchemaError(f"it is a record, not {spark_type_name(wanted)}")
         requested: dict[str, tuple[str, Any, AvroType | None]] = {}
         defaults: dict[str, Any] = {}
         for column in wanted or ():
@@ -137,7 +137,7 @@ class AvroDecoder:
 
     def _union(self, union: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
         if wanted is not None and split_null(union)[0].kind == "union":
-            raise SchemaError("it is one of several types, which no column can be")
+            raise SchemaError("it is one of several types, which a column cannot be")
         plans = [None if branch.kind == "null" else self._plan_for(branch, wanted, like) for branch in union.inner]
 
         def read(reader: Reader, rows: Rows) -> Any:
@@ -158,7 +158,7 @@ class AvroDecoder:
         """Elements of arrays and maps: blocks of them, each after its number, until one has none."""
         is_map = type_.kind == "map"
         if wanted is not None and not (pa.types.is_map(wanted) if is_map else pa.types.is_list(wanted)):
-            raise SchemaError(f"it is of kind {type_.kind}, which is no {spark_type_name(wanted)}")
+            raise SchemaError(f"its kind is {type_.kind}, not {spark_type_name(wanted)}")
         types: list[Any] = [None, None] if is_map else [None]
         if wanted is not None:
             types = [wanted.key_type, wanted.item_type] if is_map else [wanted.value_type]

@@ -43,7 +43,7 @@ def schema_of(fields: Sequence[Any], name: str) -> dict[str, Any]:
     made: list[dict[str, Any]] = []
     for field in fields:
         if not is_name(field.name):
-            raise SchemaError(f"a column cannot be called `{field.name}` in Avro: letters, digits and _ are its names")
+            raise SchemaError(f"`{field.name}` is not a name in Avro: names have letters, digits and _")
         type_ = _schema(field, f"{name}_{field.name}")
         made.append({"name": field.name, "type": type_, **({"default": None} if field.nullable else {})})
     return {"type": "record", "name": name, "fields": made}

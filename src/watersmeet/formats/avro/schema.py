@@ -86,7 +86,7 @@ def read_schema(text: str, *before: str) -> AvroSchema:
             _type(_json(earlier), "", named)
         return AvroSchema(_type(_json(text), "", named), named)
     except (KeyError, TypeError, ValueError) as error:
-        raise SchemaError(f"it is not whole ({error!r})") from error
+        raise SchemaError(f"it is incomplete ({error!r})") from error
 
 
 def _json(text: str) -> Any:
@@ -95,7 +95,7 @@ def _json(text: str) -> Any:
     except ValueError as error:
         # The name of a type is a schema, too, with quotation marks or without.
         if text.strip() not in PRIMITIVES:
-            raise SchemaError(f"it is no JSON ({error})") from error
+            raise SchemaError(f"it is not JSON ({error})") from error
         return text.strip()
 
 
@@ -116,13 +116,13 @@ def _type(spec: Any, space: str, named: dict[str, AvroType]) -> AvroType:
         case {"type": inner}:
             return _type(inner, space, named)
         case _:
-            raise SchemaError(f"{json.dumps(spec)[:80]} is no type")
+            raise SchemaError(f"{json.dumps(spec)[:80]} is not a type")
 
 
 def _resolve_name(name: str, space: str, named: Mapping[str, AvroType]) -> str:
     full_name = next((full for full in (f"{space}.{name}", name) if full in named), None)
     if full_name is None:
-        raise SchemaError(f"`{name}` is no type of Avro and nothing of that name comes before it")
+        raise SchemaError(f"`{name}` is not an Avro type, and is not defined before it is used")
     return full_name
 
 

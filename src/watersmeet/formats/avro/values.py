@@ -114,7 +114,7 @@ def make_converter(type_: AvroType, wanted: Any) -> Converter:
     elif type_.kind == "int" and wanted in (pa.int8(), pa.int16()):
         return lambda reader, rows, found: _narrow(reader, rows, np.asarray(found), wanted)
     type_name = f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
-    raise SchemaError(f"it is {type_name}, which is no {spark_type_name(wanted)}")
+    raise SchemaError(f"it is {type_name}, not {spark_type_name(wanted)}")
 
 
 def _in_range(reader: Reader, rows: Rows, numbers: Any, logical: str) -> Any:
@@ -180,4 +180,4 @@ def default_of(schema: AvroSchema, field: AvroField, wanted: Any) -> Any:
             return (number.cast(wanted) if moment is None else moment(number))[0]
         return pa.scalar(field.default, wanted)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(f"the default of `{field.name}` is no {spark_type_name(wanted)}") from error
+        raise SchemaError(f"the default of `{field.name}` is not a {spark_type_name(wanted)}") from error

@@ -73,7 +73,7 @@ def _folder(said: Mapping[str, str]) -> str:
     if not path:
         raise NoColumnsError("only its catalog knows them" if "table" in said else "no `path` is named")
     if "://" in path:
-        raise NoColumnsError("columns are read from files of this machine only")
+        raise NoColumnsError("columns are read only from files on this machine")
     return path
 
 
@@ -81,14 +81,14 @@ def _file_columns(format: str, path: str, said: Mapping[str, str]) -> tuple[dict
     """The columns of all of the first files together, and those that folders make."""
     files = [*islice(_files(Path(path), format, said), FILES)]
     if not files:
-        raise NoColumnsError(f"no file lies in {path} yet")
+        raise NoColumnsError(f"{path} has no files yet")
     kinds: dict[str, Kind] = {}
     for file in files:
         for name, kind in _kinds(file, format, said).items():
             kinds[name] = merge_kinds(kinds.get(name, ""), kind, name, is_typed=format in _TYPED)
     kinds |= {name: kind for name, kind in _folders(path, files).items() if name not in kinds}
     if not kinds:
-        raise NoColumnsError(f"{files[0]} has no row")
+        raise NoColumnsError(f"{files[0]} has no rows")
     return kinds, str(files[0])
 
 

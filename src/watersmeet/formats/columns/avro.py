@@ -36,14 +36,14 @@ def avro_columns(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:
         with file.open("rb") as bytes_:
             text = _schema_in(bytes_)
     except (OSError, EOFError, ValueError) as error:
-        raise NoColumnsError(f"{file} is no Avro file") from error
+        raise NoColumnsError(f"{file} is not an Avro file") from error
     return _as_spark_reads(text, said, f"the schema of {file}")
 
 
 def schema_option_columns(said: Mapping[str, str]) -> tuple[dict[str, Kind], str] | None:
     """The columns of the schema that an option tells instead of the files; None: none does."""
     if _SCHEMA_URL in said:
-        raise NoColumnsError("their schema is where `avroSchemaUrl` says, which only Spark reads")
+        raise NoColumnsError("only Spark reads the schema that `avroSchemaUrl` names")
     if _SCHEMA not in said:
         return None
     lacking = [*find_missing(said[_SCHEMA])]
@@ -84,12 +84,12 @@ class _Columns:
         """The columns: the fields of the record that every row is."""
         record = self.schema.resolve(self.schema.type)
         if record.kind != "record" or not record.fields:
-            raise NoColumnsError("a row in its schema is no record with fields")
+            raise NoColumnsError("a row in its schema is not a record with fields")
         return self._record(record, "", ())
 
     def _record(self, record: AvroType, name: str, around: tuple[str, ...]) -> dict[str, Kind]:
         if record.name in around:
-            raise NoColumnsError(f"its column `{name}` is within itself")
+            raise NoColumnsError(f"its column `{name}` contains itself")
         inside = (*around, record.name)
         before = f"{name}." if name else ""
         return {field.name: self._kind(field.type, f"{before}{field.name}", inside) for field in record.fields}
@@ -125,7 +125,7 @@ class _Columns:
 def _schema_in(file: BinaryIO) -> str:
     """The schema that a file begins with: behind four bytes a map of names and values, in blocks."""
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise ValueError("it does not begin as such files do")
+        raise ValueError("its first bytes are not those of an Avro file")
     metadata: dict[str, bytes] = {}
     while count := _long(file):
         if count < 0:

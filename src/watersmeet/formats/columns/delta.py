@@ -29,13 +29,13 @@ _STAGED = re.compile(r"(\d{20})\..+\.json")
 def delta_columns(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
     """The columns of the table in a folder, and the file of the log that tells them."""
     if "timestampasof" in said:
-        raise NoColumnsError("which version is meant by `timestampAsOf`, only Delta knows")
+        raise NoColumnsError("only Delta knows which version `timestampAsOf` means")
     log = _Log.of(Path(path) / "_delta_log")
     schema, file = log.schema(log.version(said.get("versionasof")))
     try:
         kinds = field_kinds(json.loads(schema))
     except (ValueError, KeyError, TypeError) as error:
-        raise NoColumnsError(f"{file} is no log of Delta") from error
+        raise NoColumnsError(f"{file} is not a Delta log") from error
     is_feed = any(said.get(name, "").lower() == "true" for name in _FEEDS)
     return {**kinds, **(FEED if is_feed else {})}, str(file)
 
@@ -58,7 +58,7 @@ class _Log:
             if match := _CHECKPOINT.fullmatch(file.name):
                 checkpoints.setdefault(int(match[1]), []).append(file)
         if not commits and not checkpoints:
-            raise NoColumnsError(f"no table of Delta lies in {folder.parent} yet")
+            raise NoColumnsError(f"{folder.parent} has no Delta table yet")
         return _Log(folder, commits, checkpoints)
 
     def version(self, requested: str | None) -> int:
@@ -82,7 +82,7 @@ class _Log:
                     return schema, file
             if not commit:
                 break
-        raise NoColumnsError(f"the log in {self.folder} does not tell them; a part of it is gone")
+        raise NoColumnsError(f"the log in {self.folder} is incomplete")
 
 
 def _schemas(file: Path) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _schemas(file: Path) -> Iterator[str]:
     try:
         yield from _in_parquet(file) if file.suffix == ".parquet" else _in_json(file)
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise NoColumnsError(f"{file} is no log of Delta") from error
+        raise NoColumnsError(f"{file} is not a Delta log") from error
 
 
 def _in_json(file: Path) -> Iterator[str]:

@@ -26,21 +26,21 @@ def iceberg_columns(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind]
     """The columns of the table in a folder, and the file that tells them."""
     for name in _EARLIER:
         if name in said:
-            raise NoColumnsError(f"which columns it has with `{name}`, only Iceberg knows")
+            raise NoColumnsError(f"only Iceberg knows its columns with `{name}`")
     folder = Path(path) / "metadata"
     names = sorted(folder.iterdir()) if folder.is_dir() else []
     files = {int(match[1]): file for file in names if (match := _METADATA.fullmatch(file.name))}
     if not files and any(file.name.endswith(".metadata.json") for file in names):
-        raise NoColumnsError("only its catalog knows which of its metadata counts")
+        raise NoColumnsError("only its catalog knows which metadata is current")
     if not files:
-        raise NoColumnsError(f"no table of Iceberg lies in {path} yet")
+        raise NoColumnsError(f"{path} has no Iceberg table yet")
     file = files[max(files)]
     try:
         data = file.read_bytes()
         metadata: Any = json.loads(gzip.decompress(data) if ".gz" in file.name else data)
         return _field_kinds(_schema(metadata), ""), str(file)
     except (OSError, EOFError, ValueError, KeyError, TypeError, StopIteration) as error:
-        raise NoColumnsError(f"{file} is no metadata of Iceberg") from error
+        raise NoColumnsError(f"{file} is not Iceberg metadata") from error
 
 
 def _schema(metadata: dict[str, Any]) -> Any:
@@ -69,4 +69,4 @@ def _type_kind(spec: Any, name: str) -> Kind:
         case {"type": "map", "key": key, "value": value}:
             return f"MAP<{type_of(_type_kind(key, name))}, {type_of(_type_kind(value, name))}>"
         case _:
-            raise NoColumnsError(f"its column `{name}` is {spec}, which has no type in Spark")
+            raise NoColumnsError(f"its column `{name}` is {spec}, which Spark has no type for")

@@ -17,7 +17,7 @@ def parquet_columns(file: Path) -> dict[str, Kind]:
     try:
         read: Any = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise NoColumnsError(f"{file} is no Parquet file ({str(error).splitlines()[0]})") from error
+        raise NoColumnsError(f"{file} is not a Parquet file ({str(error).splitlines()[0]})") from error
     leaves = [read.schema.column(i) for i in range(len(read.schema.names))]
     old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     return {field.name: _arrow_kind(field.type, field.name, is_int96=field.name in old) for field in read.schema_arrow}
@@ -51,5 +51,5 @@ def _arrow_kind(type: Any, name: str, *, is_int96: bool = False) -> Kind:
         key, value = (type_of(_arrow_kind(inner, name)) for inner in (type.key_type, type.item_type))
         return f"MAP<{key}, {value}>"
     if str(type) not in _ARROW:
-        raise NoColumnsError(f"its column `{name}` is {type}, which has no type in Spark")
+        raise NoColumnsError(f"its column `{name}` is {type}, which Spark has no type for")
     return _ARROW[str(type)]

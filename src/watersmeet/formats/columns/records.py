@@ -27,7 +27,7 @@ def record_columns(source: Source) -> tuple[dict[str, Kind], str]:
                 raise NoColumnsError(lacking[0])
             return _avro_columns(resolve_references(said))
         case _:
-            raise NoColumnsError("records do not tell the columns of their values")
+            raise NoColumnsError("records do not declare the columns of their values")
 
 
 def _message_columns(said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:

@@ -27,7 +27,7 @@ def field_kinds(schema: Any) -> dict[str, Kind]:
 def _field_kind(spec: dict[str, Any], around: str) -> Kind:
     name = f"{around}{spec['name']}"
     if _COLLATION in (spec.get("metadata") or {}):
-        raise NoColumnsError(f"the texts in its column `{name}` have a collation")
+        raise NoColumnsError(f"its column `{name}` has a collation")
     return _type_kind(spec["type"], name)
 
 
@@ -46,4 +46,4 @@ def _type_kind(spec: Any, name: str) -> Kind:
             return f"MAP<{type_of(_type_kind(key, name))}, {type_of(_type_kind(value, name))}>"
         case _:
             called = spec if isinstance(spec, str) else cast("dict[str, Any]", spec).get("type", spec)
-            raise NoColumnsError(f"its column `{name}` is of the type {called}, which is not known here")
+            raise NoColumnsError(f"its column `{name}` has the unknown type {called}")

@@ -38,7 +38,7 @@ def _open_text(file: Path, said: Mapping[str, str]) -> TextIO:
 
 def _json_rows(lines: TextIO, said: Mapping[str, str]) -> Iterator[dict[str, Kind]]:
     if said.get("multiline", "").lower() == "true":
-        raise NoColumnsError("a row of JSON stands on several lines")
+        raise NoColumnsError("a JSON row spans several lines")
     is_dated = not {"timestampformat", "dateformat"} & said.keys()
     for line in lines:
         # What cannot be read is malformed, and says so when the query runs.
@@ -51,7 +51,7 @@ def _json_rows(lines: TextIO, said: Mapping[str, str]) -> Iterator[dict[str, Kin
 
 def _csv_rows(lines: TextIO, said: Mapping[str, str]) -> Iterator[dict[str, Kind]]:
     if said.get("header", "").lower() != "true":
-        raise NoColumnsError("its files have no names of columns, or `header 'true'` does not say so")
+        raise NoColumnsError("its files have no header, or `header 'true'` is missing")
     is_dated = not {"timestampformat", "dateformat"} & said.keys()
     empty = said.get("nullvalue", "")
     separator = said.get("sep") or said.get("delimiter") or ","

@@ -81,7 +81,7 @@ class ProtobufDecoder:
         if inner is None:
             return self._scalars(field, wanted, reader, fields)
         if field.kind == "group":
-            raise SchemaError("it is a group, which no column can be")
+            raise SchemaError("it is a group, which a column cannot be")
         fields = fields.where(fields.wires == BYTES)
         if inner.is_entry:
             return self._map(inner, wanted, reader, fields)
@@ -146,7 +146,7 @@ class ProtobufDecoder:
             return timestamps(inside, self._message(inner, MOMENT, inside)).cast(wanted)
         if inner.name == DURATION and pa.types.is_duration(wanted):
             return durations(inside, self._message(inner, MOMENT, inside)).cast(wanted)
-        raise SchemaError(f"it is the message {inner.name}, which is no {spark_type_name(wanted)}")
+        raise SchemaError(f"it is the message {inner.name}, not {spark_type_name(wanted)}")
 
     def _map(self, entry: ProtoMessage, wanted: Any, reader: Reader, entries: Fields) -> Any:
         """Maps. Of several entries with the same key the last counts."""
@@ -185,7 +185,7 @@ def _merge_messages(reader: Reader, fields: Fields, times: Any) -> tuple[Reader,
 
 def _check_kind(wanted: Any, is_: str, kind: str) -> None:
     if not getattr(pa.types, is_)(wanted):
-        raise SchemaError(f"it is {kind}, which is no {spark_type_name(wanted)}")
+        raise SchemaError(f"it is {kind}, not {spark_type_name(wanted)}")
 
 
 def _spread(values: Any, has: Any) -> Any:

@@ -115,10 +115,10 @@ def _load_descriptor(path: str, message: str) -> Any:
     except OSError as error:
         raise DescriptorError(f"{path} cannot be read ({error.strerror})") from error
     except DecodeError as error:
-        raise DescriptorError(f"{path} is no descriptor set") from error
+        raise DescriptorError(f"{path} is not a descriptor set") from error
     names = [name for file in files for name in _names(file.package, file.message_type)]
     if not names:
-        raise DescriptorError(f"{path} is no descriptor set, or one without messages")
+        raise DescriptorError(f"{path} is not a descriptor set, or has no messages")
     pool: Any = DescriptorPool()
     try:
         for file in files:
@@ -131,8 +131,8 @@ def _load_descriptor(path: str, message: str) -> Any:
         lacking = sorted(
             {dependency for file in files for dependency in file.dependency} - {file.name for file in files}
         )
-        reason = f"it imports {', '.join(lacking)}, which it does not hold" if lacking else str(error)
-        raise DescriptorError(f"{path} is not whole: {reason}") from error
+        reason = f"it imports {', '.join(lacking)}, which it does not contain" if lacking else str(error)
+        raise DescriptorError(f"{path} is incomplete: {reason}") from error
 
 
 def _names(package: str, messages: Any) -> Iterator[str]:
@@ -192,7 +192,7 @@ def _type(messages: Messages, member: ProtoField, around: tuple[str, ...]) -> st
 def _element_type(messages: Messages, member: ProtoField, around: tuple[str, ...]) -> str:
     name = member.message
     if name in around or member.kind == "group" or (name and not messages.by_name[name].fields):
-        reason = "is within itself" if name in around else "is no column"
+        reason = "contains itself" if name in around else "cannot be a column"
         hint = "declare the columns that are needed."
         raise DescriptorError(f"`{member.name}` of `{around[-1]}` {reason}", hint)
     if name == TIMESTAMP:

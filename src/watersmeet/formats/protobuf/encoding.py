@@ -66,7 +66,7 @@ class ProtobufEncoder:
         columns = {field.name.lower() for field in rows.type}
         for field in message.fields:
             if field.is_required and field.name.lower() not in columns:
-                raise SchemaError(f"no column is called `{field.name}`, which {message.name} must have")
+                raise SchemaError(f"{message.name} requires `{field.name}`, but no column has that name")
         parts: list[Ragged] = []
         for column, arrow_field in zip(rows.flatten(), rows.type, strict=True):
             field = message.field(arrow_field.name)
@@ -83,7 +83,7 @@ class ProtobufEncoder:
     def _field(self, field: ProtoField, column: Any, *, is_nullable: bool = True) -> Ragged:
         """A column as a field: its number with each value, and nothing where that is NULL."""
         if field.is_required and is_nullable:
-            raise SchemaError("the message must have it, and the column may be NULL")
+            raise SchemaError("the message requires it, but the column may be NULL")
         inner = self.messages.by_name.get(field.message)
         if inner is not None and inner.is_entry:
             return self._map(field, inner, column)
@@ -95,7 +95,7 @@ class ProtobufEncoder:
     def _with_tags(self, field: ProtoField, column: Any) -> Ragged:
         """Values, of which none is NULL, each behind the number of its field."""
         if field.kind == "group":
-            raise SchemaError("it is a group, which no column can be")
+            raise SchemaError("it is a group, which a column cannot be")
         inner = self.messages.by_name.get(field.message)
         if inner is not None:
             return _with_lengths(field, self._as_message(inner, column))
@@ -113,11 +113,11 @@ class ProtobufEncoder:
         is_moment = inner.name == TIMESTAMP and pa.types.is_timestamp(type_) and type_.tz is not None
         if is_moment or (inner.name == DURATION and pa.types.is_duration(type_)):
             return self._record(inner, parts_of(column).cast(MOMENT))
-        raise SchemaError(f"it is {spark_type_name(type_)}, and the field is the message {inner.name}")
+        raise SchemaError(f"it is {spark_type_name(type_)}, but the field is the message {inner.name}")
 
     def _values(self, field: ProtoField, column: Any) -> Ragged:
         if column.type not in _WRITTEN_FROM[field.kind]:
-            raise SchemaError(f"it is {spark_type_name(column.type)}, and the field is {field.kind}")
+            raise SchemaError(f"it is {spark_type_name(column.type)}, but the field is {field.kind}")
         if field.kind in FIXED:
             return floats(pa.array(_numbers(field, column)).cast(pa.from_numpy_dtype(np.dtype(FIXED[field.kind]))))
         if wire_of(field.kind) == BYTES:
@@ -131,7 +131,7 @@ class ProtobufEncoder:
     def _list(self, field: ProtoField, column: Any) -> Ragged:
         """Lists: numbers packed behind one number of the field, all others one by one."""
         if not pa.types.is_list(column.type):
-            raise SchemaError(f"it is {spark_type_name(column.type)}, and the field is repeated")
+            raise SchemaError(f"it is {spark_type_name(column.type)}, but the field is repeated")
         elements = _without_null(field, column.flatten())
         counts = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
         if field.message or wire_of(field.kind) == BYTES:
@@ -144,7 +144,7 @@ class ProtobufEncoder:
 
     def _map(self, field: ProtoField, entry: ProtoMessage, column: Any) -> Ragged:
         if not pa.types.is_map(column.type):
-            raise SchemaError(f"it is {spark_type_name(column.type)}, and the field is a map")
+            raise SchemaError(f"it is {spark_type_name(column.type)}, but the field is a map")
         filled = column.filter(column.is_valid())
         counts = np.zeros(len(column), np.int64)
         counts[np.asarray(column.is_valid())] = np.diff(np.asarray(filled.offsets))
@@ -170,7 +170,7 @@ def _with_lengths(field: ProtoField, values: Ragged) -> Ragged:
 
 def _without_null(field: ProtoField, elements: Any) -> Any:
     if elements.null_count:
-        raise ValueOfNoFieldError(f"an element of `{field.name}` is NULL, which Protobuf does not have")
+        raise ValueOfNoFieldError(f"an element of `{field.name}` is NULL, which Protobuf cannot represent")
     return elements
 
 
@@ -185,7 +185,7 @@ def _numbers(field: ProtoField, column: Any) -> Any:
     least, most = (pa.scalar(number, UNSIGNED) for number in (0, largest))
     wrong = column.filter(pc.or_(pc.less(wide, least), pc.greater(wide, most)))
     if len(wrong):
-        raise ValueOfNoFieldError(f"`{field.name}` is {field.kind} and gets {wrong[0].as_py()}")
+        raise ValueOfNoFieldError(f"`{field.name}` is {field.kind} but gets {wrong[0].as_py()}")
     if field.kind.endswith("32"):
         return np.asarray(column.cast(pa.int64())).astype(np.uint64)
     digits = np.frombuffer(wide.buffers()[1] or b"", np.uint64)[wide.offset * 2 : (wide.offset + len(wide)) * 2]

@@ -42,7 +42,7 @@ def check_type(field: ProtoField, wanted: Any) -> None:
     """Refuse an Arrow type that values of a field are not read as."""
     if wanted not in _READ_AS[field.kind]:
         raise SchemaError(
-            f"it is {field.kind}, which is no {spark_type_name(wanted)} but {spark_type_name(_READ_AS[field.kind][0])}"
+            f"it is {field.kind}, read as {spark_type_name(_READ_AS[field.kind][0])}, not {spark_type_name(wanted)}"
         )
 
 

@@ -10,7 +10,7 @@ from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import starts_amount
 from watersmeet.plan.nodes import JoinKind
 
-_ORDER_HINT = "leave it out: rows come out as they meet."
+_ORDER_HINT = "leave it out: rows are emitted as they match."
 
 _CLAUSES: tuple[elsewhere.ForeignSyntax, ...] = (
     (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
@@ -33,9 +33,9 @@ _CLAUSES: tuple[elsewhere.ForeignSyntax, ...] = (
 
 _STATEMENTS: tuple[elsewhere.ForeignSyntax, ...] = (
     *elsewhere.STATEMENTS,
-    (("CREATE", "OR", "REFRESH"), "CREATE OR REFRESH", "write CREATE SINK: a script declares everything anew."),
+    (("CREATE", "OR", "REFRESH"), "CREATE OR REFRESH", "write CREATE SINK: each run declares everything again."),
     (("CREATE", "TEMPORARY"), "CREATE TEMPORARY", "write CREATE STREAM or CREATE VIEW."),
-    (("CREATE", "OR"), "CREATE OR REPLACE", "write CREATE STREAM: a script declares everything anew."),
+    (("CREATE", "OR"), "CREATE OR REPLACE", "write CREATE STREAM: each run declares everything again."),
     (("CREATE", "MATERIALIZED"), "CREATE MATERIALIZED VIEW", "write CREATE VIEW, and SELECT TABLE in its query."),
     (("CREATE", "EXTERNAL"), "CREATE EXTERNAL", "write CREATE STREAM."),
     (("INSERT", "OVERWRITE"), "INSERT OVERWRITE", "write INSERT INTO: a stream adds rows."),

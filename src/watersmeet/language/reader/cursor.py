@@ -287,8 +287,8 @@ def _in_backticks(token: Token) -> str:
     if not is_name:
         return ""
     if re.fullmatch(r"[A-Za-z_]\w*", token.value):
-        return f"write `{token.value}` without quotes: in Spark they make a text, also double ones."
-    return f"write the name in backticks, `{token.value}`: in Spark quotes make a text, also double ones."
+        return f"write `{token.value}` without quotes: in Spark, single and double quotes make a string."
+    return f"write the name in backticks, `{token.value}`: in Spark, single and double quotes make a string."
 
 
 def describe(token: Token) -> str:

@@ -29,7 +29,7 @@ _TABLE_HINT = (
 _KEY_HINT = "write `PRIMARY KEY (id)`, for example."
 _LIST_HINT = "separate columns with commas and close the list with `)`."
 _ORDER_HINT = "name one column: `ORDER BY t`."
-_IDLE_HINT = "write a length of time, for example `IDLE AFTER 30s`."
+_IDLE_HINT = "write a duration, for example `IDLE AFTER 30s`."
 _WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
 
 _FEEDS = tuple(feed.name for feed in FEEDS)
@@ -95,9 +95,7 @@ def _read_changes(cursor: Cursor, kind: SourceKind, before: str | None) -> str |
     if not cursor.at("CHANGES", "FROM"):
         return before
     if kind == "stream":
-        raise cursor.refuse_unsupported(
-            "CHANGES FROM of a stream", "write CREATE TABLE: rows of a stream only arrive.", 2
-        )
+        raise cursor.refuse_unsupported("CHANGES FROM of a stream", "write CREATE TABLE: a stream only adds rows.", 2)
     if before is not None:
         raise cursor.failure("`;`", "write CHANGES FROM once.")
     cursor.skip(2)
@@ -152,7 +150,7 @@ def _read_fields(cursor: Cursor) -> tuple[Field, ...]:
 
 def _read_sink_field(cursor: Cursor) -> Field:
     if cursor.at("WATERMARK", "FOR") or cursor.at("PRIMARY", "KEY"):
-        raise cursor.failure("a column", "leave it out: a sink has columns only.")
+        raise cursor.failure("a column", "leave it out: a sink has only columns.")
     return _read_field(cursor)
 
 
@@ -215,7 +213,7 @@ def _skip_entry(cursor: Cursor) -> bool:
 
 def _read_primary_key(cursor: Cursor, kind: SourceKind, before: tuple[str, ...]) -> tuple[str, ...]:
     if kind == "stream":
-        raise cursor.refuse_unsupported("PRIMARY KEY of a stream", "leave it out: rows of a stream only arrive.", 2)
+        raise cursor.refuse_unsupported("PRIMARY KEY of a stream", "leave it out: a stream only adds rows.", 2)
     if before:
         raise cursor.failure("`,` or `)`", "write PRIMARY KEY once.")
     cursor.skip(2)
@@ -275,7 +273,7 @@ def _read_idle(cursor: Cursor, watermark: Watermark) -> int:
     token = cursor.peek()
     amount = read_amount(cursor)
     if not amount.is_interval or amount.value <= 0:
-        raise cursor.failure("a length of time above zero", _IDLE_HINT, token)
+        raise cursor.failure("a duration above zero", _IDLE_HINT, token)
     return amount.value
 
 

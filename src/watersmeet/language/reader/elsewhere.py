@@ -12,9 +12,9 @@ NAME, VALUE = "", "'"
 """Stand for any name, and for any number or text, among the words."""
 
 _CHANGES = "leave it out: SELECT STREAM shows rows as they come, SELECT TABLE a table with all its changes."
-_FINAL = "leave it out, and write SELECT TABLE: the row of a window changes until its time is over, and then no more."
-_THEN = "leave it out, or write `JOIN v FOR SYSTEM_TIME AS OF a.t` for what was in force at the time of a row."
-_VERSION = "name where to begin in the options of the source, for example `startingVersion`."
+_FINAL = "leave it out, and write SELECT TABLE: the row of a window changes until its window ends, and never after."
+_THEN = "leave it out, or write `JOIN v FOR SYSTEM_TIME AS OF a.t` for the version at the time of a row."
+_VERSION = "set the start in the options of the source, for example `startingVersion`."
 _SIZE = "write `GROUP BY window(t, '1 hour')`, for example."
 
 CLAUSES: tuple[ForeignSyntax, ...] = (
@@ -25,13 +25,13 @@ CLAUSES: tuple[ForeignSyntax, ...] = (
     (("EMIT", "AFTER"), "EMIT AFTER", _FINAL),
     (("EMIT", "WITHOUT"), "EMIT WITHOUT DELAY", _CHANGES),
     (("GRACE", "PERIOD"), "GRACE PERIOD of ksqlDB",
-     "say how late rows may be where the stream is declared: `WATERMARK FOR t AS t - INTERVAL 5 MINUTES`."),
+     "declare how late rows of the stream may be: `WATERMARK FOR t AS t - INTERVAL 5 MINUTES`."),
     (("WINDOW", "TUMBLING"), "WINDOW TUMBLING of ksqlDB", _SIZE),
     (("WINDOW", "HOPPING"), "WINDOW HOPPING of ksqlDB",
      "write `GROUP BY window(t, '1 hour', '10 minutes')`, for example."),
     (("WINDOW", "SESSION"), "WINDOW SESSION of ksqlDB", _SIZE),
     (("PARTITION", "BY"), "PARTITION BY of a query",
-     "leave it out: rows go to where the keys of a join or of GROUP BY send them."),
+     "leave it out: rows are partitioned by the keys of a join or of GROUP BY."),
     (("MATCH_RECOGNIZE", "("), "MATCH_RECOGNIZE", "write the pattern as joins of the stream with itself."),
     (("AS", "OF", "SYSTEM"), "AS OF SYSTEM TIME", _THEN),
     (("AS", "OF", "AT"), "AS OF AT LEAST of Materialize", _THEN),
@@ -47,7 +47,7 @@ CLAUSES: tuple[ForeignSyntax, ...] = (
 
 _STREAM = "write `CREATE STREAM name (columns) USING format OPTIONS (...)`."
 _RUN = "run the script with `watersmeet run`: all its queries run, each into its sink."
-_NAMES = "leave it out: the names of a script are its own."
+_NAMES = "leave it out: names belong to their script."
 _FUNCTION = "register the function in Spark from Python, and call `ws.sql` there."
 
 STATEMENTS: tuple[ForeignSyntax, ...] = (
@@ -69,13 +69,13 @@ STATEMENTS: tuple[ForeignSyntax, ...] = (
     (("BEGIN", "STATEMENT"), "BEGIN STATEMENT SET of Flink", _RUN),
     (("BEGIN",), "BEGIN", _RUN),
     (("END",), "END", _RUN),
-    (("SUBSCRIBE",), "SUBSCRIBE of Materialize", "write a SELECT without INSERT INTO: its rows come to the console."),
-    (("TAIL",), "TAIL of Materialize", "write a SELECT without INSERT INTO: its rows come to the console."),
-    (("PRINT",), "PRINT of ksqlDB", "write a SELECT without INSERT INTO: its rows come to the console."),
+    (("SUBSCRIBE",), "SUBSCRIBE of Materialize", "write a SELECT without INSERT INTO: its rows go to the console."),
+    (("TAIL",), "TAIL of Materialize", "write a SELECT without INSERT INTO: its rows go to the console."),
+    (("PRINT",), "PRINT of ksqlDB", "write a SELECT without INSERT INTO: its rows go to the console."),
     (("TERMINATE",), "TERMINATE of ksqlDB", "stop the run with Ctrl-C; the next one continues."),
     (("ADD", "JAR"), "ADD JAR", "name it when you run: `watersmeet run --packages group:name:version`."),
     (("RESET",), "RESET", "delete the SET from the script."),
-    (("REFRESH",), "REFRESH", "leave it out: queries go on with what comes."),
+    (("REFRESH",), "REFRESH", "leave it out: queries read new rows by themselves."),
     (("ANALYZE",), "ANALYZE", "run `watersmeet explain` on the script."),
     (("TRUNCATE",), "TRUNCATE", "delete the files, or filter with WHERE in a query."),
     (("VALUES",), "VALUES", "put the rows into a file and declare it with CREATE STREAM."),
@@ -95,7 +95,7 @@ def matches(cursor: Cursor, ahead: int, word: str) -> bool:
 def refuse_if_not_exists(cursor: Cursor) -> None:
     """Refuse IF NOT EXISTS before the name of what is declared."""
     if cursor.at("IF", "NOT", "EXISTS"):
-        raise cursor.refuse_unsupported("IF NOT EXISTS", "leave it out: a script declares everything anew.", 3)
+        raise cursor.refuse_unsupported("IF NOT EXISTS", "leave it out: each run declares everything again.", 3)
 
 
 def refuse_after_columns(cursor: Cursor, name: str) -> WatersmeetError | None:
@@ -107,7 +107,7 @@ def refuse_after_columns(cursor: Cursor, name: str) -> WatersmeetError | None:
         return cursor.refuse_unsupported("LOCATION", f"write `OPTIONS (path '{cursor.peek(1).value}')`.", 2)
     if cursor.at("FROM") and cursor.peek(1).is_name:
         hint = f"write `CREATE SINK {name} USING format` and `INSERT INTO {name} SELECT * FROM {cursor.peek(1).text}`."
-        return cursor.refuse_unsupported("FROM behind the name of a sink", hint)
+        return cursor.refuse_unsupported("FROM after the name of a sink", hint)
     for words, hint in _BEHIND:
         if all(matches(cursor, i, word) for i, word in enumerate(words)):
             what = " ".join(word for word in words if word not in (VALUE, "("))
@@ -120,20 +120,20 @@ def refuse_watermark_after_columns(cursor: Cursor, kind: str, name: str, *, colu
     column = cursor.peek(2 if cursor.peek(1).word == "FOR" else 1)
     text = column.text if column.is_name else "t"
     inside = f"({'..., ' * columns}WATERMARK FOR {text} AS {text} - INTERVAL 5 SECONDS)"
-    hint = f"write it in the bracket behind the name: `CREATE {kind.upper()} {name} {inside}`."
-    return cursor.refuse_unsupported(f"WATERMARK behind {name}", hint)
+    hint = f"write it in the bracket after the name: `CREATE {kind.upper()} {name} {inside}`."
+    return cursor.refuse_unsupported(f"WATERMARK after {name}", hint)
 
 
 _BEHIND = (
-    (("PARTITIONED", "BY"), "leave it out: folders named `column=value` below the path are found by themselves."),
-    (("PARTITION", "BY"), "leave it out: rows go to where the keys of a join send them."),
-    (("CLUSTERED", "BY"), "leave it out: rows go to where the keys of a join send them."),
-    (("CLUSTER", "BY"), "leave it out: rows go to where the keys of a join send them."),
-    (("TBLPROPERTIES", "("), "write them as `OPTIONS (name 'value')`, if the format knows them."),
+    (("PARTITIONED", "BY"), "leave it out: folders named `column=value` below the path are found automatically."),
+    (("PARTITION", "BY"), "leave it out: rows are partitioned by the keys of a join."),
+    (("CLUSTERED", "BY"), "leave it out: rows are partitioned by the keys of a join."),
+    (("CLUSTER", "BY"), "leave it out: rows are partitioned by the keys of a join."),
+    (("TBLPROPERTIES", "("), "write them as `OPTIONS (name 'value')`, if the format has them."),
     (("STORED", "AS"), "write `USING parquet`, for example."),
     (("COMMENT", VALUE), "write a comment: `-- text`."),
     (("FORMAT",), "write `OPTIONS (value.format 'json')`, for example."),
-    (("ENVELOPE",), "write `CHANGES FROM debezium` behind CREATE TABLE."),
+    (("ENVELOPE",), "write `CHANGES FROM debezium` after CREATE TABLE."),
 )
 
 
@@ -173,14 +173,14 @@ def refuse_constraint(cursor: Cursor) -> WatersmeetError | None:
     """The refusal of what others write behind the type of a column; None if it is something else."""
     if cursor.at("PRIMARY", "KEY") and not cursor.at_any({"("}, ahead=2):
         return cursor.refuse_unsupported(
-            "PRIMARY KEY of a column", "write `PRIMARY KEY (column)` behind the columns.", 2
+            "PRIMARY KEY of a column", "write `PRIMARY KEY (column)` after the columns.", 2
         )
     for word, hint in (
-        ("DEFAULT", "leave it out: every row brings its values. In SELECT write `coalesce(x, 0)`."),
+        ("DEFAULT", "leave it out, and write `coalesce(x, 0)` in SELECT."),
         ("GENERATED", "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."),
         ("METADATA", "leave it out; `_key` is the key of a record."),
-        ("UNIQUE", "leave it out: nobody checks it."),
-        ("REFERENCES", "leave it out: nobody checks it."),
+        ("UNIQUE", "leave it out: it is not checked."),
+        ("REFERENCES", "leave it out: it is not checked."),
         ("CHECK", "leave it out, and filter with WHERE."),
         ("KEY", "leave it out, and name it in `OPTIONS (key 'column')`."),
         ("NULL", "leave it out: a column may be NULL unless NOT NULL says otherwise."),

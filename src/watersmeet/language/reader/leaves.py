@@ -112,7 +112,7 @@ def _name(cursor: Cursor) -> Expr:
     parts = [cursor.next().value]
     while cursor.at(".") and cursor.peek(1).kind != "end":
         cursor.next()
-        hint = "`*` stands alone or behind an alias in SELECT." if cursor.at("*") else "write `alias.column`."
+        hint = "`*` may stand alone or after an alias in SELECT." if cursor.at("*") else "write `alias.column`."
         parts.append(cursor.take_name("the name of a column", hint).value)
     if not cursor.at("("):
         text = cursor.text_from(first)

@@ -118,7 +118,7 @@ def apply_row_limit(
     if len(row_limits) != 1 or any(_mentions(expr, number.name) for expr in (*left, *shown)):
         what = f"{number.function}() as `{number.name}` without a limit, or for anything else"
         hint = (
-            f"write `WHERE {number.name} <= 10` around it, and leave it out of SELECT: a place changes with every row."
+            f"write `WHERE {number.name} <= 10` around it, and leave it out of SELECT: positions change with every row."
         )
         cursor.position = max(cursor.position - 1, 0)
         raise cursor.refuse_unsupported(what, hint)

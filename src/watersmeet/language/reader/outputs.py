@@ -57,7 +57,7 @@ def read_outputs(cursor: Cursor, target: QueryTarget) -> Outputs:
     if LATE not in read:
         return Outputs(side_outputs=side_outputs, store=store)
     if target.into[0] is None and not any(output.is_instead for output in side_outputs):
-        hint = "write `INSERT INTO sink` before SELECT: the result needs a sink where late rows have."
+        hint = "write `INSERT INTO sink` before SELECT: the result needs a sink if late rows have one."
         raise cursor.failure("`;`", hint, late)
     return Outputs((read[LATE][0].sink, read[LATE][0].span), side_outputs, store)
 
@@ -88,7 +88,7 @@ def _read_second_store(cursor: Cursor, before: StorageFormats | None, target: Qu
     if target.into[0] is None and not target.is_inner:
         raise cursor.failure("`;`", "write `INSERT INTO sink` before SELECT: STORE says how its rows are written.")
     if before is not None:
-        raise cursor.failure("`;`", "write STORE once, before or behind the query.")
+        raise cursor.failure("`;`", "write STORE once, before or after the query.")
     return read_store(cursor)
 
 
@@ -97,7 +97,7 @@ def _read_output(
 ) -> tuple[SideOutput, ...]:
     written = " ".join(words)
     if target.is_inner:
-        hint = "write it behind the query that reads the view or subquery."
+        hint = "write it after the query that reads the view or subquery."
         raise cursor.refuse_unsupported(f"{written} inside a view or subquery", hint, len(words))
     if is_again:
         raise cursor.failure("`;`", f"write {written} once.")
@@ -109,7 +109,7 @@ def _read_output(
     while is_list and cursor.take(","):
         sinks.append(cursor.take_name("the name of a sink", hint))
     if cursor.at("WHERE"):
-        raise cursor.failure("`;`", f"write {written} at the end of the query, behind WHERE.")
+        raise cursor.failure("`;`", f"write {written} at the end of the query, after WHERE.")
     of = " ".join(words[:-1])
     return tuple(
         SideOutput(of, f"{column}{number}" if is_list else column, sink.value, cursor.span_of(sink), is_list)

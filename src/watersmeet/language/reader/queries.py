@@ -76,7 +76,7 @@ def _read_name(cursor: Cursor, expected: str, hint: str) -> str:
     """``name AS``."""
     name = cursor.take_name(expected, hint)
     if cursor.at("("):
-        raise cursor.refuse_unsupported("A list of columns behind a name", "name the columns in the query, with AS.")
+        raise cursor.refuse_unsupported("A list of columns after a name", "name the columns in the query, with AS.")
     cursor.expect("AS", hint)
     return name.value
 
@@ -115,7 +115,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     cursor.begin_line()
     if not cursor.take("FROM"):
         raise cursor.separator_failure(
-            ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns."
+            ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream after the columns."
         )
     relation = read_relation(cursor, read_inner)
     where = apply_row_limit(cursor, relation, items, _read_where(cursor, "WHERE"))
@@ -155,7 +155,7 @@ def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star,
         cursor.position = first
         hint = "name it with AS in a subquery, and write `WHERE name <= 10` around that, or use QUALIFY."
         what = f"{numbers[0].function}()"
-        raise cursor.refuse_unsupported(f"{what} that nothing limits" if len(numbers) < 2 else f"{what} twice", hint)
+        raise cursor.refuse_unsupported(f"{what} without a limit" if len(numbers) < 2 else f"{what} twice", hint)
     return tuple(item for item in items if not isinstance(item, RowNumber)), (numbers or [None])[0]
 
 
@@ -221,7 +221,7 @@ def _refuse_rest(cursor: Cursor, relation: Relation, where: Expr | None, group_b
     if refused:
         return refused
     if cursor.at_any({"WITHIN"}):
-        return cursor.failure(end, "write WITHIN behind JOIN, before WHERE.")
+        return cursor.failure(end, "write WITHIN after JOIN, before WHERE.")
     for grammar in cursor.grammars:
         if (misplaced := grammar.refuse_misplaced(cursor, end)) is not None:
             return misplaced

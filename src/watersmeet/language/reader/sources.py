@@ -21,7 +21,7 @@ def read_bracket(cursor: Cursor, read_query: ReadQuery) -> tuple[Scan, ...]:
     opening = cursor.position
     if not cursor.at_any({"SELECT", "WITH"}, ahead=1):
         hint = "name a stream, or write a query: `(SELECT STREAM * FROM a) AS s`."
-        raise cursor.refuse_unsupported("A bracket behind FROM", hint)
+        raise cursor.refuse_unsupported("A bracket after FROM", hint)
     cursor.next()
     cursor.nesting += 1
     parts = [read_query(cursor)]
@@ -49,7 +49,7 @@ def close_query(cursor: Cursor, opening: int) -> None:
             hint = "write it as a source: `FROM (SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
             raise cursor.refuse_unsupported("UNION of queries", hint)
         raise cursor.refuse_unsupported(
-            "UNION without ALL", "write UNION ALL: nothing could forget which rows were there."
+            "UNION without ALL", "write UNION ALL: removing duplicates would keep every row forever."
         )
     if not cursor.at(")"):
         raise cursor.failure("`)`", "close the bracket that opens the query.")
@@ -120,7 +120,7 @@ def _read_watermarks(cursor: Cursor, named: NamedSource) -> NamedSource:
     while at_watermark(cursor):
         if len(named.scans) > 1:
             hint = "write it in each part: `(SELECT * FROM a WATERMARK t DELAY OF INTERVAL 5 SECONDS UNION ALL ...)`."
-            raise cursor.refuse_unsupported("WATERMARK behind a union", hint)
+            raise cursor.refuse_unsupported("WATERMARK after a union", hint)
         first = cursor.position
         cursor.skip(1)
         column = cursor.next().value

@@ -159,9 +159,9 @@ def _check_lengths(cursor: Cursor, function: str, lengths: list[Amount], hint: s
     """Refuse lengths that make no windows: a step must go into the size, a slide is at most as long."""
     step, size = lengths[0].value, lengths[-1].value
     if function == "CUMULATE" and size % step:
-        raise cursor.failure("a size that is a number of whole steps", hint, cursor.previous)
+        raise cursor.failure("a size that is a multiple of the step", hint, cursor.previous)
     if function == "HOP" and step > size:
-        raise cursor.failure("a size that is no less than the slide", hint, cursor.previous)
+        raise cursor.failure("a size of at least the slide", hint, cursor.previous)
 
 
 def _read_partition(cursor: Cursor, hint: str) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> NamedSour
     if cursor.at("TABLE", "(") or cursor.at("("):
         named = read_named(cursor)
         if len(named.scans) > 1:
-            raise cursor.failure("`)`", "give each part of the union a watermark of its own.", cursor.previous)
+            raise cursor.failure("`)`", "give each part of the union its own watermark.", cursor.previous)
         return named
     cursor.expect("TABLE", hint)
     name, span = read_name(cursor)

@@ -60,11 +60,11 @@ def with_subqueries(cursor: Cursor, relation: Relation, group_by: tuple[Expr, ..
     if window is None:
         return relation
     if window.function == "SESSION":
-        hint = "group it in a view: a session is known by its last row, and joins cannot wait for that."
+        hint = "group it in a view: a session is known after its last row, and joins cannot wait for that."
         raise cursor.refuse_unsupported("TABLE(SESSION(...)) in a join", hint)
     fields = {_field(expr) for expr in group_by}
     if window.function == "CUMULATE" and "start" in fields and "end" not in fields:
-        raise _not_grouped(cursor, window, "window_end: a row is in several windows that begin together")
+        raise _not_grouped(cursor, window, "window_end: a row is in several windows that begin at the same time")
     inner = replace(relation, alias=relation.source, window=None, clause=None)
     lengths = (Expr("interval", value=amount.value) for amount in reversed(window.lengths))
     array = Expr("windows", (column((inner.alias, window.column)), *lengths), window.function, span=window.span)
@@ -154,9 +154,9 @@ def _check_partition(cursor: Cursor, window: WindowFunction, group_by: tuple[Exp
     by = {expr.refs[0].parts[-1].lower() if expr.op == "column" else None for expr in group_by if not _field(expr)}
     if by != {name.lower() for name in window.by}:
         columns = ", ".join(window.by) or "the columns of GROUP BY"
-        hint = f"group by window_start, window_end and {columns}, or name the other columns behind PARTITION BY."
+        hint = f"group by window_start, window_end and {columns}, or name the other columns after PARTITION BY."
         cursor.position = max(cursor.position - 1, 0)
-        raise cursor.refuse_unsupported("TABLE(SESSION(...)) whose PARTITION BY is not what is grouped by", hint)
+        raise cursor.refuse_unsupported("TABLE(SESSION(...)) whose PARTITION BY differs from GROUP BY", hint)
 
 
 def _item(item: Item, window: WindowFunction) -> Item:

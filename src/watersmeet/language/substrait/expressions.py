@@ -44,7 +44,7 @@ class Expressions:
                 return self._one_of(expression.singular_or_list, columns, place)
             case _:
                 hint = _HINTS.get(kind or "", "compute it in the producer, before the tables that the plan reads.")
-                raise refuse_unsupported(f"An expression {kind or 'of a kind that is not known here'}", place, hint)
+                raise refuse_unsupported(f"An expression {kind or 'of an unknown kind'}", place, hint)
 
     def _call(self, call: Any, columns: Sequence[TypedExpr], place: str) -> TypedExpr:
         name = self.functions.get(call.function_reference)
@@ -141,7 +141,7 @@ def _field(value: TypedExpr, number: int, place: str) -> TypedExpr:
     kind = parse_type(value.type) if value.type is not None else None
     if kind is None or kind.name != "STRUCT" or not 0 <= number < len(kind.parts):
         hint = "write the plan again with its producer."
-        raise refuse_unsupported(f"A reference to field {number} of what has no such field", place, hint)
+        raise refuse_unsupported(f"A reference to field {number} of a value without that field", place, hint)
     part = kind.parts[number]
     if value.expr.op == "column":
         return TypedExpr(column((*value.expr.refs[0].parts, part.name)), format_type(part.type))

@@ -57,7 +57,7 @@ def call_function(call: FunctionCall) -> TypedExpr:
         raise call.refuse("", "")
     for option, wanted in call.options.items():
         if not any(value.upper() in _OPTIONS.get(option, ()) for value in wanted):
-            reason = f"Spark cannot be told {option} = {' or '.join(wanted)}"
+            reason = f"Spark has no equivalent of {option} = {' or '.join(wanted)}"
             raise call.refuse("", reason, f"leave the option `{option}` out.")
     return _FUNCTIONS[name](call)
 
@@ -126,7 +126,7 @@ def _arithmetic(op: Op, call: FunctionCall) -> TypedExpr:
 def _divide(call: FunctionCall) -> TypedExpr:
     left, right = call.values(2)
     if call.output is None:
-        raise call.refuse("", "the plan does not tell the type of its result, so whether it is a whole number is open")
+        raise call.refuse("", "the plan does not say whether its result is an integer")
     if call.output in INTEGERS:
         return cast_to(TypedExpr(fill_template("({} DIV {})", left.expr, right.expr), "BIGINT"), call.output)
     is_double = left.type == right.type == call.output == "DOUBLE"
@@ -155,7 +155,7 @@ def _concat(call: FunctionCall) -> TypedExpr:
     wanted = [value.upper() for value in call.options.get("null_handling", ())]
     skips = next((value for value in wanted if value in _OPTIONS["null_handling"]), None) == "IGNORE_NULLS"
     if any(arg.type not in ("STRING", None) for arg in call.values(1, len(call.args))):
-        raise call.refuse("", "it is read for strings only")
+        raise call.refuse("", "it is supported for strings only")
     return _many("concat_ws('', " if skips or call.skips_nulls else "concat(", "STRING", call)
 
 
@@ -165,7 +165,7 @@ def _like(word: str, call: FunctionCall) -> TypedExpr:
     if not has_escape:
         return TypedExpr(fill_template(f"({{}} {word} {{}})", value.expr, pattern.expr), "BOOLEAN")
     if escape[0].expr.op != "literal":
-        raise call.refuse("", "its character of escape must be a literal")
+        raise call.refuse("", "its escape character must be a literal")
     return TypedExpr(
         fill_template(f"({{}} {word} {{}} ESCAPE {{}})", value.expr, pattern.expr, escape[0].expr), "BOOLEAN"
     )
@@ -175,7 +175,7 @@ def _substr(call: FunctionCall) -> TypedExpr:
     value, start, *length = call.values(2, 3)
     begin = start.expr.args[0] if start.expr.op == "cast" else start.expr
     if begin.op != "literal" or not isinstance(begin.value, int) or begin.value < 1:
-        reason = "engines differ in what is before the first character, so it must start at a number from 1 on"
+        reason = "engines differ before the first character, so the start must be at least 1"
         raise call.refuse("", reason)
     template = "substring({}, {}, {})" if length else "substring({}, {})"
     # Spark's takes numbers of type INT only.
@@ -200,7 +200,7 @@ def _extract(call: FunctionCall) -> TypedExpr:
         raise call.refuse(f"of {word or 'what is no literal'}", "", f"{did_you_mean(word, _FIELDS)}")
     if values[0].type == "TIMESTAMP":
         hint = "cast it to a timestamp without time zone in the producer."
-        raise call.refuse("of a timestamp with time zone", "Spark would take it in the time zone of the session", hint)
+        raise call.refuse("of a timestamp with time zone", "Spark would use the time zone of the session", hint)
     field = fill_template(f"extract({_FIELDS[word]} FROM {{}})", values[0].expr)
     return cast_to(TypedExpr(field, "DECIMAL(8,6)" if word == "SECOND" else "INT"), call.output)
 

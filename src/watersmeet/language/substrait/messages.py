@@ -167,12 +167,12 @@ def decode_plan(plan: bytes | str, name: str) -> Any:
         reason = f"as {'JSON' if is_json else 'Protocol Buffers'} it is damaged ({_first(error)})"
         hint = "write the plan again with its producer."
         if isinstance(error, RecursionError) or "depth" in str(error).lower():
-            reason = "it is nested deeper than the 100 messages that Protocol Buffers can hold"
+            reason = "it is nested deeper than the 100 messages that Protocol Buffers allow"
             hint = "chain no more than 30 conditions or terms in one expression: a list (IN) counts as one."
         raise refuse("WRONG_SUBSTRAIT", plan=name, reason=reason, hint=hint) from None
     if unknown is not None:
-        hint = "write the plan for an older version of Substrait: what a new field means could not be respected."
-        raise refuse("WRONG_SUBSTRAIT", plan=name, reason=f"{unknown} is not a field known here", hint=hint)
+        hint = "write the plan for an older version of Substrait: unknown fields cannot be interpreted."
+        raise refuse("WRONG_SUBSTRAIT", plan=name, reason=f"{unknown} is not a known field", hint=hint)
     return message
 
 

@@ -41,7 +41,7 @@ def read_substrait(plan: bytes | str, name: str = "<plan>", declared: Sequence[S
         query = query_of(block, _output_names(root, block))
     except RecursionError:
         hint = "split it: write the result of a part as a table, and read that."
-        raise refuse_unsupported("What is nested so deeply", "root", hint) from None
+        raise refuse_unsupported("Nesting this deep", "root", hint) from None
     query = replace(query, views=tuple(relations.views))
     return Script(name, "", sources=tuple(relations.tables.values()), queries=(query,))
 
@@ -72,11 +72,11 @@ def _root(message: Any, name: str) -> Any:
         hint = (
             "write one plan for each result." if roots else "write a plan, and not only an expression or a part of one."
         )
-        reason = f"it has {len(roots)} results, and a DataFrame is the result of one"
+        reason = f"it has {len(roots)} results, but a DataFrame is the result of one"
         raise refuse("WRONG_SUBSTRAIT", plan=name, reason=reason, hint=hint)
     if len(message.relations) > 1:
         hint = "write the shared part once for each place that reads it."
-        raise refuse_unsupported("A relation beside the root", "root", hint)
+        raise refuse_unsupported("A relation next to the root", "root", hint)
     return roots[0]
 
 

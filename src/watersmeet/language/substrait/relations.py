@@ -27,7 +27,7 @@ JOIN_TYPES: Mapping[str, tuple[JoinKind, bool]] = {
 }  # fmt: skip
 """The kinds of joins, and whether they show the right side only, so that the sides change places."""
 
-_FIRST_ROWS = ("which rows of a table come first changes with every row", "leave LIMIT out, or apply it to the result.")
+_FIRST_ROWS = ("the first rows of a table change with every row", "leave LIMIT out, or apply it to the result.")
 _IN_ORDER = ("a table that changes has no order", "leave the order out, or apply it to the result.")
 _GROUPED = ("", "write the query in SQL: `SELECT TABLE k, count(*) FROM t GROUP BY k` gives a table.")
 _REFUSED = {
@@ -36,7 +36,7 @@ _REFUSED = {
     "sort": _IN_ORDER,
     "window": _IN_ORDER,
     "aggregate": _GROUPED,
-    "write": ("", "leave it out: where the result goes is told where the plan is run."),
+    "write": ("", "leave it out: the call that runs the plan says where the result goes."),
     "reference": ("", "write the shared part once for each place that reads it."),
 }
 """Why a relation is refused, and what to do about it."""
@@ -75,7 +75,7 @@ class Relations:
         }  # fmt: skip
         if kind not in readers:
             reason, hint = _REFUSED.get(kind or "", ("", "compute it in the producer, before the tables of the plan."))
-            what = f"The relation {kind or 'of a kind that is not known here'}"
+            what = f"The relation {kind or 'of an unknown kind'}"
             raise refuse_unsupported(what, f"{place} > {kind}" if kind else place, hint, reason)
         place = f"{place} > {kind}"
         message = getattr(rel, kind)
@@ -125,8 +125,8 @@ class Relations:
             said = f"`{old.name}` {old.type}" if old is not None else "no column of that name"
             if (old is None and is_declared) or (old is not None and _normal(old.type) != _normal(new.type)):
                 what = f"The column `{new.name}` {new.type} of {table.name}"
-                hint = "let the plan and the declaration agree in columns and types."
-                raise refuse_unsupported(what, place, hint, f"the table is known to have {said}")
+                hint = "make the columns and types of the plan match the declaration."
+                raise refuse_unsupported(what, place, hint, f"the table has {said}")
             merged += () if old is not None else (new,)
         return merged
 

@@ -42,7 +42,7 @@ def spark_type(type_: Any, place: str, names: Iterator[str] | None = None) -> st
         fields = (f"{word(next(names, ''))}: {spark_type(inner, place, names)}" for inner in type_.struct.types)
         return f"STRUCT<{', '.join(fields)}>"
     hint = "cast the column to a type such as i64, string or precision_timestamp in the producer."
-    reason = "its fields have no names" if kind == "struct" else "Spark has none that would hold its values"
+    reason = "its fields have no names" if kind == "struct" else "Spark has no type for its values"
     raise refuse_unsupported(f"The type {kind or 'without a kind'}", place, hint, reason)
 
 
@@ -142,7 +142,7 @@ def _float(type_: str, suffix: str, value: float) -> TypedExpr:
 
 def _decimal(literal: Any) -> TypedExpr:
     if not 0 <= literal.scale <= literal.precision <= 38:
-        raise ValueError(f"a decimal of {literal.precision} digits, {literal.scale} of them behind the point")
+        raise ValueError(f"a decimal of {literal.precision} digits, {literal.scale} of them after the point")
     unscaled = int.from_bytes(literal.value, "little", signed=True)
     value = Decimal(unscaled).scaleb(-literal.scale, _EXACT)
     type_ = f"DECIMAL({literal.precision},{literal.scale})"
@@ -158,7 +158,7 @@ def _timestamp(type_: str, literal: Any) -> TypedExpr:
 
 def _to_microseconds(value: int, precision: int) -> int:
     if not 0 <= precision <= 12:
-        raise ValueError(f"a time of {precision} digits behind the second")
+        raise ValueError(f"a time of {precision} digits after the second")
     if precision <= 6:
         return value * 10 ** (6 - precision)
     whole, rest = divmod(value, 10 ** (precision - 6))

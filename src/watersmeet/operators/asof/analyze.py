@@ -195,7 +195,7 @@ def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
     """Refuse what does not tell versions apart: comparisons other than =, and less than the whole key of a table."""
     left, right = _names(draft, join.left, join.right).values()
     for part in join.residual:
-        cause = f"compares {left} with {right} other than by ="
+        cause = f"compares {left} with {right} by an operator other than ="
         hint = "write an equality of both sides, or filter the result with WHERE."
         yield _wrong(draft, part.span if part.span.end else join.span, join.kind, join.left, join.right, cause, hint)
     source = join.right.source
@@ -214,7 +214,7 @@ def _table_on_the_left(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelatio
     if left.result == "stream":
         return []
     what = f"An as-of join of the table {draft.names_of(left.aliases)}"
-    hint = "put a stream on its left, or write JOIN: rows of a table have no time that a version is in force at."
+    hint = "put a stream on its left, or write JOIN: rows of a table have no time to look up a version at."
     return [draft.refuse_unsupported(join.span, what, hint)]
 
 
@@ -226,11 +226,14 @@ def _is_whole_key(source: Source, named: list[str]) -> bool:
 def _check_form(draft: Draft, join: ParsedAsofJoin, right: AnalyzedLeaf) -> Iterator[Refusal]:
     if join.kind not in ("inner", "left"):
         what = f"A {kind_in_words(join.kind)} {'ASOF JOIN' if join.as_of is None else 'JOIN FOR SYSTEM_TIME AS OF'}"
-        hint = "write LEFT, and the side whose rows are kept on the left."
+        hint = "write LEFT, with the side whose rows are kept on the left."
         yield draft.refuse_unsupported(join.span, what, hint)
     elif join.kind == "inner" and join.defaults:
         span = join.defaults[0][1].span
-        what, hint = "DEFAULT of an inner as-of join", "write LEFT, or leave DEFAULT out: rows without a version go."
+        what, hint = (
+            "DEFAULT of an inner as-of join",
+            "write LEFT, or leave DEFAULT out: rows without a version are dropped.",
+        )
         yield draft.refuse_unsupported(join.span if span == NOWHERE else span, what, hint)
     if is_sound(right.source):
         yield from check_values(draft, join.defaults, right.source, join.span)
@@ -302,7 +305,7 @@ def _pair(
     times = own + versions
     first, second = find_event_time(high, times), find_event_time(low, times)
     if first is None or second is None:
-        return f"compares what is not an event time: those are {format_list([str(time) for time in times])}"
+        return f"compares a column that is not an event time: those are {format_list([str(time) for time in times])}"
     if (first in own) == (second in own):
         return "both columns are of one side"
     if how == "nearest":
@@ -326,7 +329,7 @@ def _check_times(
             yield refusal
     elif match.direction != "backward" and draft.inputs == "streams":
         names = _names(draft, left, right)
-        cause = f"no WITHIN says how long {names['left']} waits for a version"
+        cause = f"no WITHIN limits how long {names['left']} waits for a version"
         hint = f"add `WITHIN {'300' if match.left.family == 'integer' else '5 MINUTES'}`."
         words = {"kind": _kind(join.kind), "unbounded": names["left"], "cause": cause}
         yield draft.refusal("UNBOUNDED_STATE", join.span, **names, **words, hint=hint)

@@ -73,9 +73,9 @@ class AsofGrammar(Grammar):
 
     def refuse_misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
         if cursor.at_any({"MATCH_CONDITION", "DEFAULT"}):
-            return cursor.failure(end, f"write {cursor.peek().word} behind JOIN, before WHERE.")
+            return cursor.failure(end, f"write {cursor.peek().word} after JOIN, before WHERE.")
         if cursor.at("FOR", "SYSTEM_TIME"):
-            return cursor.failure(end, "write FOR SYSTEM_TIME AS OF behind the source that JOIN names.")
+            return cursor.failure(end, "write FOR SYSTEM_TIME AS OF after the source that JOIN names.")
         return None
 
 
@@ -105,7 +105,7 @@ def _read_clauses(cursor: Cursor, read: _Clauses) -> _Clauses:
         elif cursor.at("WITHIN"):
             read.within = read_within(cursor, read.within)
             if read.within is not None and read.within.earlier is not None:
-                hint = "write `WITHIN 5 MINUTES` without BEFORE or AFTER: MATCH_CONDITION says the direction."
+                hint = "write `WITHIN 5 MINUTES` without BEFORE or AFTER: MATCH_CONDITION gives the direction."
                 raise cursor.refuse_unsupported("WITHIN with a direction in an as-of join", hint)
         elif cursor.at("DEFAULT", "(") and not read.defaults:
             cursor.may_break()

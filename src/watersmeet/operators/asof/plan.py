@@ -91,10 +91,8 @@ def _are_deletes(changes: Sequence[IdentityChange]) -> bool:
 
 def _delete_effect(stage: StageEdit) -> ChangeEffect:
     side = f"`{stage.now.side(stage.number, RIGHT)}`"
-    change = f"deletes of {side} were versions like others, now they end the version before"
-    return ChangeEffect(
-        change, f"deletes of {side} count from now on; rows that were deleted before may still be found"
-    )
+    change = f"deletes of {side} were ordinary versions, now they end the version before"
+    return ChangeEffect(change, f"deletes of {side} count from now on; rows that were deleted before may still match")
 
 
 def _tolerance_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
@@ -105,13 +103,13 @@ def _tolerance_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> S
     was, now = before["tolerance"], after["tolerance"]
     left = after["ports"][LEFT]["time"]
     change = f"the tolerance was {stage.was.amount(was, left)}, now it is {stage.now.amount(now, left)}"
-    asking = f"rows of `{stage.now.side(stage.number, LEFT)}` that wait, and all that come,"
-    stay = "answers that were given stay, and so do rows that came out without one"
+    asking = f"waiting and new rows of `{stage.now.side(stage.number, LEFT)}`"
+    stay = "rows that were emitted stay, with or without a match"
     if was is None or (now is not None and now < was):
-        return [ChangeEffect(change, f"{asking} find nothing further away; {stay}")]
+        return [ChangeEffect(change, f"{asking} match nothing further away; {stay}")]
     if after["direction"] == "forward":
         # Which versions are kept does not depend on it.
-        return [ChangeEffect(change, f"{asking} find what is so far away; {stay}")]
+        return [ChangeEffect(change, f"{asking} match versions that far away; {stay}")]
     return [ChangeEffect(change, f"{_version_loss(stage, was)}; {stay}")]
 
 
@@ -121,11 +119,11 @@ def _version_loss(stage: StageEdit, was: int) -> str:
     side = f"`{stage.now.side(stage.number, RIGHT)}`"
     watermark = None if stage.watermarks is None else stage.watermarks.get(left)
     if stage.watermarks is not None and watermark is None:
-        return f"no version of {side} is gone yet"
+        return f"no version of {side} has been removed yet"
     which = "beyond the old tolerance"
     if watermark is not None and watermark != END_OF_INPUT:
         which = f"with {stage.now.name(right)} before {stage.now.moment(watermark - was, right)}"
-    return f"versions of {side} {which} may be gone, and do not come back"
+    return f"versions of {side} {which} may have been removed, and do not come back"
 
 
 CHANGE = change_effects

@@ -141,7 +141,7 @@ def _label(joined: AnalyzedIntervalJoin, cause: Cause, part: Expr | None, *, is_
             shown = expression_in_words(part) if part else ""
             return f"the bound between {left} and {right} is not constant: {shown}"
         case "distinct":
-            return f"IS NOT DISTINCT FROM lets rows without {left} and {right} meet at any time"
+            return f"IS NOT DISTINCT FROM lets rows without {left} and {right} match at any time"
 
 
 def _hint(joined: AnalyzedIntervalJoin, cause: Cause, *, is_left: bool, is_both: bool) -> str:
@@ -160,13 +160,13 @@ def _hint(joined: AnalyzedIntervalJoin, cause: Cause, *, is_left: bool, is_both:
             same = f"add `AND {ends[0][0]} = {ends[1][0]}` to join the rows of a window, or" if all(ends) else "add"
             return f"{same} a bound, for example `{bound}`."
         case "or":
-            return f"add a bound beside it, for example `{bound}`."
+            return f"also add a bound, for example `{bound}`."
         case "one direction":
             return f"add `AND {direction}`."
         case "cast":
             return f"add a bound on the columns themselves, for example `{bound if is_both else 'AND ' + direction}`."
         case "not constant":
-            return f"add a constant bound beside it, for example `{bound if is_both else 'AND ' + direction}`."
+            return f"also add a constant bound, for example `{bound if is_both else 'AND ' + direction}`."
 
 
 def _window_ends(side: AnalyzedRelation) -> list[str]:

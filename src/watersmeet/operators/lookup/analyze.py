@@ -129,8 +129,8 @@ def _preserves_table(
         "INCOMPATIBLE_JOIN",
         join.span,
         **names_of(draft, join, left, right),
-        reason=f"could never tell that a row of {stays} stays alone, since a later row of {asks} may still ask for it",
-        cause=f"shows rows of the table {stays} alone",
+        reason=f"could never tell that a row of {stays} is unmatched, since a later row of {asks} may still match it",
+        cause=f"shows unmatched rows of the table {stays}",
         hint=f"write `{instead}`, which shows every row of the stream {asks}.",
     )
 
@@ -141,7 +141,7 @@ def _refuse_table_on_left(draft: Draft, join: Join, left: AnalyzedRelation, righ
         "INCOMPATIBLE_JOIN",
         join.span,
         **names_of(draft, join, left, right),
-        reason="has its sides the wrong way round, since it is the stream that looks up the table",
+        reason="has its sides in the wrong order: the stream looks up the table",
         cause=f"the table {table} on the left, the stream {stream} on the right",
         hint=_swap_hint(join, table),
     )

@@ -67,22 +67,22 @@ def _late_effect(stage: StageEdit) -> ChangeEffect:
     after = stage.operators[1]
     side = f"`{stage.now.side(stage.number, 1 - int(after['table']))}`"
     if after["late_table"] == "ignore":
-        change = f"rows of {side} were shown once more when their table rows came late, now they are not"
-        return ChangeEffect(change, f"rows of {side} that wait are forgotten; they have come out alone")
-    change = f"rows of {side} are shown once more when their table rows come late, and were not"
-    return ChangeEffect(change, f"rows of {side} that came out alone until now are not shown once more")
+        change = f"rows of {side} were shown again when their table rows arrived late, now they are not"
+        return ChangeEffect(change, f"rows of {side} that wait are removed; they were already emitted unmatched")
+    change = f"rows of {side} were not shown again when their table rows arrived late, now they are"
+    return ChangeEffect(change, f"rows of {side} that were emitted unmatched until now are not shown again")
 
 
 def _clock_effect(stage: StageEdit, *, follows_it: bool) -> ChangeEffect:
     sides = stage.now.sides(stage.number)
     if not follows_it:
         return ChangeEffect(
-            f"the join of {sides} followed the clock, and does not now",
-            "the clock ends no wait for a table row any more, and a side that is silent holds the result back",
+            f"the join of {sides} followed the clock, now it does not",
+            "the clock no longer ends the wait for a table row, and a silent side holds the result back",
         )
     return ChangeEffect(
-        f"the join of {sides} follows the clock now, and did not",
-        "rows wait for a table row no longer than is set, and a side is idle after as long as is set, if anything is",
+        f"the join of {sides} did not follow the clock, now it does",
+        "the settings now limit how long rows wait for a table row and when a side is idle",
     )
 
 

@@ -87,7 +87,7 @@ def split_shard(
     directory = ShardInspector(values).directory
     unknown = {name.split("/")[1] for name in values if name.startswith("note/")} - NOTES.keys()
     if unknown:
-        raise UnevenError(f"nobody knows how its notes `{min(unknown)}` are stored")
+        raise UnevenError(f"its notes `{min(unknown)}` have an unknown format")
     parts: list[ShardValues] = [{} for _ in range(shards)]
     runs: list[dict[str, tuple[Run, ...]]] = [{} for _ in range(shards)]
     for spine, old in directory.runs.items():
@@ -98,7 +98,7 @@ def split_shard(
                 batch, notes = _read_block(values, block)
                 place = places(spine, batch)
                 if place is None and notes:
-                    raise UnevenError(f"what each shard knows of rows that are in all of them ({spine}) differs")
+                    raise UnevenError(f"its shards differ in the notes on rows that all of them hold ({spine})")
                 for shard in range(shards) if place is not None or is_first else ():
                     is_taken = None if place is None else place == shard
                     new_block = _put_block(parts[shard], (directory.owner, spine), block, batch, notes, is_taken)
@@ -121,9 +121,9 @@ def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, ide
     directories = [ShardInspector(part).directory for part in parts]
     first = directories[0]
     if any(directory.received != first.received or directory.active != first.active for directory in directories):
-        raise UnevenError("not all of its shards are equally far")
+        raise UnevenError("its shards are not all at the same batch")
     if len({part[FINGERPRINT] for part in parts}) > 1:
-        raise UnevenError("not all of its shards are of the query as it is now")
+        raise UnevenError("its shards are not all of the current query")
     if not any(DIRECTORY in part for part in parts):
         return dict(parts[0])
     values: ShardValues = {}

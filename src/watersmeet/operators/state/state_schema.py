@@ -70,7 +70,7 @@ Numbers = Callable[[Identity, Sequence[Mapping[str, Any]], "ShardInspector"], Ma
 def same_numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """What all of them have."""
     if any(part != parts[0] for part in parts) or "before" in parts[0]:
-        raise UnevenError("not all of its shards have been visited since it was changed")
+        raise UnevenError("not all of its shards have run since it was changed")
     return parts[0]
 
 

@@ -137,9 +137,9 @@ def _check_ports(draft: Draft) -> Iterator[Refusal]:
         yield wrong_output(draft, span, "PORTS INTO", reason, f"{len(sinks)} named", hint)
     if query.into is not None:
         reason, hint = "its rows go to the sinks of the ports", "leave INSERT INTO out."
-        yield wrong_output(draft, query.into_span, "The result", reason, "beside PORTS INTO", hint)
+        yield wrong_output(draft, query.into_span, "The result", reason, "together with PORTS INTO", hint)
     if [item.alias if isinstance(item, Star) else "" for item in query.items] != [None]:
-        reason, hint = "each port's rows go out as they came in", "write `SELECT STREAM *`."
+        reason, hint = "each port emits its rows unchanged", "write `SELECT STREAM *`."
         yield wrong_output(draft, span, "A projection of ports", reason, "PORTS INTO", hint)
     for port, output in zip(ports, sinks, strict=False):
         source = draft.scope.sources.get(port.alias, Source(port.alias, ()))

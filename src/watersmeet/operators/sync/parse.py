@@ -20,9 +20,7 @@ class SyncGrammar(Grammar):
     def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> ParsedSyncJoin:
         if not isinstance(left, Leaf):
             what = "LATERAL" if isinstance(left, Lateral) else "another join"
-            raise cursor.refuse_unsupported(
-                f"SYNC JOIN behind {what}", "write the SYNC JOIN first, then the others.", 2
-            )
+            raise cursor.refuse_unsupported(f"SYNC JOIN after {what}", "write the SYNC JOIN first, then the others.", 2)
         first, ports = cursor.position, [left]
         while cursor.at(*words):
             cursor.begin_line()
@@ -31,7 +29,7 @@ class SyncGrammar(Grammar):
         span = cursor.span_from(first)
         is_padded = any(grammar.at_padding(cursor) for grammar in cursor.grammars)
         if cursor.at_any({"ON", "USING", "WITHIN"}) or is_padded:
-            hint = "leave it out: rows meet at equal times. Write a further condition in WHERE."
+            hint = "leave it out: rows match at equal times. Write a further condition in WHERE."
             raise cursor.refuse_unsupported(f"{cursor.peek().word} of a SYNC JOIN", hint)
         return ParsedSyncJoin(tuple(ports), span)
 

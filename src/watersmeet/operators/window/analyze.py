@@ -114,7 +114,7 @@ class WindowAnalysis(FamilyAnalysis):
         assert isinstance(join, AnalyzedWindowJoin)
         yield from check_residual(draft, join)
         for part, expr in not_evaluated(join) if join.kind == "inner" and join.punctuated else ():
-            what = f"`_trigger`, `_seq` or `_last` beside `{expression_in_words(part)}`"
+            what = f"`_trigger`, `_seq` or `_last` next to `{expression_in_words(part)}`"
             place, hint = expr.span if expr.span.end else part.span, SPLIT_HINT.format("leave them out")
             yield draft.refuse_unsupported(place, what, hint)
 
@@ -198,7 +198,7 @@ def _check_form(draft: Draft, join: Join) -> Iterator[Refusal]:
         what, hint = f"A {kind_in_words(join.kind)} JOIN of windows", "write JOIN or LEFT JOIN, and filter with WHERE."
         yield draft.refuse_unsupported(join.span, what, hint)
     if join.within is not None:
-        hint = "leave it out: the windows say how long rows stay. A bound on times may stand in ON."
+        hint = "leave it out: the windows decide how long rows stay. A bound on times may stand in ON."
         yield draft.refuse_unsupported(join.within.span, "WITHIN of a window join", hint)
 
 
@@ -217,14 +217,14 @@ def _check_pads(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
         other: Side = "right" if pad.side == "left" else "left"
         name, words = draft.name_of(alone.alias), pad.side.upper()
         if join.kind not in PRESERVED[other]:
-            reason = f"{kind} JOIN never shows a row of {name} alone"
+            reason = f"{kind} JOIN never shows an unmatched row of {name}"
             hint = f"leave it out, or write {other.upper()} JOIN."
-            cause = f"rows of {name} that stay alone are dropped"
+            cause = f"unmatched rows of {name} are dropped"
             yield draft.refusal("WRONG_PADDING", pad.span, side=words, reason=reason, cause=cause, hint=hint)
         elif other in outputs:
-            reason = f"rows of {name} that stay alone go to {outputs[other].sink}, unpaired"
+            reason = f"unmatched rows of {name} go to {outputs[other].sink}"
             hint = f"leave out PAD {words} or UNMATCHED {other.upper()} INTO."
-            cause = f"beside UNMATCHED {other.upper()} INTO"
+            cause = f"together with UNMATCHED {other.upper()} INTO"
             yield draft.refusal("WRONG_PADDING", pad.span, side=words, reason=reason, cause=cause, hint=hint)
         if not isinstance(pad.values, str):
             yield from check_values(draft, pad.values, padded.source, pad.span)
@@ -294,7 +294,7 @@ def _check_windows(draft: Draft) -> Iterator[Refusal]:
     if isinstance(relation, Leaf | Lateral):
         what, hint = "WINDOW without a join", "leave it out, or join with another source that has a window."
     elif not isinstance(relation, Join):
-        what, hint = "WINDOW of a join by time", "leave it out: times say how long rows stay."
+        what, hint = "WINDOW of a join by time", "leave it out: event times decide how long rows stay."
     yield draft.refuse_unsupported(windows[0].span, what, hint)
 
 
@@ -302,7 +302,7 @@ def check_outputs(draft: Draft) -> Iterator[Refusal]:
     """LATE INTO of a window join, and UNMATCHED INTO."""
     query = draft.query
     if query.late_into is not None and is_windowed(query.relation):
-        hint = "leave LATE INTO out: windows follow the order of arrival, in which nothing is late."
+        hint = "leave LATE INTO out: windows follow the arrival order, so no row is late."
         yield draft.refuse_unsupported(query.late_into_span, "LATE INTO of a window join", hint)
     yield from _check_unmatched(draft)
 
@@ -321,7 +321,7 @@ def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
     if not is_windowed(relation):
         for side, output in outputs.items():
             what = f"UNMATCHED {side.upper()} INTO of a join without windows"
-            hint = "leave it out: rows that stay alone come out padded with NULL."
+            hint = "leave it out: unmatched rows are padded with NULL."
             yield draft.refuse_unsupported(output.span, what, hint)
         return
     for side, output in outputs.items():
@@ -331,12 +331,12 @@ def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
         what = f"UNMATCHED {side.upper()} INTO {name}"
         if relation.kind not in PRESERVED[side]:
             kind = kind_in_words(relation.kind)
-            reason = f"{kind} JOIN drops the rows of {source.name} that stay alone"
+            reason = f"{kind} JOIN drops unmatched rows of {source.name}"
             hint = f"leave it out, or write {side.upper()} or FULL JOIN."
             yield wrong_output(draft, span, what, reason, f"{source.name} is not preserved", hint)
         elif relation.kind == "full" and len(outputs) == 1:
             other = "RIGHT" if side == "left" else "LEFT"
-            reason = "the other side's rows that stay alone would come out among the pairs"
+            reason = "unmatched rows of the other side would appear among the pairs"
             hint = f"add `UNMATCHED {other} INTO sink`, or leave both out."
             yield wrong_output(draft, span, what, reason, f"no UNMATCHED {other} INTO", hint)
         yield from check_columns(draft, name, span, what, source)
@@ -359,13 +359,13 @@ def check_window(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) -> Iter
     """Why the window of a side has no meaning."""
     amount, shown = window.amount, amount_in_words(window.amount)
     if amount.value < 0:
-        yield _wrong(draft, scan, window.span, "nothing is smaller than empty", f"{shown} is below zero", "write 0.")
+        yield _wrong(draft, scan, window.span, "a size cannot be negative", f"{shown} is below zero", "write 0.")
     elif window.kind == "count" and amount.is_interval:
         hint = f"write `TIME {shown}`, or a number of rows."
-        yield _wrong(draft, scan, window.span, "COUNT counts rows", f"{shown} is a length of time", hint)
+        yield _wrong(draft, scan, window.span, "COUNT counts rows", f"{shown} is a duration", hint)
     elif window.kind == "time" and not amount.is_interval:
         hint = f"give it a unit, `TIME {shown}s`, or write `COUNT {shown}`."
-        yield _wrong(draft, scan, window.span, "TIME needs a length of time", f"{shown} has no unit", hint)
+        yield _wrong(draft, scan, window.span, "TIME needs a duration", f"{shown} has no unit", hint)
     elif window.kind == "delta":
         yield from _check_delta(draft, scan, window)
     yield from _check_partitions(draft, scan, window)
@@ -382,11 +382,11 @@ def _check_delta(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) -> Iter
     name, type_ = expression_in_words(column), _column_type(scan, window)
     family, amount = time_type_of(type_), window.amount
     if family is None:
-        reason = f"nothing tells how far apart two values of `{name}` are"
-        hint = "measure a column of an integer type, TIMESTAMP or DATE; cast it in its source if it is none."
+        reason = f"values of `{name}` have no distance"
+        hint = "measure a column of an integer type, TIMESTAMP or DATE; or cast this one in its source."
         yield _wrong(draft, scan, column.span if column.span.end else window.span, reason, f"{type_}", hint)
     elif amount.is_interval == (family == "integer") and family != "date":
-        reason = f"`{name}` of type {type_} is not counted in that unit"
+        reason = f"`{name}` of type {type_} is not measured in that unit"
         hint = "write a plain number." if amount.is_interval else f"give it a unit, for example `{amount.value}s`."
         yield _wrong(draft, scan, window.span, reason, f"a distance of {amount_in_words(amount)}", hint)
 
@@ -396,7 +396,7 @@ def _check_partitions(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) ->
     for expr in window.partition_by:
         type_ = type_of(expr, sources) if is_resolved(expr) else None
         if type_ is not None and class_of(type_) in NESTED:
-            reason = f"`{expression_in_words(expr)}` cannot tell partitions apart"
+            reason = f"`{expression_in_words(expr)}` cannot be a partition key"
             hint = "name a field inside it, or another column."
             yield _wrong(draft, scan, expr.span if expr.span.end else window.span, reason, type_, hint)
     limit = window.limit
@@ -404,11 +404,11 @@ def _check_partitions(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) ->
         return
     words, shown = LIMITS[limit.kind], amount_in_words(limit.amount)
     if not window.partition_by:
-        reason, hint = f"{words} discards partitions, and there are none", f"write PARTITION BY before {words}."
+        reason, hint = f"{words} discards partitions, but there are none", f"write PARTITION BY before {words}."
         yield _wrong(draft, scan, limit.span, reason, "no PARTITION BY", hint)
     if limit.kind == "age" and not limit.amount.is_interval:
         hint = f"give it a unit: `PARTITION AGE {shown}s`."
-        yield _wrong(draft, scan, limit.span, "an age is a length of time", f"{shown} has no unit", hint)
+        yield _wrong(draft, scan, limit.span, "an age is a duration", f"{shown} has no unit", hint)
     elif limit.kind != "age" and (limit.amount.value <= 0 or limit.amount.is_interval):
         yield _wrong(draft, scan, limit.span, f"{words} needs a number above 0", shown, f"write `{words} 100`.")
 

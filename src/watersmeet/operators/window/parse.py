@@ -26,7 +26,7 @@ _LIMITS: dict[tuple[str, str], LimitKind] = {
 }
 _HINT = "write `WINDOW (COUNT 100)`, `WINDOW (TIME 10s)` or `WINDOW (DELTA column 10)`."
 _SLIDING = "leave it out: a window always slides, row by row."
-_SIZE = "write a whole number such as `100`, or a length of time such as `10s`."
+_SIZE = "write a whole number such as `100`, or a duration such as `10s`."
 _PAD = "write `PAD RIGHT WITH (name '', amount 0)`, `PAD RIGHT ZEROS` or `PAD RIGHT NULLS`."
 
 
@@ -51,7 +51,7 @@ class WindowGrammar(Grammar):
         if not cursor.at("WINDOW", "("):
             return before
         if before is not None:
-            raise cursor.failure("one window", "write WINDOW once, behind the name or behind the alias.")
+            raise cursor.failure("one window", "write WINDOW once, after the name or after the alias.")
         first = cursor.position
         cursor.skip(2)
         window = _read_inside(cursor, first)
@@ -71,9 +71,9 @@ class WindowGrammar(Grammar):
 
     def refuse_misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
         if cursor.at_any({"PAD"}):
-            return cursor.failure(end, "write PAD behind JOIN, before WHERE.")
+            return cursor.failure(end, "write PAD after JOIN, before WHERE.")
         if cursor.at("WINDOW", "("):
-            return cursor.failure(end, "write WINDOW behind the name of a source.")
+            return cursor.failure(end, "write WINDOW after the name of a source.")
         return None
 
 

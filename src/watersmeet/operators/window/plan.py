@@ -216,14 +216,13 @@ def _by_age(limit: Sequence[Any] | None) -> bool | None:
 def _size_effect(stage: StageEdit, port: int, *, is_less: bool) -> str:
     side = f"`{stage.now.side(stage.number, port)}`"
     if not is_less:
-        return f"rows of {side} that have left its window do not come back; pairs that came out stay"
+        return f"rows of {side} that have left its window do not come back; emitted pairs stay"
     after = stage.operators[1]
-    alone = ", alone if they have not matched" if PRESERVED[after["kind"]][port] else ""
-    leave = "come out" if alone else "leave"
+    emitted = ", and emitted if unmatched" if PRESERVED[after["kind"]][port] else ""
     when = "with the next batch"
     if after["windows"][port]["kind"] == "time":
         when = "with the batch after the one that brings its next row"
-    return f"rows of {side} beyond the new size {leave} {when}{alone}; pairs that came out stay"
+    return f"rows of {side} beyond the new size are removed {when}{emitted}; emitted pairs stay"
 
 
 def _limit_effect(stage: StageEdit, port: int, was: Sequence[Any], now: Sequence[Any]) -> str:

@@ -32,7 +32,7 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
     """What shards knew, as one of them: rows are numbered anew, and partitions counted."""
     first = parts[0]
     if any(one.get("run") != first.get("run") for one in parts):
-        raise UnevenError("not all of its shards are equally far")
+        raise UnevenError("its shards are not all at the same batch")
     # A row in any of them lets time go on.
     suspended = [all(one["suspended"][port] for one in parts) for port in (0, 1)]
     clocks = {

@@ -129,7 +129,7 @@ def chain_groups(script: Script, spark: SparkSession, unsaid: str) -> ChainGroup
     said = str(spark.conf.get(OPERATOR_CHAINING, unsaid))
     if said.lower() not in SWITCH:
         hint = f'write `spark.conf.set("{OPERATOR_CHAINING}", "on")`, or "off".'
-        raise refuse("WRONG_ARGUMENT", argument=OPERATOR_CHAINING, value=said, reason="it is on or off", hint=hint)
+        raise refuse("WRONG_ARGUMENT", argument=OPERATOR_CHAINING, value=said, reason="expected on or off", hint=hint)
     return read_chaining(script, said)
 
 

@@ -64,7 +64,7 @@ def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None
         if result_type("min", (type_,)) is None:
             reason = f"rows cannot be ordered by {type_}."
             place = script.place(by.shown.span)
-            hint = "order by a number, a text or a time in it."
+            hint = "order by a number, a string or a time in it."
             raise refuse("TYPE_MISMATCH", place, expression="ORDER BY", reason=reason, hint=hint)
 
 
@@ -115,7 +115,7 @@ def check_feeds(frames: Mapping[str, DataFrame], script: Script, query: Analyzed
         frame = frames.get(scan.source.name)
         is_bag = scan.source.kind == "table" and not scan.source.primary_key and not scan.source.is_static
         if is_bag and frame is not None and not is_deterministic(frame):
-            why = "the changes of this table without a primary key take back rows by their values"
+            why = "this table has no primary key, so its changes retract rows by their values"
             hint = "declare a PRIMARY KEY, or store the changes first and read them from there."
             place = script.place(scan.source.span)
             raise refuse("NON_DETERMINISTIC", place, function=scan.source.name, why=why, hint=hint)

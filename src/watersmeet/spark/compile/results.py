@@ -97,12 +97,12 @@ def inline_results(request: QueryRequest) -> QueryRequest:
 
 def _inline(outer: QueryRequest, name: str, inner: QueryRequest) -> QueryRequest:
     if inner.has_watermarks:
-        hint = "give marks to the outermost call alone: it names every column as ws.explain shows it."
+        hint = "pass marks to the outermost call only: it names every column as ws.explain shows it."
         raise _conflict("marks", name, "marks", hint)
     if outer.effective_limits != inner.effective_limits:
-        raise _conflict("max_rows", name, inner.effective_limits, "give both calls the same max_rows and overflow.")
+        raise _conflict("max_rows", name, inner.effective_limits, "pass the same max_rows and overflow to both calls.")
     if None not in (outer.shards, inner.shards) and outer.shards != inner.shards:
-        raise _conflict("shards", name, inner.shards, "give both calls the same number.")
+        raise _conflict("shards", name, inner.shards, "pass the same number to both calls.")
     script = outer.script
     [query] = inner.script.queries
     views = (*inner.script.views, View("", query))
@@ -139,12 +139,12 @@ def _settings(outer: tuple[Setting, ...], inner: tuple[Setting, ...], name: str)
     for setting in inner:
         other = merged.setdefault(setting.name.lower(), replace(setting, span=NOWHERE))
         if other.value != setting.value:
-            raise _conflict(setting.name, name, setting.value, "give both calls the same.")
+            raise _conflict(setting.name, name, setting.value, "pass the same value to both calls.")
     return tuple(merged.values())
 
 
 def _conflict(argument: str, name: str, value: object, hint: str) -> WatersmeetError:
-    reason = f"{name} has it and becomes part of this query, which would have another"
+    reason = f"{name} has this value and becomes part of this query, which has another one"
     return refuse("WRONG_ARGUMENT", argument=argument, value=value, reason=reason, hint=hint)
 
 

@@ -113,7 +113,7 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, s
     """All rows of a source, each with its batch and where it was read."""
     frame = replay_frame(spark, script, whole_topics(source), storage)
     if source_format(source).has_partitions and PLACE not in frame.columns:
-        raise _untraceable(source, "which record is which, since its values are read as they are")
+        raise _untraceable(source, "its values are read as they are, so a record cannot be identified")
     names = (*(f.name for f in source.fields), CHANGE, PARTITION, REASON, VALUE)
     columns = [F.col(quote(name)) for name in names if name in frame.columns]
     place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
@@ -134,7 +134,7 @@ def replay_frame(spark: SparkSession, script: Script, source: Source, storage: P
         return spark.read.parquet(location_of(copy_of(source, storage)))
     format_ = source_format(source)
     if not is_static(source) and "path" not in source.lowercase_options and not format_.has_partitions:
-        raise _untraceable(source, f"what it had: {source.format} cannot be read again")
+        raise _untraceable(source, f"{source.format} cannot be read again")
     frame = read_source(cast("SparkSession", _InBatches(spark)), script, source)
     return count_malformed(source, frame, "drop")
 

@@ -78,7 +78,7 @@ def check_replayable(query: str, sources: Sequence[Source], replay: ReplayRange)
         if is_static(source):
             continue
         if path is None and not source_format(source).has_partitions:
-            raise input_gone(query, source.name, f"what {source.format} gave is gone once it was read")
+            raise input_gone(query, source.name, f"{source.format} cannot be read twice")
         if path is None:
             continue
         if "://" in local_path(path):
@@ -109,9 +109,7 @@ def replay_stream(
     try:
         frame = replay_frame(spark, script, source if is_static(source) else replayed_source, storage)
         if source_format(source).has_partitions and PLACE not in frame.columns:
-            raise input_gone(
-                query, source.name, "nothing tells which record is which, since values are read as they are"
-            )
+            raise input_gone(query, source.name, "values are read as they are, so a record cannot be identified")
         place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
         frame = frame.withColumn(_BATCH, _batch(replayed_source, place, replay, links))
         frame = readable_rows(frame.withColumn(_ORDER, F.monotonically_increasing_id()))

@@ -72,12 +72,12 @@ class RebuildPlan:
         new = [source.name for source in self.sources if source.name.lower() not in read_before]
         sentences = [
             f"batches {first} to {last} are read again" if first < last else f"batch {first} is read again",
-            "what the query would have given in them does not come out; what came out of the old one stays as it is",
+            "the query emits nothing for them; the output of the old query stays as it is",
         ]
         if self.replay.is_truncated:
-            note = "they count as one with it, and nothing in them as late"
+            note = "they are read as one batch with it, and none of their rows is late"
             sentences.append(f"Spark has forgotten the batches before {first}: {note}")
-        sentences += [f"{name} was not read before: it begins with the next batch" for name in new]
+        sentences += [f"{name} was not read before: the query reads it from the next batch on" for name in new]
         return tuple(sentences)
 
 
@@ -96,7 +96,7 @@ def plan_rebuild(
     folder = folder_of(spark, checkpoint)
     last = last_committed(folder)
     if last is None or last not in log.batches:
-        reason = f"no batch of it is finished, so that {checkpoint} holds nothing and may be deleted"
+        reason = f"it has no finished batch: {checkpoint} is empty and may be deleted"
         raise refuse("NOT_REBUILT", query=name, reason=reason)
     planned = next((number for number in batch_numbers(folder, OFFSETS_FOLDER) if number > last), None)
     begin = replay_start(
@@ -198,7 +198,7 @@ def _replay(
             query.stop()
     committed = last_committed(folder_of(spark, made))
     if committed != replay.steps - 1:
-        raise refuse("NOT_REBUILT", query=plan.name, reason=f"it had {committed} batches in place of {replay.steps}")
+        raise refuse("NOT_REBUILT", query=plan.name, reason=f"it had {committed} batches instead of {replay.steps}")
 
 
 def _finish(spark: SparkSession, plan: RebuildPlan, made: Path, read: SourcePositions, sources: Sources) -> None:

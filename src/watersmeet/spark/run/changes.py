@@ -49,7 +49,7 @@ def continue_checkpoint(
     if accepting == "refuse" or not set_accepted_states(spark, {}):
         consequences = "; ".join(dict.fromkeys(effect.consequence for effect in follows))
         changed = "; ".join(dict.fromkeys(effect.change for effect in follows))
-        hint = how if accepting == "refuse" else f"through Spark Connect it cannot be accepted: undo it, or {anew}"
+        hint = how if accepting == "refuse" else f"Spark Connect cannot accept the change: undo it, or {anew}"
         raise refuse(
             "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=consequences, difference=changed, hint=hint
         )

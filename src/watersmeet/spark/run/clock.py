@@ -170,10 +170,8 @@ def _is_clock(options: Mapping[str, str]) -> bool:
 
 
 def _clock_refusal(checkpoint: str, now: Owner, anew: str) -> WatersmeetError:
-    difference = (
-        "a side may be idle now, and none could be" if any(now.clocks) else "a side could be idle, and none may now"
-    )
+    difference = "no side could be idle, now one may" if any(now.clocks) else "a side could be idle, now none may"
     return refuse(
         "CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, hint=f"undo the change, or {anew}",
-        difference=f"{difference}; which of Spark's sources are the clocks of its joins cannot be told",
+        difference=f"{difference}; which of Spark's sources are the clocks of its joins is not known",
     )  # fmt: skip

@@ -18,9 +18,9 @@ from watersmeet.spark.private.told import is_state_schema, is_whole_changelog, u
 OFFSETS_FOLDER, COMMITS_FOLDER = "offsets", "commits"
 """The folders of a checkpoint with a file per batch: from when it was planned, and from when it was done."""
 
-RESUME_HINT = "a sink that is ahead of the copy then refuses: see `watersmeet run --sink-resume`"
+RESUME_HINT = "if the sink is ahead of the copy, see `watersmeet run --sink-resume`"
 
-_TORN = "is torn, or not what Spark has written there"
+_TORN = "is incomplete, or was not written by Spark"
 
 
 def check_files(folder: Folder, checkpoint: str, anew: str) -> None:
@@ -38,15 +38,13 @@ def state_damage(text: str) -> WatersmeetError | None:
     if file is None:
         file, reason = _find_broken_file(Path(checkpoint), text)
     else:
-        reason = _TORN if Path(file).exists() else "is gone"
-    return damage_refusal(
-        checkpoint, file, reason, "let the query write into a sink of its own, with another name and path."
-    )
+        reason = _TORN if Path(file).exists() else "is missing"
+    return damage_refusal(checkpoint, file, reason, "have the query write to a new sink, with another name and path.")
 
 
 def damage_refusal(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
     """The refusal of a checkpoint for a file of it."""
-    hint = f"put back that file, or the checkpoint, from a copy ({RESUME_HINT}); or {anew}"
+    hint = f"restore that file or the checkpoint from a copy ({RESUME_HINT}); or {anew}"
     return refuse("DAMAGED_CHECKPOINT", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
 
 
@@ -56,9 +54,9 @@ def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
         return
     named = folder.read("metadata")
     if named is None or '"id"' not in named or not _is_json(named):
-        yield "metadata", _TORN if named else "is empty or gone"
+        yield "metadata", _TORN if named else "is empty or missing"
     if done and max(done) not in planned:
-        yield f"{OFFSETS_FOLDER}/{max(done)}", "is gone"
+        yield f"{OFFSETS_FOLDER}/{max(done)}", "is missing"
     # Those that Spark reads: of a batch that is to be repeated it needs the one before, too.
     read = [
         *(f"{OFFSETS_FOLDER}/{number}" for number in planned[-2:]),
@@ -67,7 +65,7 @@ def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
     read += [*_source_files(folder), *_operator_files(folder)]
     for file in read:
         text = folder.read(file)
-        reason = "is gone" if text is None else _damage(text)
+        reason = "is missing" if text is None else _damage(text)
         if reason is not None:
             yield file, reason
     for schemas in (f"state/{operator}/_stateSchema/default" for operator in folder.names("state")):
@@ -119,7 +117,7 @@ def _damage(text: str) -> str | None:
     r"""What is wrong with a file of Spark's: a version, then lines of JSON, where a dash stands for nothing.
 
     >>> _damage('v1\n{"a": 1}\n-'), _damage(""), _damage('v1\n{"a"')
-    (None, 'is empty', 'is torn, or not what Spark has written there')
+    (None, 'is empty', 'is incomplete, or was not written by Spark')
     """
     if not text.strip():
         return "is empty"

@@ -89,7 +89,7 @@ class Owner:
             or not queries
             or record.get("digest") != _record_digest(queries, accepted)
         ):
-            raise _wrong_owner(checkpoint, file, "is not what Watersmeet has written there", anew)
+            raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", anew)
         versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
         owner_queries = tuple(NamedIdentity(query["identity"], query["words"]) for query in queries)
         return Owner(owner_queries, versions, format_version, accepted, record.get("rebuilt"))
@@ -156,7 +156,7 @@ def _same_shards(was: NamedIdentity, now: NamedIdentity) -> str | None:
     if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
         return None
     rescale = f"`watersmeet state rescale --shards {now.identity['shards']}`"
-    return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`; or {rescale}."
+    return f"pass `shards={shards}` to the call, or write `SET watersmeet.shards = {shards}`; or run {rescale}."
 
 
 def _same_operators(was: NamedIdentity, now: NamedIdentity) -> str | None:
@@ -183,9 +183,9 @@ def _record(text: str, checkpoint: str, file: str, anew: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except ValueError:
-        raise _wrong_owner(checkpoint, file, "is torn or no JSON", anew) from None
+        raise _wrong_owner(checkpoint, file, "is incomplete or not JSON", anew) from None
     if not isinstance(record, dict):
-        raise _wrong_owner(checkpoint, file, "is not what Watersmeet has written there", anew)
+        raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", anew)
     content = cast("dict[str, Any]", record)
     if "format" not in content and {"query", "shards"} <= content.keys():
         raise refuse("CHECKPOINT_WITHOUT_FORMAT", checkpoint=checkpoint, file=file, hint=anew)

@@ -55,7 +55,7 @@ from watersmeet.spark.sources.static_copies import copies_of, copy_read
 from watersmeet.spark.state.swap import clear_leftovers
 
 ACCEPT_HINT = "run it with `--accept`, or undo the change."
-REBUILD_HINT = "let its state be made anew from what its sources still have, `watersmeet run --rebuild`"
+REBUILD_HINT = "rebuild its state from its sources with `watersmeet run --rebuild`"
 WATERMARKS_SCHEMA = "column STRING, value BIGINT"
 
 
@@ -298,9 +298,9 @@ def _new_start_hint(query: Query) -> str:
         return "run it with another storage folder (`storage` in watersmeet.yml)."
     sinks = [query.into, *(sink for _, sink, _ in _others(query) if sink is not None)]
     if len(sinks) == 1:
-        return f"let it write into a sink of its own, with another name and path than `{query.into}`."
+        return f"have it write to a new sink, with another name and path than `{query.into}`."
     named = " and ".join(f"`{sink}`" for sink in sinks)
-    return f"let it write into sinks of its own, with other names and paths than {named}."
+    return f"have it write to new sinks, with other names and paths than {named}."
 
 
 def _inputs(script: Script, spark: SparkSession, storage: Path, by_spark: Collection[str]) -> Inputs:

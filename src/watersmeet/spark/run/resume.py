@@ -26,7 +26,7 @@ def is_ahead(target: SinkTarget, spark: SparkSession, ahead: SinkAhead, place: P
         can_rewind = target.format.can_rewind(target, spark)
         if can_rewind and ahead == "rewind":
             return True
-        resume = "run it with `--sink-resume`, which takes back what the sink has of later batches; or "
+        resume = "run it with `--sink-resume`, which removes later batches from the sink; or "
         raise sink_ahead(target.sink.name, difference, f"{resume if can_rewind else ''}{hint}", place)
     if position.batch < plans.last_done and target.format.has_every_batch:
         parameters = {"batch": position.batch, "done": plans.last_done, "hint": hint}

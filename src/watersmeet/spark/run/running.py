@@ -169,10 +169,10 @@ def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
     plan = prepared.rebuilding
     if plan is None:
         return
-    listeners.on_news(f"{prepared.name}: {plan.difference}: its state is made anew: {'; '.join(plan.consequences)}.")
+    listeners.on_news(f"{prepared.name}: {plan.difference}: its state is rebuilt: {'; '.join(plan.consequences)}.")
     spark, sources = prepared.result.sparkSession, sources_of(prepared.result.writeStream)
     if not sources:
-        raise refuse("NOT_REBUILT", query=prepared.name, reason="through Spark Connect nobody sees its sources")
+        raise refuse("NOT_REBUILT", query=prepared.name, reason="Spark Connect does not show its sources")
     rebuild(spark, plan, sources, listeners.on_news, listeners.is_interrupted)
 
 
@@ -213,7 +213,7 @@ def _apply_settings(script: Script, spark: SparkSession) -> None:
         try:
             spark.conf.set(setting.name, resolve_references({setting.name: setting.value})[setting.name])
         except PySparkException as error:
-            hint = f"give it when the session starts: `--conf {setting.name}={setting.value}`."
+            hint = f"set it when the session starts: `--conf {setting.name}={setting.value}`."
             place = script.place(setting.span)
             raise refuse(
                 "WRONG_ARGUMENT", place, argument=setting.name, value=setting.value, reason=first_line(error), hint=hint
@@ -279,7 +279,7 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     file = re.search(r"reading file (\S+?)\.?(?:\s|$)", text)
     reason = f"{reason} ({file[1]})" if file is not None and file[1] not in reason else reason
     return refuse(
-        "QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint."
+        "QUERY_FAILED", reason=reason, hint="correct the cause and run again: the query continues from its checkpoint."
     )
 
 

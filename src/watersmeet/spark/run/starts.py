@@ -40,7 +40,7 @@ from watersmeet.spark.state.swap import clear_leftovers
 ACCEPT = "watersmeet.accept"
 """The option of a writer that takes what follows from a change of its query."""
 ACCEPT_HINT = f'accept it with `.option("{ACCEPT}", "true")` of the writer, or undo the change.'
-NEW_CHECKPOINT_HINT = "give the changed query another checkpointLocation, and another folder or table to write to."
+NEW_CHECKPOINT_HINT = "give the changed query a new checkpointLocation and a new folder or table to write to."
 
 _TOKEN = re.compile(r"#([0-9a-f]{16})\.")
 MOST = 1000

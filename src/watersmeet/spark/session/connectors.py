@@ -46,5 +46,5 @@ def _folder_jars(name: str) -> list[Path]:
     jars = sorted(Path(name).absolute().glob("*.jar"))
     if not jars:
         hint = f"name a folder with jars, or unset {FOLDER}."
-        raise refuse("WRONG_ARGUMENT", argument=FOLDER, value=name, reason="no jars are there", hint=hint)
+        raise refuse("WRONG_ARGUMENT", argument=FOLDER, value=name, reason="it has no jars", hint=hint)
     return jars

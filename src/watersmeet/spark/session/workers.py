@@ -80,11 +80,11 @@ def _probe_worker(spark: SparkSession) -> None:
         raise _unfit(lines[-1][:300].rstrip(".")) from error
     answer = json.loads(row["told"])
     if answer["version"] is None:
-        raise _unfit("they have no package watersmeet")
+        raise _unfit("they do not have the package watersmeet")
     if answer["version"] != __version__:
-        raise _unfit(f"they have watersmeet {answer['version']}, and this is {__version__}")
+        raise _unfit(f"they have watersmeet {answer['version']}, but this is {__version__}")
     if answer["missing"]:
-        raise _unfit(f"they have no package {', '.join(NEEDED[name] for name in answer['missing'])}")
+        raise _unfit(f"they do not have the package {', '.join(NEEDED[name] for name in answer['missing'])}")
 
 
 def _unfit(reason: str) -> WatersmeetError:

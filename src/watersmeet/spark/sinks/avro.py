@@ -63,7 +63,7 @@ def _schema(sink: Sink, records: DataFrame, part: RecordPart) -> tuple[str, bool
     try:
         schema = schema_of([field.with_nullable(False) for field in fields] if is_whole else fields, name)
     except SchemaError as error:
-        hint = "name or cast the column otherwise in the SELECT."
+        hint = "rename or cast the column in SELECT."
         raise refuse("AVRO_SCHEMA", name=sink.name, reason=str(error), hint=hint) from error
     return json.dumps(schema["fields"][0]["type"] if is_whole else schema), is_whole
 

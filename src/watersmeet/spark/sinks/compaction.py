@@ -203,7 +203,7 @@ class Compaction:
         return self.spark().read.format(self.sink.format).options(**strict).load(paths)
 
     def _differs(self, name: str) -> Exception:
-        reason = f"the merged file does not have the rows of {name} and of those after it"
+        reason = f"the merged file does not have the rows of {name} and the files after it"
         return refuse("NOT_COMPACTED", sink=self.sink.name, reason=reason, hint="try again while nothing writes there.")
 
 

@@ -113,8 +113,8 @@ class Files:
         there = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
         if there.is_dir() and os.access(there, os.W_OK):
             return
-        reason = f"{there} cannot be written to" if there.is_dir() else f"{there} is a file, and no folder"
-        hint = "name a folder that can be made and written to."
+        reason = f"{there} cannot be written to" if there.is_dir() else f"{there} is a file, not a folder"
+        hint = "name a folder that can be created and written to."
         raise WatersmeetError([replace(self.target.format.wrong_option(f"path '{path}'", reason, hint), place=place)])
 
     def _owner(self, folder: Folder, place: Place | None = None, *, is_begun: bool = True) -> FolderOwner:
@@ -127,7 +127,7 @@ class Files:
         text = folder.read(OWNER) if names or is_swapping else None
         if text is None:
             if CURRENT in names and target.changes != "snapshot":
-                raise self._other_sink_error("it holds a table as it is", place)
+                raise self._other_sink_error("it holds a snapshot of a table", place)
             if not is_begun and any(name == LOG or batch_of(name) is not None for name in names):
                 raise self._other_run_error("files of batches", place)
             return now
@@ -256,11 +256,11 @@ class Files:
         try:
             return FolderOwner(**json.loads(text))
         except (ValueError, TypeError):
-            difference = f"{self.display_path}/{OWNER} is not what Watersmeet has written there"
+            difference = f"{self.display_path}/{OWNER} was not written by Watersmeet"
             raise self._other_sink_error(difference, place) from None
 
     def _other_run_error(self, record: str, place: Place | None) -> WatersmeetError:
-        hint = f"give the sink another path, or delete the folder {self.display_path} with what is in it."
+        hint = f"give the sink another path, or delete the folder {self.display_path} and its files."
         return refuse("SINK_OF_ANOTHER_CHECKPOINT", place, target=self.display_path, record=record, hint=hint)
 
     def _other_sink_error(self, difference: str, place: Place | None) -> WatersmeetError:

@@ -125,7 +125,7 @@ class Transactions:
     @property
     def recovery_hint(self) -> str:
         """What to do about a topic that is not where its checkpoint is."""
-        return "put back a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
+        return "restore a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
 
     def _start_producer(self, number: int, plans: BatchPlans) -> Producer:
         """A producer that has ended what was left open under its name, and knows what is written."""

@@ -76,7 +76,7 @@ def finish_swap(folder: LocalFolder) -> None:
     try:
         swap = Swap(**json.loads(text))
     except (ValueError, TypeError):
-        difference = f"{folder.path / JOURNAL} is not what Watersmeet has written there"
+        difference = f"{folder.path / JOURNAL} was not written by Watersmeet"
         raise refuse("FOLDER_OF_ANOTHER_SINK", folder=folder.path, difference=difference) from None
     is_staged = (folder.path / ROWS).is_file()
     # Without the merged file, which someone must have deleted, the old files are all there is.

@@ -37,10 +37,10 @@ _OWN = frozenset({"url", "dsn", "table", "dbtable", "key", "changes", "create", 
 _JDBC = frozenset({"driver", "batchsize", "isolationlevel", "numpartitions", "truncate"})
 """Options of Spark's own JDBC sink that have no meaning here."""
 _HINTS = {
-    "42703": "add the column to the table, or give it the name that it has there: `expression AS name`.",
-    "42804": "CAST the column in the SELECT to the type that it has there.",
-    "42P10": "let the table know the key: `{unique}`.",
-    "42501": "let the user write there: `GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO ...`.",
+    "42703": "add the column to the table, or rename it to a column of the table: `expression AS name`.",
+    "42804": "CAST the column in SELECT to its type in the table.",
+    "42P10": "make the key unique in the table: `{unique}`.",
+    "42501": "allow the user to write: `GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO ...`.",
 }
 """What to do about a table that cannot take rows, by what Postgres says."""
 _NULLS_EQUAL = 150000
@@ -125,8 +125,8 @@ class Postgres:
     def recovery_hint(self, last: int) -> str:
         """What to do about a table that is not where its checkpoint is, which ends at a batch."""
         accept = f"UPDATE {BATCHES} SET batch = {last}, plan = NULL WHERE query = '{self.writer}'"
-        moment = f"put the checkpoint and {self.table}, with {BATCHES}, back to the same moment."
-        return f"{moment} If you have put the rows of {self.table} right by hand: `{accept}`."
+        moment = f"restore the checkpoint and {self.table}, with {BATCHES}, to the same moment."
+        return f"{moment} If you have corrected the rows of {self.table} by hand: `{accept}`."
 
     def write(self, batch: DataFrame, number: int, run: str, plans: BatchPlans | None = None) -> None:
         """Write a batch, unless it is recorded as written. Rows of a table come as changes, those of a stream stay.

@@ -47,7 +47,7 @@ def _make_encoder(sink: Sink, records: DataFrame) -> ProtobufEncoder:
             messages, arrow_schema(StructType([records.schema[OF_VALUE.column]]), zone).field(0).type
         )
     except SchemaError as error:
-        hint = "name or cast the columns in the SELECT as the message has its fields."
+        hint = "rename or cast the columns in SELECT to match the fields of the message."
         raise refuse("PROTOBUF_MESSAGE", name=sink.name, reason=str(error), hint=hint) from error
 
 

@@ -35,7 +35,7 @@ CURRENT = "current"
 _VERSION = re.compile(r"_version-(\d+)-(.+)")
 _ROWS, _SHOWN = "rows", "shown"
 _STAGED, _LOCK = ".staged-", ".lock"
-_RECOVERY_HINT = "put the checkpoint and the folder back to the same moment."
+_RECOVERY_HINT = "restore the checkpoint and the folder to the same moment."
 _POSITION = "_position"
 """Within a version: which batch it is of, and when that was planned."""
 
@@ -195,7 +195,7 @@ def apply_changes(before: DataFrame | None, changes: DataFrame, name: str) -> Da
 
 def _repeat_by_weight(rows: DataFrame, name: str) -> DataFrame:
     """Each row as often as its weight says."""
-    reason = "it takes back a row that is not there"
+    reason = "it retracts a row that does not exist"
     hint = "write a changelog instead: `changes 'log'`."
     text = Refusal("WRONG_CHANGE", {"source": name, "reason": reason, "hint": hint}).to_message()
     weight = F.col(quote(WEIGHT))

@@ -41,7 +41,10 @@ def decode_avro_key(source: Source, frame: DataFrame, declared: Field | None, in
         return decode_avro(source, frame, inside, OF_KEY)
     whole = declared or (inside[0] if len(inside) == 1 else None)
     if whole is None:
-        reason, hint = "its keys are no records, which several columns need", "declare one column as the PRIMARY KEY."
+        reason, hint = (
+            "its keys are not records, which several key columns need",
+            "declare one column as the PRIMARY KEY.",
+        )
         raise refuse("AVRO_SCHEMA", name=source.name, reason=reason, hint=hint)
     return decode_avro(source, frame, [whole], OF_KEY, whole.name)
 
@@ -118,9 +121,9 @@ class DecodeAvro:
             if not missing:
                 return
             reason = f"the schema has no {' and no '.join(f'`{name}`' for name in missing)}"
-            hint = f"declare of {', '.join(f'`{field.name}`' for field in record.fields)} what is needed."
+            hint = f"declare columns of {', '.join(f'`{field.name}`' for field in record.fields)}."
         except SchemaError as error:
-            reason, hint = str(error), "declare the columns as the schema has them."
+            reason, hint = str(error), "declare the columns as in the schema."
         raise refuse("AVRO_SCHEMA", name=self.name, reason=reason, hint=hint)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -151,7 +154,7 @@ class DecodeAvro:
                 continue
             decoded = decoding.rows(values.take(pa.array(here)), HEADER if self.registry is not None else 0)
             of = f"schema {number}" if self.registry is not None else "the schema"
-            wrong[here[decoded.bad]] = f"{its_bytes} are no value of {of}"
+            wrong[here[decoded.bad]] = f"{its_bytes} are not a value of {of}"
             parts.append(decoded.values)
             rows.append(here)
         return _in_place(parts, rows, len(values), self.wanted), pa.array(wrong, pa.string())

@@ -89,16 +89,16 @@ def _is_change(source: Source) -> Column:
     op, before, after = F.col("op"), F.col("before"), F.col("after")
     ignores_truncate = source.lowercase_options.get(TRUNCATE, "").lower() == "ignore"
     truncated = refusal_column(
-        source, "the table was truncated, and no record tells which rows went",
-        f"start anew with a new storage folder, or go on with all rows: `OPTIONS ({TRUNCATE} 'ignore')`.",
+        source, "the table was truncated, and no record says which rows were deleted",
+        f"start again with a new storage folder, or keep all rows: `OPTIONS ({TRUNCATE} 'ignore')`.",
     )  # fmt: skip
-    no_after = refusal_column(source, "it has no `after`", "let Debezium send whole rows.")
+    no_after = refusal_column(source, "it has no `after`", "configure Debezium to send whole rows.")
     no_before = refusal_column(
-        source, "it has no `before`, so nobody knows which row goes",
-        "declare the PRIMARY KEY of the table, or let the database log whole rows (`REPLICA IDENTITY FULL`).",
+        source, "it has no `before`, so the old row is not known",
+        "declare the PRIMARY KEY of the table, or configure the database to log whole rows (`REPLICA IDENTITY FULL`).",
     )  # fmt: skip
     no_op = refusal_column(
-        source, "it has no `op` that Debezium has", "leave CHANGES FROM debezium out, or send its records."
+        source, "its `op` is not an operation of Debezium", "leave CHANGES FROM debezium out, or send its records."
     )
     needs_before = op == "d" if source.primary_key else op.isin("u", "d")
     return (

@@ -48,7 +48,7 @@ def form_in_avro(source: Source) -> Form:
         after = field_of(envelope, "after") if envelope.kind == "record" else None
         row = None if after is None else schema.resolve(split_null(schema.resolve(after.type))[0])
         if row is None or row.kind != "record" or field_of(envelope, "op") is None:
-            raise SchemaError("it has no `op` and `after`, as records of Debezium have")
+            raise SchemaError("it does not have the `op` and `after` of a Debezium record")
         types: dict[str, str] = {}
         for declared in source.fields:
             column = field_of(row, declared.name)
@@ -56,7 +56,7 @@ def form_in_avro(source: Source) -> Form:
                 raise SchemaError(f"its rows have no `{declared.name}`")
             types[declared.name] = _type(schema.resolve(split_null(schema.resolve(column.type))[0]), declared.type)
     except SchemaError as error:
-        hint = "declare the columns as the table has them, or leave CHANGES FROM debezium out."
+        hint = "declare the columns as in the table, or leave CHANGES FROM debezium out."
         raise refuse("AVRO_SCHEMA", name=source.name, reason=str(error), hint=hint) from error
     said = cast("Unit", source.lowercase_options.get(TIME_UNIT, "micros").lower())
     named = dict(_time_units(json.loads(texts[-1])))

@@ -33,7 +33,7 @@ def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
     before it is left out then.
     """
     kind = F.col(CHANGE_TYPE)
-    reason = "its `_change_type` is none that Delta has"
+    reason = "its `_change_type` is not a change type of Delta"
     hint = "read Delta's change data feed, or leave CHANGES FROM out."
     sign = (
         F.when(kind.isin("insert", "update_postimage"), INSERT)

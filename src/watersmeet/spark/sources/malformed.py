@@ -116,7 +116,7 @@ def explain_misread(
 ) -> Column:
     """Why a text could not be read."""
     if is_json:
-        values, other = F.from_json(text, "map<string,string>", dict(options)), "it is no JSON object of that form"
+        values, other = F.from_json(text, "map<string,string>", dict(options)), "it is not a JSON object of that form"
     else:
         texts = ", ".join(f"{quote(name)} STRING" for name in types)
         values = F.from_json(F.to_json(F.from_csv(text, texts, dict(options))), "map<string,string>")

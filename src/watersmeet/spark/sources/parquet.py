@@ -164,7 +164,7 @@ def folder_columns(root: str, path: str) -> dict[str, str]:
     names = [name.lower() for name, _, _ in pairs]
     is_plain = all(name and equals and value and "%" not in name + value for name, equals, value in pairs)
     if pattern or not path.startswith(base) or not is_plain or len(set(names)) < len(names):
-        raise UnlikeSparkError("only Spark knows what its folders tell")
+        raise UnlikeSparkError("only Spark can interpret its folders")
     return dict(zip(names, (value for _, _, value in pairs), strict=True))
 
 

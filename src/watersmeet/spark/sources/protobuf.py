@@ -41,7 +41,7 @@ def decode_protobuf(source: Source, frame: DataFrame, inside: Sequence[Field]) -
         decoder = ProtobufDecoder(messages, arrow_type(frame, inside))
     except SchemaError as error:
         names = ", ".join(f"`{proto_field.name}`" for proto_field in messages.root_message.fields)
-        hint = f"declare of {names} what is needed." if missing else "declare the columns as the message has them."
+        hint = f"declare columns of {names}." if missing else "declare the columns as in the message."
         raise refuse("PROTOBUF_MESSAGE", name=source.name, reason=str(error), hint=hint) from error
     return apply_decoder(DecodeMessages(decoder), frame, inside, OF_VALUE)
 
@@ -64,5 +64,5 @@ class DecodeMessages:
         has = np.asarray(values.is_valid())
         decoded = self.decoder.rows(values.drop_null())
         place = pa.array(np.cumsum(has) - 1, mask=~has)
-        reasons = pc.if_else(pa.array(decoded.bad), f"its bytes are no {self.decoder.messages.root}", None)
+        reasons = pc.if_else(pa.array(decoded.bad), f"its bytes are not a {self.decoder.messages.root}", None)
         return decoded.values.take(place), reasons.cast(pa.string()).take(place)

@@ -100,7 +100,7 @@ def _drain_stream(frame: DataFrame, limit: int, name: str) -> pa.Table:
 
 def _unread(name: str, error: PySparkException) -> Exception:
     reason = f"the stream could not be read ({(error.getMessage() or str(error)).splitlines()[0][:200]})"
-    hint = f"give a batch of its rows: `{name}=spark.read...`."
+    hint = f"pass a batch of its rows: `{name}=spark.read...`."
     return refuse("WRONG_ARGUMENT", argument=name, value="a stream", reason=reason, hint=hint)
 
 

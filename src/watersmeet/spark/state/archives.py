@@ -108,7 +108,7 @@ class ArchiveReader:
         """The list of files, which comes first."""
         entry = self._next()
         if entry is None or entry.name != MANIFEST or not _is_regular(entry):
-            raise wrong_archive(self._archive, "it is no archive of a checkpoint")
+            raise wrong_archive(self._archive, "it is not an archive of a checkpoint")
         if entry.size > MANIFEST_BYTES:
             raise wrong_archive(self._archive, f"its list of files has {entry.size:,} bytes")
         return self._content(entry).read()
@@ -120,16 +120,16 @@ class ArchiveReader:
         while (entry := self._next()) is not None:
             listed = missing.pop(entry.name, None)
             if listed is None:
-                reason = "comes twice" if entry.name in manifest.files else "is not in its list of files"
+                reason = "appears twice" if entry.name in manifest.files else "is not in its list of files"
                 raise wrong_archive(self._archive, f"{entry.name} {reason}")
             if not _is_regular(entry):
                 raise wrong_archive(self._archive, f"{entry.name} is not a plain file")
             if listed.size is not None and listed.size != entry.size:
-                raise wrong_archive(self._archive, f"{entry.name} is not what was exported")
+                raise wrong_archive(self._archive, f"{entry.name} differs from the exported file")
             if listed.size is None:
                 self._check_space(entry.size, folder)
             if self._copy(entry, folder / entry.name) != listed.digest:
-                raise wrong_archive(self._archive, f"{entry.name} is not what was exported")
+                raise wrong_archive(self._archive, f"{entry.name} differs from the exported file")
         if missing:
             raise wrong_archive(self._archive, f"{min(missing)} is missing")
 
@@ -164,7 +164,7 @@ class ArchiveReader:
         """Refuse what the disk cannot hold before anything of it is written."""
         free = shutil.disk_usage(folder).free
         if needed > free:
-            reason = f"its files have {needed:,} bytes, and the disk has {free:,} left"
+            reason = f"its files have {needed:,} bytes, but the disk has only {free:,} left"
             raise wrong_archive(self._archive, reason)
 
 
@@ -187,7 +187,7 @@ class _MeteredStream:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= self.allowed:
-            raise tarfile.ReadError("a header is longer than those of checkpoints are")
+            raise tarfile.ReadError("a header is too long for a checkpoint")
         self.allowed -= size
         return self._stream.read(size)
 

@@ -27,7 +27,7 @@ from watersmeet.spark.run.damage import COMMITS_FOLDER, OFFSETS_FOLDER, batch_nu
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.state.copies import readable_location
 
-COPY_AGAIN_HINT = "copy the checkpoint once more: what was copied while its query ran may be torn."
+COPY_AGAIN_HINT = "copy the checkpoint again: a copy made while its query ran may be incomplete."
 OURS = "transformWithState"
 """How Spark calls the operators that ours run in."""
 
@@ -108,7 +108,7 @@ class Checkpoint:
         # Spark numbers operators from the result on, and of one operator the inputs from left to right.
         stages = [(query, place) for query in self.owner.queries for place in _stages_from_result(query)]
         if len(own_numbers) != len(stages):
-            reason = f"has {len(own_numbers)} operators, and its query {len(stages)}"
+            reason = f"has {len(own_numbers)} operators, but its query has {len(stages)}"
             raise damage_refusal(self.path, f"{self.path}/state", reason, COPY_AGAIN_HINT)
         ours = [
             (query, place, number, prefix)

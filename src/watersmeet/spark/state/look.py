@@ -215,7 +215,7 @@ def open_state(checkpoint: str | Path, spark: SparkSession) -> State:
 
 
 def _suggest_side(side: str | None, names: Sequence[str]) -> str:
-    return did_you_mean(side, names) if side and names else "nothing is kept now."
+    return did_you_mean(side, names) if side and names else "the state is empty."
 
 
 def _display_names(names: Sequence[str], operator: StatefulOperator) -> list[tuple[str, str]]:

@@ -194,7 +194,7 @@ def _move(archive: Path, folder: Path, places: Places) -> None:
         owner = checkpoint / OWNER
         owner.write_text(move_owner(owner.read_text("utf-8"), move), "utf-8")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise wrong_archive(archive, f"what it holds is not a checkpoint ({error})") from error
+        raise wrong_archive(archive, f"its content is not a checkpoint ({error})") from error
 
 
 def _check_copies(copies: Path, there: Path, query: str) -> None:
@@ -221,4 +221,4 @@ def _owner(checkpoint: Path) -> Owner:
     file = checkpoint / OWNER
     if not file.is_file():
         raise refuse("NO_CHECKPOINT", path=checkpoint, reason=f"there is no {OWNER} in it")
-    return Owner.from_text(file.read_text("utf-8"), str(checkpoint), "export it once more.")
+    return Owner.from_text(file.read_text("utf-8"), str(checkpoint), "export it again.")

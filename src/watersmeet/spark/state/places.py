@@ -58,7 +58,7 @@ def check_resharding(stage: Identity) -> None:
     operator = stage["operator"]
     for port in stage["ports"]:
         if port["sharded by"]:
-            raise UnevenError("its windows are partitioned by a part of its keys, whose hash the state does not keep")
+            raise UnevenError("its windows are partitioned by a part of its keys, whose hash is not in the state")
         if port["route"] == "spread" and operator["family"] not in _OF_STREAMS:
             raise UnevenError("it joins tables without an equality, whose rows are spread by all their columns")
 
@@ -69,4 +69,4 @@ def _code(operator: Identity, port: int, batch: pa.RecordBatch, spine: str) -> s
     for name in (own_code, CODE):
         if name is not None and name in batch.schema.names:
             return name
-    raise UnevenError(f"the rows of `{spine}` do not tell by which code they were spread")
+    raise UnevenError(f"the rows of `{spine}` do not show how they were spread")

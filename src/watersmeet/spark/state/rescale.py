@@ -98,16 +98,16 @@ def _check(checkpoint: Checkpoint, name: str, was: Parallelism, now: Parallelism
     ours = {operator.spark_number for operator in checkpoint.operators}
     numbers = {int(number) for number in checkpoint.folder.names("state") if number.isdecimal()}
     if numbers - ours:
-        hint = "start it anew with another checkpointLocation, or leave it as it is."
-        raise _rescale_refusal(name, "what follows its joins keeps rows, too, in Spark", hint)
+        hint = "start it again with a new checkpointLocation, or leave it as it is."
+        raise _rescale_refusal(name, "an operator after its joins also keeps state in Spark", hint)
     if now.shards == was.shards:
         return
     for operator in checkpoint.operators:
         try:
             check_resharding(operator.stage)
         except UnevenError as error:
-            hint = "change that of partitions alone, with `--partitions`."
-            raise _rescale_refusal(name, f"of {operator.name}, {error}", hint) from error
+            hint = "change only the number of partitions, with `--partitions`."
+            raise _rescale_refusal(name, f"{operator.name}: {error}", hint) from error
 
 
 def _rescale_refusal(query: str, reason: str, hint: str) -> WatersmeetError:

@@ -21,7 +21,7 @@ from watersmeet.spark.state.places import is_unsharded, make_shard_assignment
 VALUES = "shard INT, name STRING, value BINARY"
 """A state as rows."""
 _PARTS = "shard INT, of INT, name STRING, value BINARY"
-RETRY_HINT = "run the query once more, `watersmeet run --once`, and try again; `--partitions` alone changes no shard."
+RETRY_HINT = "run the query again, `watersmeet run --once`, then retry; `--partitions` alone does not change shards."
 
 
 def reshard_operators(
