@@ -42,3 +42,14 @@ def test_null_keys_of_earlier_versions_are_where_they_belong_in_one_shard() -> N
     stage, store = JoinStage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
     _check_owner(stage, store, 0, 1)  # pyright: ignore[reportArgumentType] - a store of the same shape
     assert store.get("null keys") is not None
+
+
+def test_a_state_of_a_newer_format_names_the_version_to_install() -> None:
+    stage, store = JoinStage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
+    store.put("fingerprint", f"{FORMAT + 1} digest".encode())
+    with pytest.raises(WorkerRefusalError) as raised:
+        _check_owner(stage, store, 0, 1)  # pyright: ignore[reportArgumentType] - a store of the same shape
+    refusal = refusal_in(str(raised.value))
+    assert refusal is not None
+    assert refusal.condition == "CHECKPOINT_OF_A_NEWER_VERSION"
+    assert refusal.hint == f"install that version of Watersmeet (one with state format {FORMAT + 1}) or a later one."

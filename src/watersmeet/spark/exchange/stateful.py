@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 SampleRows = Literal["none", "some"]
 """Whether numbers come with some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
-_NEW_CHECKPOINT = (
-    "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
-)
+_NEW_CHECKPOINT = "undo the change, or give the changed query a new checkpoint and a new folder or table to write to."
 BYTES_PER_STEP = 256 * 2**20
 """Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
 _own: set[tuple[str, str, str, int]] = set()
@@ -289,7 +287,7 @@ def _foreign_state(join: str, fingerprint: str, own: str) -> Refusal:
     if digest != own and number in map(str, READABLE_FORMATS):
         difference = f"the join of {join}, the types of its columns or the number of its shards differ"
         return Refusal("CHECKPOINT_OF_ANOTHER_QUERY", {**parameters, "difference": difference})
-    parameters = {**parameters, "version": "a later one", "format": number, "known": str(FORMAT)}
+    parameters = {**parameters, "version": f"one with state format {number}", "format": number, "known": str(FORMAT)}
     return Refusal("CHECKPOINT_OF_A_NEWER_VERSION", parameters)
 
 
