@@ -212,7 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for kind in options.kinds:
             for one in disturbed(options.only, kind, options.batches, folder, expected):
                 outcomes.append(one)
-                print(f"{one.query}, {one.kind}: {'right' if one.is_right else 'WRONG'}", flush=True)
+                verdict = "right" if one.is_right else "WRONG" if one.struck.total() else "never struck, more --batches"
+                print(f"{one.query}, {one.kind}: {verdict}", flush=True)
     Console(width=150).print(table(outcomes))
     struck = Counter(point for one in outcomes for point in one.struck.elements())
     for point, times in sorted(struck.items()):
