@@ -121,7 +121,7 @@ class Scenario:
 
     def make(self, folder: Path, files: int, address: str, table: str, *, is_calm: bool) -> None:
         """Write the project and its data into a folder; one that is calm has large batches, and no poison."""
-        _write_data(folder / "data", files, is_table=self.query in TABLE_QUERIES)
+        _write_data(folder / "data", files)
         query = QUERIES[self.query]
         if self.query == "debezium":
             _wrap_in_debezium(folder / "data")
@@ -136,8 +136,8 @@ class Scenario:
             _poison(folder / "data", self.poison_lines)
         if self.source == "topics":
             query = _read_from_topics(query, folder / "data", address, table)
-        if is_calm and self.query == "interval":
-            # 11 files, or 130 records. Upserts of a table are in order by file, and so by batch.
+        if is_calm and self.can_merge_batches:
+            # 11 files, or 130 records. Rows of a batch arrive in the order of their files.
             query = query.replace("PerTrigger '", "PerTrigger '1")
         (folder / "sql").mkdir()
         (folder / "watersmeet.yml").write_text("name: faults\n")
@@ -226,11 +226,11 @@ def _read_from_topics(query: str, data: Path, address: str, table: str) -> str:
     )
 
 
-def _write_data(data: Path, files: int, *, is_table: bool, seed: int = 7) -> None:
+def _write_data(data: Path, files: int, seed: int = 7) -> None:
     """Files of both sources: rows are out of order by less than the lag, and one in four has no partner.
 
-    ``is_table``: files that follow each other do not change the same key. If a driver dies while Spark plans a batch,
-    the next batch has two files, which have no order.
+    Files that follow each other have rows of the same keys: in a table those of the later file count, also if both come
+    in one batch, as they do where a driver died while Spark planned one.
     """
     chance = random.Random(seed)
     for name, key in (("orders", "id"), ("deliveries", "order_id")):
@@ -239,7 +239,7 @@ def _write_data(data: Path, files: int, *, is_table: bool, seed: int = 7) -> Non
             moments = sorted(chance.randrange(SECONDS) for _ in range(40))
             rows = [
                 {
-                    key: chance.randrange(20) * 3 + number % 3 if is_table else chance.randrange(60),
+                    key: chance.randrange(60),
                     "t": number * SECONDS + moment - chance.randrange(20),
                     "n": number * 100 + i,
                 }

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from random import Random
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from watersmeet.operators.core.changes import POSITION
 from watersmeet.physical.nodes import WatermarkLag
-from watersmeet.spark.exchange.packing import PART, PARTITION, ROWS, WATERMARKS, Pack, from_blobs
+from watersmeet.spark.exchange.columns import FILE
+from watersmeet.spark.exchange.packing import PACKED, PART, PARTITION, ROWS, WATERMARKS, Pack, from_blobs
 
 PARTS = (WatermarkLag("e.t", 1, "e.t#0", 0), WatermarkLag("e.t", 1, "e.t#1", 1))
 ALL = {"e.t": [5, 9, None, 1], PART: [0, 0, 1, 1], PARTITION: ["a-0", "a-1", "a-1", None]}
@@ -45,3 +51,66 @@ def test_a_row_without_a_key_always_goes_to_the_same_shard() -> None:
     assert len({shard for code, shard in many.items() if not code.isdecimal()}) == 4
     assert shards_of(["n/a 7"]) == {"n/a 7": many["n/a 7"]}
     assert shards_of(["2", "n/a 19", "1"]) == {code: many[code] for code in ("2", "n/a 19", "1")}
+
+
+Run = tuple[int, int, str, int, int]
+"""The part of a union, the time of a file, its path, where in it the run begins, and how many rows it has."""
+PATHS = ("", "/b.json", "/a%20b.json", "/a%C3%A4.json", "/a.json")
+RUNS = st.lists(
+    st.tuples(
+        st.integers(0, 1), st.integers(-2, 2), st.sampled_from(PATHS),
+        st.integers(0, 3), st.integers(1, 4),
+    ),
+    max_size=12, unique_by=lambda run: run[:4],
+)  # fmt: skip
+
+
+def _batch(runs: list[Run], numbers: dict[int, tuple[Run, int]], *, is_dictionary: bool) -> pa.RecordBatch:
+    """The rows of some runs; ``numbers`` gets what each row is."""
+    rows = [(run, n) for run in runs for n in range(run[4])]
+    values = list(range(len(numbers), len(numbers) + len(rows)))
+    numbers.update(zip(values, rows, strict=True))
+    fields = pa.struct([("time", pa.int64()), ("path", pa.string()), ("start", pa.int64())])
+    files = [None if not run[2] else {"time": run[1], "path": run[2], "start": run[3]} for run, _ in rows]
+    column = pa.array(files, fields)
+    if is_dictionary:
+        different = [{"time": run[1], "path": run[2], "start": run[3]} for run in runs]
+        indices = pa.array([n for n, run in enumerate(runs) for _ in range(run[4])], pa.int32())
+        column = pa.DictionaryArray.from_arrays(indices, pa.array(different, fields))
+    parts = pa.array([run[0] for run, _ in rows], pa.int32())
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.int64()), parts, column], names=["v", PART, FILE])
+
+
+@given(st.lists(RUNS, min_size=1, max_size=4), st.randoms(), st.booleans())
+def test_rows_arrive_in_the_order_of_their_files_whatever_task_reads_them(
+    tasks: list[list[Run]], chance: Random, is_dictionary: bool
+) -> None:
+    numbers: dict[int, tuple[Run, int]] = {}
+    blobs: dict[int, list[bytes]] = {}
+    taken = set[tuple[int, int, str, int]]()
+    for runs in tasks:
+        own = [run for run in runs if run[:4] not in taken and not (is_dictionary and (run[0] or not run[2]))]
+        taken.update(run[:4] for run in own)
+        pack = Pack(0, "key", "v", (0, 1), (), None, ("v", PART, FILE), POSITION)
+        half = chance.randint(0, len(own))
+        batches = [_batch(some, numbers, is_dictionary=is_dictionary) for some in (own[:half], own[half:])]
+        for row in pa.Table.from_batches(pack(iter(batches)), PACKED).to_pylist():
+            if row["kind"] == ROWS:
+                blobs.setdefault(row["of"], []).append(row["blob"])
+    seen = list[int]()
+    for some in blobs.values():
+        chance.shuffle(some)
+        table = from_blobs(some)
+        assert table.column_names == ["v", POSITION]
+        values, positions = (table.column(name).to_pylist() for name in table.column_names)
+        assert positions == sorted(positions)
+        seen += values
+        keys = [_key(*numbers[value]) for value in values]
+        assert keys == sorted(keys)
+    assert sorted(seen) == sorted(numbers)
+
+
+def _key(run: Run, row: int) -> tuple[object, ...]:
+    """What rows of files are ordered by; those of other sources, which have none, only by the part."""
+    part, time, path, start, _ = run
+    return (part, time, unquote(path), start, row) if path else (part, 0, "", 0, 0)

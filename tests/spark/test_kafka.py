@@ -294,6 +294,21 @@ def test_every_partition_has_a_watermark_of_its_own(
     assert len({one.batch for one in told.arrivals}) == 3 and found.unknown == ()
 
 
+@pytest.mark.parametrize("split", ["minPartitions '7'", "maxRecordsPerPartition '90'"])
+def test_ranges_of_a_partition_stay_in_the_order_of_their_offsets(
+    spark: SparkSession, kafka: str, topic: str, tmp_path: Path, split: str
+) -> None:
+    topics.create(kafka, topic, 2)
+    records = [(number % 5, json.dumps({"id": number % 5, "n": number}).encode()) for number in range(1_000)]
+    topics.send(kafka, topic, [Record(None, value, key % 2) for key, value in records])
+    declared = source(kafka, topic, f", value.format 'json', {split}", "id BIGINT, n INT, PRIMARY KEY (id)")
+    result = f"CREATE SINK result USING json OPTIONS (path '{tmp_path}/result', changes 'log');\n"
+    query = "INSERT INTO result SELECT TABLE e.id, e.n FROM events e;"
+    run(spark, declared.replace("CREATE STREAM", "CREATE TABLE") + result + query, tmp_path)
+    assert {row["id"]: row["n"] for row in rows_of(tmp_path / "result")} == {key: 995 + key for key in range(5)}
+    assert len(rows_of(tmp_path / "result")) == 5
+
+
 def test_the_page_on_kafka_says_what_happens(
     spark: SparkSession, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

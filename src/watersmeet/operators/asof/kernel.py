@@ -148,6 +148,11 @@ class AsofJoinOperator(TwoSided):
         return (Bound(self.left.time, self.right.time, 0), Bound(self.right.time, self.left.time, 0))
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """The versions: of those of equal time the first one counts, and of a table the last."""
+        return frozenset({RIGHT})
+
+    @property
     def watermark_dependencies(self) -> tuple[str, ...]:
         """The times of questions and of versions."""
         return (self.left.time, self.right.time)

@@ -198,6 +198,11 @@ class StreamOperator(ABC):
         return False
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """The ports where the order of arrival within a batch decides about the result: upserts, by default."""
+        return frozenset(number for number, side in enumerate(self.sides) if side.upsert_key)
+
+    @property
     @abstractmethod
     def sides(self) -> tuple[Port, ...]:
         """How the rows of each port arrive."""

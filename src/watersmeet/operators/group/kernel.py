@@ -221,6 +221,11 @@ class GroupByOperator(StreamOperator):
         return tuple(name for name in self.keys if name != self.session)
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """The one there is, if an aggregate asks in which order rows came."""
+        return frozenset() if self.position is None else frozenset({0})
+
+    @property
     def sides(self) -> tuple[Port]:
         """The one there is; late rows are only counted."""
         return (Port(self.keys, () if self.time is None else (self.time,), self.keys, self.code),)

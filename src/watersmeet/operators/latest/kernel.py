@@ -98,6 +98,11 @@ class LatestOperator(StreamOperator):
         return table_layout((*self.port.columns, *self._key_columns, *code), self.port.code)
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """The one there is: the last row of a key counts."""
+        return frozenset({0})
+
+    @property
     def sides(self) -> tuple[Port]:
         """The one there is."""
         return (self.port,)

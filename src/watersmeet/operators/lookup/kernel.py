@@ -133,6 +133,12 @@ class LookupJoinOperator(TwoSided):
         return (self.table,) if self.load_first else ()
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """A table of upserts; and the stream, if rows that wait are dropped, the first ones first."""
+        is_limited = self.can_reemit and (self.waiting is not None or self.max_rows is not None)
+        return super().ports_in_arrival_order.union((self.stream_port,) if is_limited else ())
+
+    @property
     def watermark_dependencies(self) -> tuple[str, ...]:
         """None: what times rows have does not matter."""
         return ()

@@ -75,6 +75,11 @@ class SyncJoinOperator(StreamOperator):
         return step(self, store, arrivals, watermarks)
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """All: of rows of equal time the first delivered counts."""
+        return frozenset(range(len(self.ports)))
+
+    @property
     def sides(self) -> tuple[Port, ...]:
         """The ports."""
         return self.ports

@@ -247,6 +247,11 @@ class TopNOperator(StreamOperator):
         return TopN(self.by, self.order, self.limit)
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """The one there is: of equal rows the first ones are shown, unless ties share a place."""
+        return frozenset() if self.position is None else frozenset({0})
+
+    @property
     def sides(self) -> tuple[Port]:
         """The one there is."""
         return (Port(self.columns, keys=self.by, code=self.code),)

@@ -189,6 +189,11 @@ class WindowJoinOperator(TwoSided):
         narrow(self, store)
 
     @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """Both: arrivals evict, and those that are equal in the order column keep their order."""
+        return frozenset({LEFT, RIGHT})
+
+    @property
     def extra(self) -> tuple[str, ...]:
         """Further columns of the result, after those of the sides."""
         padded = () if self.padded_column is None else (self.padded_column,)

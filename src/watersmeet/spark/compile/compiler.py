@@ -63,7 +63,7 @@ from watersmeet.spark.compile.frames import (
     is_row,
 )
 from watersmeet.spark.exchange.alike import Precombine
-from watersmeet.spark.exchange.columns import KEEP, Codes, ColumnPipeline
+from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline
 from watersmeet.spark.exchange.leaving import OUTPUT_DDL
 from watersmeet.spark.exchange.observed import observe_metrics
 from watersmeet.spark.exchange.packing import (
@@ -187,19 +187,23 @@ class Compiler:
                 frame = self.output_rows(joins[-1], self.side_output_fields(plan))
                 return InputFrame(frame, {f.name: f.nullable for f in frame.schema}, joins, feeds=False)
 
-    def compile_input(self, plan: RelationPlan) -> InputFrame:
-        """The frame of a relation as it feeds a join, with what only travels along."""
+    def compile_input(self, plan: RelationPlan, *, in_order: bool = False) -> InputFrame:
+        """The frame of a relation as it feeds a join, with what only travels along.
+
+        ``in_order``: the order in which its rows arrive matters.
+        """
         match plan:
             case ScanPlan():
-                return compile_scan(self.frames, plan, feeds=True)
+                return compile_scan(self.frames, plan, feeds=True, in_order=in_order)
             case ViewPlan():
-                return compile_view(plan, self.compile_input(plan.input), self.spark)
+                return compile_view(plan, self.compile_input(plan.input, in_order=in_order), self.spark)
             case UnionPlan():
-                return compile_union(plan, [self.compile_input(side) for side in plan.inputs])
+                return compile_union(plan, [self.compile_input(side, in_order=in_order) for side in plan.inputs])
             case StaticJoinPlan():
-                return compile_static_join(plan, self.compile_input(plan.stream), self.compile_rows(plan.table).frame)
+                stream = self.compile_input(plan.stream, in_order=in_order)
+                return compile_static_join(plan, stream, self.compile_rows(plan.table).frame)
             case LateralPlan():
-                return compile_lateral(plan, self.compile_input(plan.input))
+                return compile_lateral(plan, self.compile_input(plan.input, in_order=in_order))
             case JoinPlan():
                 joins = self.compile_join(plan)
                 return self.forward_rows(joins[-1], joins)
@@ -218,7 +222,7 @@ class Compiler:
             columns.append(_guard_by_keep(f"NOT coalesce({alive}, false)", port.dead, has_keep))
         columns += [
             F.col(quote(name))
-            for name in (KEEP, WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
+            for name in (KEEP, WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, FILE)
             if name in frame.columns
         ]
         frame = frame.select(*columns)
@@ -253,7 +257,12 @@ class Compiler:
         )
         before = OperatorInputs() if upstream is None else self.collect_inputs(upstream.join, shards)
         names = dict(plan.operator.names)
-        sides = {n: self.compile_input(port.input) for n, port in enumerate(plan.ports) if n != chained_port}
+        in_order = plan.operator.ports_in_arrival_order
+        sides = {
+            n: self.compile_input(port.input, in_order=n in in_order)
+            for n, port in enumerate(plan.ports)
+            if n != chained_port
+        }
         frames = {n: self.prepare_port(plan.ports[n], one.frame, names) for n, one in sides.items()}
         ports = {before.ports + place: n for place, n in enumerate(sides)}
         own = {n: self.pack_port(number, plan, n, sides[n], frames[n], shards) for number, n in ports.items()}
@@ -325,9 +334,12 @@ class Compiler:
         leaf = None if _is_collated(frame.schema, codes) else self.leaf_schema(port, side)
         passage = None if leaf is None else columnar_path(port, {f.name: _type_name(f.dataType) for f in leaf}.get)
         if leaf is not None and passage is not None:
-            columns = ColumnPipeline(passage.steps, self.arrow(frame.schema), codes, precombine)
+            # Whoever reads files itself knows which one it reads.
+            own_fields = StructType([field for field in frame.schema if field.name != FILE])
+            columns = ColumnPipeline(passage.steps, self.arrow(own_fields), codes, precombine)
             if columns.can_take(self.arrow(leaf)):
-                own = pack if precombine is None else replace(pack, names=(*pack.names, MULTIPLICITY))
+                further = (MULTIPLICITY,) if precombine is not None else (FILE,) if FILE in frame.columns else ()
+                own = replace(pack, names=(*own_fields.names, *further))
                 packed = self.pack_columns(passage.leaf, leaf, columns, own, side)
                 if packed is not None:
                     return packed

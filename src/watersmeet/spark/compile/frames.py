@@ -22,15 +22,18 @@ from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.query import Output
-from watersmeet.spark.exchange.columns import KEEP, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN
+from watersmeet.spark.exchange.columns import FILE, KEEP, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
 from watersmeet.spark.exchange.rows import JoinOutput
+from watersmeet.spark.sources.file_order import FILE_DDL, with_files
 
 SIDE_OUTPUT_COLUMNS = (LATE_OUTPUT_COLUMN, MALFORMED_SHOWN, *UNMATCHED_OUTPUT_COLUMNS)
 """The columns in which a result shows what is no row of it."""
-PASSTHROUGH_COLUMNS = (WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, WEIGHT, OP, *SIDE_OUTPUT_COLUMNS)
+PASSTHROUGH_COLUMNS = (WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, FILE, WEIGHT, OP, *SIDE_OUTPUT_COLUMNS)
 """What goes through views and laterals as it is."""
 _PLACE = "#place"
+_ORIGINS = {PARTITION: "string", FILE: FILE_DDL}
+"""The columns that tell where a row comes from, with their types."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +67,32 @@ def _with_frame(side: InputFrame, frame: DataFrame) -> InputFrame:
     return InputFrame(frame, side.nullable, side.joins, side.feeds)
 
 
-def compile_scan(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool) -> InputFrame:
+def compile_scan(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool, in_order: bool = False) -> InputFrame:
     """A source's columns as ``alias.column``, and of a table what each row does to it.
 
     Rows that a filter drops go as far as the pack: their event times move the watermark like any other's.
+    ``in_order``: the order of arrival matters, so that rows of files say which file they are of.
     """
     names = [f"{plan.alias}.{column}" for column in plan.columns]
     if plan.parts:
         positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
-        of_parts = [frames[part.name] for part in plan.parts]
-        has_partitions = any(PARTITION in frame.columns for frame in of_parts)
+        of_parts = [with_files(frames[part.name], part) if in_order else frames[part.name] for part in plan.parts]
+        carried = _origins_of_any(of_parts)
         parts = [
             frame.select(
-                *(F.col(quote(part.fields[i].name)) for i in positions), F.lit(n), *_partition(frame, has_partitions)
+                *(F.col(quote(part.fields[i].name)) for i in positions), F.lit(n), *_origin_columns(frame, carried)
             )
             for n, (part, frame) in enumerate(zip(plan.parts, of_parts, strict=True))
         ]
-        frame = reduce(DataFrame.unionAll, parts).toDF(*names, PART, *([PARTITION] if has_partitions else []))
+        frame = reduce(DataFrame.unionAll, parts).toDF(*names, PART, *carried)
     else:
         source = frames[plan.source.name]
         columns = [F.col(quote(c)).alias(name) for c, name in zip(plan.columns, names, strict=True)]
         # Only upserts and versions must be in order.
         order = [ORDER] if plan.changes in ("upserts", "versions") and ORDER in source.columns else []
-        partition = _partition(source, PARTITION in source.columns)
-        frame = source.select(*columns, *_change(plan, source), *partition, *map(quote, order))
+        source = with_files(source, plan.source) if in_order and not order else source
+        carried = _origin_columns(source, _origins_of_any([source]))
+        frame = source.select(*columns, *_change(plan, source), *carried, *map(quote, order))
     nullable = {f.name: f.nullable for f in frame.schema}
     side = InputFrame(frame, nullable, feeds=feeds)
     if plan.changes != "upserts":
@@ -98,10 +103,18 @@ def compile_scan(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool
     return side.keep_where(reduce(lambda a, b: a & b, (F.col(quote(name)).isNotNull() for name in plan.keys)))
 
 
-def _partition(frame: DataFrame, is_wanted: bool) -> Iterable[Column]:
-    """The partition that each row comes from, if that is wanted; NULL where a source has none."""
-    partition = F.col(quote(PARTITION)) if PARTITION in frame.columns else F.lit(None).cast("string")
-    return (partition.alias(PARTITION),) if is_wanted else ()
+def _origins_of_any(frames: Iterable[DataFrame]) -> list[str]:
+    """Those of the columns that tell where a row comes from which any of the frames has."""
+    present = {name for frame in frames for name in frame.columns}
+    return [name for name in _ORIGINS if name in present]
+
+
+def _origin_columns(frame: DataFrame, names: Iterable[str]) -> list[Column]:
+    """The columns that tell where a row comes from; NULL where the frame has none."""
+    return [
+        (F.col(quote(name)) if name in frame.columns else F.lit(None).cast(_ORIGINS[name])).alias(name)
+        for name in names
+    ]
 
 
 def _change(plan: ScanPlan, frame: DataFrame) -> Iterable[Column]:
@@ -136,15 +149,15 @@ def compile_view(plan: ViewPlan, side: InputFrame, spark: SparkSession) -> Input
 def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:
     """The rows of several frames as one, each with the number of the frame it comes from."""
     keeps = any(KEEP in side.frame.columns for side in inputs)
-    has_partitions = any(PARTITION in side.frame.columns for side in inputs)
+    origins = _origins_of_any(side.frame for side in inputs)
     carried = [name for name in (WEIGHT,) if all(name in side.frame.columns for side in inputs)]
     parts: list[DataFrame] = []
     for number, (side, taken) in enumerate(zip(inputs, plan.taken, strict=True)):
         keep = F.col(KEEP) if KEEP in side.frame.columns else F.lit(True)
         own = [keep.alias(KEEP)] if keeps else []
         columns = [F.col(quote(name)) for name in (*taken, *carried)]
-        parts.append(side.frame.select(*columns, *own, F.lit(number), *_partition(side.frame, has_partitions)))
-    names = [*plan.columns, *carried, *([KEEP] if keeps else []), PART, *([PARTITION] if has_partitions else [])]
+        parts.append(side.frame.select(*columns, *own, F.lit(number), *_origin_columns(side.frame, origins)))
+    names = [*plan.columns, *carried, *([KEEP] if keeps else []), PART, *origins]
     frame = reduce(DataFrame.unionAll, parts).toDF(*names)
     nullable = {
         name: any(side.nullable[taken[place]] for side, taken in zip(inputs, plan.taken, strict=True))

@@ -27,6 +27,8 @@ PARTITION = "#partition"
 """In the frame of a source whose partitions have marks of their own: which one a row comes from."""
 ORDER = "#order"
 """In the frame of a source that tells the order of its changes itself: a number that grows with it."""
+FILE = "#file"
+"""In the frame of files whose rows count in the order of arrival: the file of a row, see `with_files`."""
 METADATA_COLUMNS = (KEEP, WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
 """What goes along with the columns of a row, whatever these are."""
 

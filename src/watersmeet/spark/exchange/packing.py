@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from watersmeet.operators.core.changes import POSITION
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.routing import route_codes, split_rows
 from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
@@ -27,7 +28,8 @@ from watersmeet.operators.core.watermarks import watermark_behind
 from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical.nodes import Route, WatermarkLag
 from watersmeet.spark.exchange.alike import Batches, Precombine
-from watersmeet.spark.exchange.columns import LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN, ColumnPipeline
+from watersmeet.spark.exchange.columns import FILE, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN, ColumnPipeline
+from watersmeet.spark.exchange.file_runs import FileKeys, merge_runs_of_files
 from watersmeet.spark.exchange.shards import group_labels
 from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import state_partitions
@@ -50,7 +52,8 @@ LATE_OUTPUT_COLUMN = "_late"
 LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
 """The column in which a result shows late rows, and what it tells of each."""
 
-PLACE = b"place"
+PLACE, RUNS_OF_FILES = b"place", b"files"
+"""What a blob says of its rows: its place in the order of delivery, and which of them are of which file."""
 ROWS_PER_BLOB = 262_144
 SAMPLE = 4_096
 """So many rows tell whether compressing is worth it; of fewer in all it is not."""
@@ -93,7 +96,7 @@ class Pack:
         """Pack the batches of one map task."""
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.shards]
         rows = seen = 0
-        watermarks = _WatermarkFold()
+        watermarks, keys = _WatermarkFold(), FileKeys()
         renamed = (batch.rename_columns(list(self.names)) for batch in batches)
         for named in renamed if self.precombine is None else self.precombine(renamed):
             if self.position is not None:
@@ -101,16 +104,20 @@ class Pack:
                 places = pa.array(_place(seen) + np.arange(named.num_rows)) if order is None else order
                 named = named.append_column(self.position, places)
             seen += named.num_rows
+            if FILE in self.names:
+                parts = named.column(PART) if PART in self.names else None
+                numbers = keys.numbers_of(named.column(FILE), parts)
+                named = named.set_column(self.names.index(FILE), FILE, numbers)
             self._fold_watermarks(named, watermarks)
             yield from self._late_records(named)
             retained = self._select_rows(named)
             self._split(retained, waiting)
             rows += retained.num_rows
             if rows >= ROWS_PER_BLOB * len(self.shards):
-                yield from pack_records(self._flush(waiting, seen), self.shards)
+                yield from pack_records(self._flush(waiting, seen, keys), self.shards)
                 rows = 0
         yield from pack_records(
-            chain(self._flush(waiting, seen), self._watermark_records(watermarks, seen)), self.shards
+            chain(self._flush(waiting, seen, keys), self._watermark_records(watermarks, seen)), self.shards
         )
 
     def _watermark_records(self, watermarks: _WatermarkFold, seen: int) -> Iterator[Record]:
@@ -170,10 +177,11 @@ class Pack:
             if rows is not None:
                 part.append(rows)
 
-    def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int) -> Iterator[Record]:
+    def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int, keys: FileKeys) -> Iterator[Record]:
         for shard, part in zip(self.shards, waiting, strict=True):
             if part and any(batch.num_rows for batch in part):
-                yield shard, self.port, ROWS, compress_blob(part, _place(seen))
+                batches, runs = keys.sort(part, FILE) if FILE in self.names else (part, b"")
+                yield shard, self.port, ROWS, compress_blob(batches, _place(seen), runs)
             part.clear()
 
 
@@ -320,33 +328,41 @@ def fold_watermarks(blobs: Sequence[bytes]) -> dict[str, int]:
     return dict(sorted((folded[False].watermarks | folded[True].watermarks).items()))
 
 
-def compress_blob(batches: Sequence[pa.RecordBatch], place: int) -> bytes:
+def compress_blob(batches: Sequence[pa.RecordBatch], place: int, runs: bytes = b"") -> bytes:
     """The same as `to_blob`, compressed if a sample says that it becomes half as large.
 
     Between two stages a blob is copied some five times: to the JVM, into a file, out of it, to a worker.
     """
     if sum(batch.num_rows for batch in batches) < SAMPLE:
-        return to_blob(batches, place)
+        return to_blob(batches, place, runs=runs)
     sample = max(batches, key=len).slice(0, SAMPLE)
     is_worth_it = 2 * len(to_blob([sample], 0, _COMPRESSED)) < sample.nbytes
-    return to_blob(batches, place, _COMPRESSED if is_worth_it else None)
+    return to_blob(batches, place, _COMPRESSED if is_worth_it else None, runs)
 
 
-def to_blob(batches: Sequence[pa.RecordBatch], place: int = 0, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
-    """Batches of one schema as an Arrow stream, with its place in the order of delivery."""
+def to_blob(
+    batches: Sequence[pa.RecordBatch], place: int = 0, options: pa.ipc.IpcWriteOptions | None = None, runs: bytes = b""
+) -> bytes:
+    """Batches of one schema as an Arrow stream, with its place in the order of delivery, and ``runs`` of files."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema.with_metadata({PLACE: str(place)}), options=options) as writer:
+    metadata = {PLACE: str(place).encode(), **({RUNS_OF_FILES: runs} if runs else {})}
+    with pa.ipc.new_stream(sink, batches[0].schema.with_metadata(metadata), options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
 
 
 def from_blobs(blobs: Sequence[bytes]) -> pa.Table:
-    """The rows of several blobs as one table, in the order of delivery: a shuffle hands blobs over in any order."""
+    """The rows of several blobs as one table, in the order of delivery: a shuffle hands blobs over in any order.
+
+    Rows that say which file they are of come in the order of the files.
+    """
     opened = [pa.ipc.open_stream(pa.py_buffer(blob)) for blob in blobs]
     # Blobs of one place, of which there should be none, are in an order that no attempt changes.
     order = sorted(range(len(blobs)), key=lambda n: (_place_in(opened[n].schema), blobs[n]))
-    return pa.concat_tables([opened[n].read_all().replace_schema_metadata() for n in order])
+    table = pa.concat_tables([opened[n].read_all().replace_schema_metadata() for n in order])
+    runs = [_metadata_of(opened[n].schema).get(RUNS_OF_FILES, b"") for n in order]
+    return merge_runs_of_files(table, runs, POSITION) if all(runs) else table
 
 
 def place_of(blob: bytes) -> int:
@@ -355,8 +371,11 @@ def place_of(blob: bytes) -> int:
 
 
 def _place_in(schema: pa.Schema) -> int:
-    metadata: dict[bytes, bytes] = schema.metadata or {}
-    return int(metadata.get(PLACE, b"0"))
+    return int(_metadata_of(schema).get(PLACE, b"0"))
+
+
+def _metadata_of(schema: pa.Schema) -> dict[bytes, bytes]:
+    return schema.metadata or {}
 
 
 def _place(seen: int) -> int:

@@ -30,6 +30,7 @@ from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
 from watersmeet.spark.past.log import OffsetLog, plain_path
+from watersmeet.spark.sources.file_order import order_of_files
 from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE, count_malformed, place_of
 from watersmeet.spark.sources.reading import is_static, read_source
 from watersmeet.spark.sources.static_copies import copy_of
@@ -119,13 +120,26 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, s
     place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
     parts = {name: place.getField(name) for name in ("file", "topic", "partition", "offset")}
     of = F.concat(parts["topic"], F.lit("-"), parts["partition"].cast("string"))
-    shown = frame.select(*columns, parts["file"].alias("#file"), parts["offset"].alias("#offset"), of.alias("#of"))
+    order = F.struct(*order_of_files(frame, source), F.monotonically_increasing_id()).alias("#order")
+    shown = frame.select(
+        *columns, parts["file"].alias("#file"), parts["offset"].alias("#offset"), of.alias("#of"), order
+    )
     try:
         return _assign_batches(
-            source, shown.toArrow(), log, is_static=is_static(source) and not copy_of(source, storage).is_dir()
+            source,
+            _in_order(shown.toArrow()),
+            log,
+            is_static=is_static(source) and not copy_of(source, storage).is_dir(),
         )
     except PySparkException as error:
         raise _untraceable(source, str(error).strip().partition("\n")[0]) from error
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    """The rows in the order in which they arrived."""
+    keys = table.select(["#order"]).flatten()
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return table.drop_columns(["#order"]).take(order)
 
 
 def replay_frame(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:

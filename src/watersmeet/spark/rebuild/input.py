@@ -29,6 +29,7 @@ from watersmeet.plan.nodes import Script
 from watersmeet.spark.past.log import OffsetLog
 from watersmeet.spark.past.reading import replay_frame, whole_topics
 from watersmeet.spark.rebuild.logs import is_in
+from watersmeet.spark.sources.file_order import order_of_files
 from watersmeet.spark.sources.malformed import PLACE, decode_path, place_of, readable_rows
 from watersmeet.spark.sources.reading import is_static
 from watersmeet.spark.sources.static_copies import copy_of
@@ -111,8 +112,9 @@ def replay_stream(
         if source_format(source).has_partitions and PLACE not in frame.columns:
             raise input_gone(query, source.name, "values are read as they are, so a record cannot be identified")
         place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
-        frame = frame.withColumn(_BATCH, _batch(replayed_source, place, replay, links))
-        frame = readable_rows(frame.withColumn(_ORDER, F.monotonically_increasing_id()))
+        order = F.struct(*order_of_files(frame, source), F.monotonically_increasing_id())
+        frame = frame.withColumn(_ORDER, order).withColumn(_BATCH, _batch(replayed_source, place, replay, links))
+        frame = readable_rows(frame)
         frame = frame.where(F.col(_BATCH).isNotNull())
         raw = folder / "raw"
         ordered = frame.repartition(_BATCH).sortWithinPartitions(_BATCH, _ORDER).drop(_ORDER)

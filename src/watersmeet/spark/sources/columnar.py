@@ -9,6 +9,7 @@ from itertools import islice
 from os import walk
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
@@ -20,8 +21,9 @@ from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.references import resolve_references
 from watersmeet.spark.exchange.alike import Batches
-from watersmeet.spark.exchange.columns import ColumnPipeline
+from watersmeet.spark.exchange.columns import FILE, ColumnPipeline
 from watersmeet.spark.exchange.packing import Pack
+from watersmeet.spark.sources.file_order import file_of_row
 from watersmeet.spark.sources.parquet import GLOB, ParquetColumns, UnlikeSparkError, common_folder_columns
 from watersmeet.spark.sources.reading import is_static
 
@@ -54,7 +56,11 @@ def find_files(
     sources = [source for source in script.sources if source.name not in frames and not _has_changes(source)]
     plain = [s for s in sources if source_format(s).can_read_columns() and s.name not in by_spark]
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
-    return {name: stream.load().select("path") for name, stream in reader.items()}
+    files = {s.name: (s, reader[s.name].load()) for s in plain}
+    return {
+        n: frame.select("path", file_of_row(frame, s.lowercase_options).alias("file"))
+        for n, (s, frame) in files.items()
+    }
 
 
 def _has_changes(source: Source) -> bool:
@@ -74,8 +80,19 @@ class PackFiles:
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the files of one map task."""
+        if FILE in self.pack.names:
+            return self.pack(self._rows_with_files(batches))
         paths = (path for batch in batches for path in batch.column(0).to_pylist())
         return self.pack(self.columns(part for path in paths for part in self.reader.read(path)))
+
+    def _rows_with_files(self, batches: Batches) -> Batches:
+        """The rows as they go to the exchange, each with the file that it is of."""
+        for batch in batches:
+            for number, path in enumerate(batch.column(0).to_pylist()):
+                file = batch.column(1).slice(number, 1)
+                for rows in self.columns(self.reader.read(path)):
+                    none = pa.array(np.zeros(rows.num_rows, np.int32))
+                    yield rows.append_column(FILE, pa.DictionaryArray.from_arrays(none, file))
 
 
 def parquet_reader(
