@@ -257,7 +257,7 @@ def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession
         reasons = [row[0] for row in frame.select("`#reason`").collect()]
         assert len(reasons) == len(values) + 2
         ints, doubles = (reasons[n * len(ODD) : (n + 1) * len(ODD)] for n in range(2))
-        assert all(ints) and any(doubles) and not all(doubles), "1e400 is an infinite DOUBLE"
+        assert all(ints) and any(doubles) and not all(doubles), "1e400 is beyond a DOUBLE"
 
 
 def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:

@@ -36,6 +36,13 @@ class NamedColumns(SourceFormat):
     names: ClassVar = ("avro", "orc")
     may_have_change: ClassVar = True
 
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, as wider types: of a value that does not fit, its readers would give another one."""
+        from watersmeet.spark.sources.ranges import widen_file, widen_orc, widen_schema
+
+        widen = widen_orc if str(self.source.format).lower() == "orc" else widen_file
+        return super().load(spark, None if schema is None else widen_schema(schema, widen), options)
+
 
 class TextSource(SourceFormat):
     """Lines of text, each of which is a row if it has the declared form."""

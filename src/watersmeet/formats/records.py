@@ -36,7 +36,8 @@ KEYS = (*KEY_TYPES, AVRO)
 """All formats of a key. In Avro it has the type that ``_key`` is declared with, or it holds the primary key of a table;
 else it is bytes."""
 RAW = "raw"
-VALUES = (JSON, "csv", AVRO, PROTOBUF, RAW)
+CSV = "csv"
+VALUES = (JSON, CSV, AVRO, PROTOBUF, RAW)
 """The formats of a value. ``raw``: the one declared column is the value as it is."""
 RECORD_METADATA: Mapping[str, str] = {
     "_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_headers": "headers",

@@ -29,7 +29,8 @@ def timestamps(reader: Reader, parts: Any) -> Any:
 def durations(reader: Reader, parts: Any) -> Any:
     """Durations; a message of which one part is positive and the other negative is bad."""
     seconds, nanos = _parts(parts)
-    bad = (np.abs(seconds) > _SECONDS_OF_A_DURATION) | (np.abs(nanos) >= _NANOS)
+    # Not by the absolute value: that of the smallest number is negative.
+    bad = (seconds < -_SECONDS_OF_A_DURATION) | (seconds > _SECONDS_OF_A_DURATION) | (np.abs(nanos) >= _NANOS)
     bad |= np.sign(seconds) * np.sign(nanos) < 0
     return _to_micros(reader, seconds, np.sign(nanos) * (np.abs(nanos) // 1000), bad).cast(pa.duration("us"))
 

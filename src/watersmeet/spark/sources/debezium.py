@@ -28,6 +28,7 @@ from watersmeet.spark.sources.malformed import (
     permissive_options,
     with_corrupt_record,
 )
+from watersmeet.spark.sources.ranges import json_range_error
 from watersmeet.spark.sources.records import DELETE, INSERT, place_of_record
 
 _OPS = ("c", "r", "u", "d")
@@ -74,7 +75,9 @@ def _open_envelope(feed: Debezium, frame: DataFrame) -> DataFrame:
         types = {"op": "STRING", "before": "an object", "after": "an object", "payload": "an object"}
         read = F.struct(*(F.col(f"r.{name}") for name in types))
         reason = explain_misread(F.col("r").getField(CORRUPT_RECORD), read, types, {}, is_json=True)
-        opened = opened.withColumn(REASON, F.when(F.col("r").getField(CORRUPT_RECORD).isNotNull(), reason))
+        reason = F.when(F.col("r").getField(CORRUPT_RECORD).isNotNull(), reason)
+        overflow = json_range_error(F.col(quote(VALUE)).cast("string"), feed.record, {})
+        opened = opened.withColumn(REASON, F.coalesce(reason, overflow))
     else:
         columns = F.struct("op", "before", "after", "payload").alias("r")
         opened = frame.select(columns, F.lit(True).alias("is_told"), *(error_columns(frame) or empty_error_columns()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal
@@ -14,6 +14,7 @@ from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.packing import ORDER
 from watersmeet.spark.sources.malformed import error_columns
+from watersmeet.spark.sources.ranges import is_lost
 from watersmeet.spark.sources.records import (
     DELETE,
     INSERT,
@@ -79,10 +80,8 @@ def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
 
 def _cast_column(source: Source, field: Field, found: DataType | None) -> Column:
     value = F.col(quote(field.name))
-    if found is None or found.simpleString() == DataType.fromDDL(field.type).simpleString():
-        return value.cast(field.type).alias(field.name)
-    if isinstance(found, (ArrayType, MapType, StructType)):
-        # Inside of these, `try_cast` would give NULL for what does not fit, and nothing would tell.
+    declared = DataType.fromDDL(field.type)
+    if found is None or found.simpleString() == declared.simpleString():
         return value.cast(field.type).alias(field.name)
     parameters = {
         "source": source.name,
@@ -93,8 +92,8 @@ def _cast_column(source: Source, field: Field, found: DataType | None) -> Column
     text = Refusal("VALUE_OUT_OF_RANGE", parameters).to_message()
     fitted = value.try_cast(field.type)
     # Not a plain cast: in ANSI mode it names no place, and in the other mode it gives another value.
-    is_lost = value.isNotNull() & fitted.isNull()
-    return F.when(is_lost, F.raise_error(F.lit(text)).cast(field.type)).otherwise(fitted).alias(field.name)
+    lost = is_lost(value, fitted, found, declared)
+    return F.when(lost, F.raise_error(F.lit(text)).cast(field.type)).otherwise(fitted).alias(field.name)
 
 
 def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DoubleType, FloatType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import REFUSAL_PREFIX, Refusal
@@ -28,23 +28,39 @@ from watersmeet.locations import location_of
 from watersmeet.observe.progress import MALFORMED_PREFIX as COUNTED
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
+from watersmeet.spark.sources.ranges import (
+    DATE_FALLBACK,
+    NON_NUMERIC,
+    fields_of,
+    finite_columns,
+    has_type,
+    json_range_error,
+    narrow_columns,
+    range_error,
+    widen_json,
+    widen_schema,
+)
 
 CONDITION = "MALFORMED_ROW"
 REASON, PLACE, VALUE = ERROR_COLUMNS = ("#reason", "#place", "#value")
 """Why a row is malformed, NULL for all others; where it comes from; and its text, where that is kept."""
 CORRUPT_RECORD = "#unread"
 """Where Spark leaves the text of a row that it could not read."""
+_READ, _AGAIN = "#read", "#again"
+"""The columns of a row of a file as they were read, and as they are read from its text."""
 MAX_FILES_WITH_LINES = 32
 """In how many files of a batch the lines of malformed rows are looked for."""
 _SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
-_MOST_SECONDS = (2**63 - 1) // 1_000_000
-"""How many seconds have microseconds in 64 bits."""
 
 
 def permissive_options(opened: Mapping[str, str]) -> dict[str, str]:
-    """The options with which Spark reads all it can and leaves the text of what it cannot."""
+    """The options with which Spark reads all it can and leaves the text of what it cannot.
+
+    Texts of digits only would otherwise be days since 1970 where a DATE is declared.
+    """
     said = {name: value for name, value in opened.items() if name.lower() not in ("mode", "columnnameofcorruptrecord")}
-    return {**said, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
+    fallback = {} if any(name.lower() == DATE_FALLBACK.lower() for name in said) else {DATE_FALLBACK: "false"}
+    return {**said, **fallback, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
 
 
 def with_corrupt_record(schema: str) -> str:
@@ -102,13 +118,45 @@ def load_text(
 
     # The names above the columns are compared with the declared ones, unless that is not wanted.
     checked = {} if is_json or "enforceschema" in source.lowercase_options else {"enforceSchema": "false"}
-    frame = load(spark, source, with_corrupt_record(schema), permissive_options({**checked, **options}))
-    read = [quote(name) for name in frame.columns if name != CORRUPT_RECORD]
-    types = {f.name: f.dataType.simpleString().upper() for f in cast("StructType", StructType.fromDDL(schema))}
-    unread = F.col(quote(CORRUPT_RECORD))
-    reason = F.when(unread.isNotNull(), explain_misread(unread, F.struct(*read), types, options, is_json=is_json))
+    opened = permissive_options({**checked, **options})
+    rereads = is_json and _rereads(schema, opened)
+    fields = fields_of(schema)
+    wide = widen_schema(schema, widen_json) if is_json else schema
+    reader_options = {**opened, NON_NUMERIC: "false"} if rereads else opened
+    frame = load(spark, source, with_corrupt_record(wide), reader_options)
     place = place_of(file=frame.metadataColumn("_metadata").getField("file_path"))
-    return frame.select(*read, reason.alias(REASON), place.alias(PLACE), unread.alias(VALUE))
+    # Narrow columns have the names of those that were read, and Spark must not take one for the other.
+    names = [name for name in frame.columns if name != CORRUPT_RECORD]
+    row = F.struct(*map(quote, names)).alias(_READ)
+    frame = frame.select(row, F.col(quote(CORRUPT_RECORD)).alias(VALUE), place.alias(PLACE))
+    unread, read = F.col(quote(VALUE)), {name: F.col(quote(_READ))[name] for name in names}
+    if rereads:
+        again = F.from_json(unread, with_corrupt_record(schema), opened)
+        frame = frame.withColumn(_AGAIN, F.when(unread.isNotNull(), again))
+    fitted = narrow_columns(read, fields, opened) if is_json else finite_columns(read, fields)
+    misfit = range_error(read, fitted, fields, fields_of(wide))
+    reason = F.when(unread.isNull(), misfit)
+    # Spark leaves no text of a row that it could read. What it read has the value that does not fit.
+    text = F.when(unread.isNull() & misfit.isNotNull(), F.to_json(F.col(quote(_READ)))).otherwise(unread)
+    if rereads:
+        again = F.col(quote(_AGAIN))
+        fitted = {name: F.when(unread.isNull(), value).otherwise(again[name]) for name, value in fitted.items()}
+        reason = reason.when(again[CORRUPT_RECORD].isNull(), json_range_error(unread, schema, opened))
+    types = {f.name: f.dataType.simpleString().upper() for f in fields}
+    columns = [value.alias(name) for name, value in {**read, **fitted}.items()]
+    reason = reason.otherwise(explain_misread(unread, F.struct(*columns), types, options, is_json=is_json))
+    return frame.select(*columns, reason.alias(REASON), quote(PLACE), text.alias(VALUE))
+
+
+def _rereads(schema: str, options: Mapping[str, str]) -> bool:
+    """Whether rows of JSON files with texts as ``NaN`` are read from their own text, one by one.
+
+    Spark leaves it if such texts count as malformed at first, so that an infinite number was none of them. Of a file
+    that is an array, it leaves the text of the array for every row.
+    """
+    said = {name.lower(): value.lower() for name, value in options.items()}
+    is_fit = NON_NUMERIC.lower() not in said and said.get("multiline", "false") != "true"
+    return is_fit and has_type(fields_of(schema), (FloatType, DoubleType))
 
 
 def explain_misread(
@@ -123,23 +171,6 @@ def explain_misread(
         other = f"it has another number of values than the {len(types)} that are declared"
     reason = describe_misread(values, read, types)
     return F.when(F.coalesce(reason, F.lit("")) != "", reason).otherwise(F.lit(other))
-
-
-def time_overflow_error(text: Column, types: Mapping[str, str]) -> Column:
-    """Why a whole number in JSON is not a TIMESTAMP; NULL if none is too large.
-
-    Spark takes it for seconds, and computes microseconds of it that are those of another time if they overflow.
-    """
-    times = [name for name, type_ in types.items() if type_.upper() in ("TIMESTAMP", "TIMESTAMP_LTZ")]
-    reasons = [F.lit(None).cast("string")]
-    json = text.cast("string")
-    seconds = F.from_json(json, ", ".join(f"{quote(name)} BIGINT" for name in times))
-    for name in times:
-        number = seconds.getField(name)
-        said = F.concat(F.lit(f"`{name}` is {types[name]} and the text has "), number.cast("string"))
-        reasons.append(F.when(~number.between(-_MOST_SECONDS, _MOST_SECONDS), said))
-    # So many digits in a row are rare, and only then is the text read a second time.
-    return F.when(json.rlike(f"[0-9]{{{len(str(_MOST_SECONDS))}}}"), F.coalesce(*reasons))
 
 
 def observe_malformed(
@@ -256,9 +287,13 @@ def locate(refusal: Refusal, spark: SparkSession) -> Refusal:
     place = refusal.parameters.get("place", "")
     if refusal.condition != CONDITION or not _is_file(place):
         return refusal
+    text, kind = refusal.parameters["value"], "map<string,string>"
+    # Of a row that could be read, the text is made of its columns: a line has them among others.
+    values, texts = F.from_json(F.lit(text), kind), F.from_json("value", kind)
+    is_row = F.forall(F.map_entries(values), lambda part: texts[part["key"]].eqNullSafe(part["value"]))
     with suppress(PySparkException):
-        lines = _lines(spark, place).where(F.col("value").startswith(refusal.parameters["value"])).agg(F.min("line"))
-        line = lines.collect()[0][0]
+        is_line = F.col("value").startswith(text) | F.coalesce(is_row, F.lit(False))
+        line = _lines(spark, place).where(is_line).agg(F.min("line")).collect()[0][0]
         if line is not None:
             return replace(refusal, parameters={**refusal.parameters, "place": f"{place}, line {line}"})
     return refusal

@@ -14,6 +14,7 @@ from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.feed import CHANGE, Feed
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import (
+    CSV,
     JSON,
     KEY_FORMAT,
     KEY_TYPES,
@@ -35,11 +36,11 @@ from watersmeet.spark.sources.malformed import (
     explain_misread,
     permissive_options,
     place_of,
-    time_overflow_error,
     with_corrupt_record,
 )
 from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE
 from watersmeet.spark.sources.protobuf import decode_protobuf
+from watersmeet.spark.sources.ranges import csv_range_error, json_range_error, read_json
 from watersmeet.spark.time_texts import IN_UTC, key_text
 
 KEY = "_key"
@@ -163,9 +164,13 @@ def _value_column(format_: str, inside: Sequence[Field]) -> Column:
         return F.struct(
             value.cast(inside[0].type).alias(inside[0].name), F.lit(None).cast("string").alias(CORRUPT_RECORD)
         )
-    ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
+    ddl = _ddl(inside)
     opens = F.from_json if format_ == JSON else F.from_csv
     return opens(value.cast("string"), with_corrupt_record(ddl), permissive_options({}))
+
+
+def _ddl(inside: Sequence[Field]) -> str:
+    return ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
 
 
 def is_deleted(source: Source) -> Column:
@@ -200,7 +205,11 @@ def _record_error(source: Source, inside: Sequence[Field], key_format: str, form
     read = F.struct(*(F.col("value").getField(name).alias(name) for name in types))
     empty = source.kind == "stream" and bool(inside)
     misread = unread if format_ in _DECODERS else explain_misread(unread, read, types, {}, is_json=format_ == JSON)
-    overflow = time_overflow_error(F.col(quote(VALUE)), types) if format_ == JSON else F.lit(None).cast("string")
+    text, overflow = F.col(quote(VALUE)).cast("string"), F.lit(None).cast("string")
+    if format_ == JSON and inside:
+        overflow = json_range_error(text, _ddl(inside), {})
+    elif format_ == CSV and inside:
+        overflow = csv_range_error(text, read, _ddl(inside), {})
     return F.coalesce(
         F.when(F.lit(empty) & F.col("is_empty"), F.lit("it has no value")),
         F.when(unread.isNotNull(), misread),
@@ -233,7 +242,7 @@ def _column(source: Source, field: Field, key_format: str) -> Column:
         )
     text = F.col("key").cast("string")
     ddl = f"{quote(field.name)} {field.type}, payload STRUCT<{quote(field.name)}: {field.type}>"
-    opened = F.from_json(F.when(text.startswith("{"), text), ddl)
+    opened = read_json(F.when(text.startswith("{"), text), ddl)
     value_or_key = F.coalesce(value, opened.getField(field.name), opened.getField("payload").getField(field.name))
     if len(key) == 1:
         is_text = key_format == "bytes" and field.type.upper() != "BINARY"
