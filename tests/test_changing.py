@@ -147,9 +147,7 @@ HOUR = 3_600_000_000
 def test_what_follows_is_told_with_its_times() -> None:
     marks = [{"0.ts": 5 * HOUR, "1.ts": 6 * HOUR}]
     (longer,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, marks).effects
-    assert longer.consequence.startswith(
-        "rows of `o` with `o.ts` before 1970-01-01 05:00:00 are gone and do not come back"
-    )
+    assert longer.consequence.startswith("rows of `o` with `o.ts` before 1970-01-01 05:00:00 do not come back")
     (shorter,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks).effects
     assert shorter.consequence.startswith(
         "rows of `o` with `o.ts` before 1970-01-01 05:30:00 leave with the next batch;"
@@ -157,11 +155,11 @@ def test_what_follows_is_told_with_its_times() -> None:
     (padded,) = edit(
         edited(JOIN, {"orders o JOIN": "orders o LEFT JOIN"}), {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks
     ).effects
-    assert "05:30:00 come out with the next batch, alone if they have not matched" in padded.consequence
+    assert "05:30:00 leave with the next batch; those without a match are emitted" in padded.consequence
     (lag,) = edit(JOIN, {LAG: r"\1 65"}, marks).effects
     assert lag.consequence == (
-        "the watermark of `o.ts` stays at 1970-01-01 05:00:00 until a row later than 1970-01-01 06:05:00 has come; "
-        "what is older is late"
+        "the watermark of `o.ts` stays at 1970-01-01 05:00:00 until a row later than 1970-01-01 06:05:00 arrives; "
+        "older rows are late"
     )
     (none,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, [{}]).effects
     assert none.consequence.startswith("no row of it has expired yet")
@@ -201,7 +199,7 @@ def test_deletes_of_a_versioned_table_count_once_that_is_accepted() -> None:
     found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
     assert found.kind == "continued"
     assert [one.change for one in found.effects] == [
-        "deletes of `p` were versions like others, now they end the version before"
+        "deletes of `p` were versions like others; now they end the previous version"
     ]
     # The other way round nothing says which of the versions are deletes.
     assert (

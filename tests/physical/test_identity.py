@@ -178,7 +178,7 @@ OTHER = {
         "the key was `o.city`, now it is `o.customer`"),
     "an idle side": (
         JOIN, {r"(?s)^(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"},
-        "a side may be idle now, and none could be"),
+        "a side can be idle now; before, none could"),
     "a window": (
         WINDOWED, {"COUNT 10": "COUNT 20"},
         "the window of `o` was COUNT 10 PARTITION BY `o.id`, now it is COUNT 20 PARTITION BY `o.id`"),

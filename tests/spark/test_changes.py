@@ -66,9 +66,9 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     found = {refusal.condition for refusal in raised.value.refusals}
     assert (found, len(raised.value.refusals)) == ({"CHECKPOINT_OF_A_CHANGED_QUERY"}, 2)
     longer, shorter = raised.value.refusals
-    assert "rows of `l` with `l.t` before 10 are gone and do not come back" in longer.message
+    assert "rows of `l` with `l.t` before 10 do not come back" in longer.message
     assert (
-        "rows of `l` with `l.t` before 17 come out with the next batch, alone if they have not matched"
+        "rows of `l` with `l.t` before 17 leave with the next batch; those without a match are emitted"
         in shorter.message
     )
     assert "--accept" in longer.hint
@@ -112,7 +112,7 @@ def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession
     later = joined("2 hours", "3 hours").writeStream.format("noop").option("checkpointLocation", str(checkpoint))  # pyright: ignore
     found = refused(later.start)
     assert found.condition == "CHECKPOINT_OF_A_CHANGED_QUERY"
-    assert "stays at 2024-01-01 11:00:00 until a row later than 2024-01-01 13:00:00 has come" in found.message
+    assert "stays at 2024-01-01 11:00:00 until a row later than 2024-01-01 13:00:00 arrives" in found.message
     assert '.option("watersmeet.accept", "true")' in found.hint
     add_file(tmp_path / "left", rows.selectExpr("id", "t + INTERVAL 2 HOURS AS t", "v"))
     query = later.option("watersmeet.accept", "true").trigger(availableNow=True).start()
@@ -123,7 +123,7 @@ def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession
     # The clock is one source more, which Spark would refuse by itself.
     idle = joined("2 hours", "3 hours", left_idle="1 minute").writeStream.format("noop")  # pyright: ignore
     idle = idle.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    assert "rows of it that come later may be late" in refused(idle.start).message
+    assert "its rows may then be late" in refused(idle.start).message
     query = idle.option("watersmeet.accept", "true").start()
     query.awaitTermination()
     assert query.exception() is None
@@ -172,14 +172,14 @@ def test_windows_and_clocks_change_while_the_state_goes_on(spark: SparkSession, 
     with pytest.raises(WatersmeetError) as raised:
         go_on(1, "refuse", **idle)
     chain, windows = (refusal.message for refusal in raised.value.refusals)
-    assert "holds nothing back from then on" in chain
-    assert "rows of `a` beyond the new size come out with the next batch, alone if they have not matched" in windows
+    assert "no longer holds back the others" in chain
+    assert "rows of `a` beyond the new size leave with the next batch; those without a match are emitted" in windows
     go_on(1, "accept", **idle)
     assert sources() == before + 1
     assert rows("chain") == [(1, 4, 8)]
     # Of three rows the window keeps one: the first has matched, the second comes out alone, the third is evicted by 4.
     assert rows("windows") == [(1, 1, 4), (2, 2, None), (3, 3, None), (4, 6, 7)]
-    with pytest.raises(WatersmeetError, match="a side that is silent holds the others back from now on"):
+    with pytest.raises(WatersmeetError, match="a side that is silent holds back the others"):
         go_on(2, "refuse", idle="", size=1)
     go_on(2, "accept", idle="", size=1)
     assert sources() == before

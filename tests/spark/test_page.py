@@ -157,7 +157,7 @@ def test_the_page_shows_what_the_query_reports_as_it_does(
             page.wait_for_selector("tr.told pre:has-text('arrived')", timeout=60_000)
             told = page.text_content("tr.told pre") or ""
             assert "1 row of orders has id 3" in told and "padded" in told
-            assert "No row of d has its key 3." in told and MARKUP[:20] in told
+            assert "No row of d has the key 3." in told and MARKUP[:20] in told
             page.focus("tr.asks:has-text('nothing met it')")
             page.keyboard.press("Enter")
             page.wait_for_selector("tr.told", state="detached")

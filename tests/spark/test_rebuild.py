@@ -142,7 +142,7 @@ def states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypa
     assert contents(checkpoints) == before
 
     news = run(spark, tmp_path, AFTER, "rebuild")
-    told = {name: [one for one in news if one.startswith(f"{name}: ") and "made anew" in one] for name in AFTER}
+    told = {name: [one for one in news if one.startswith(f"{name}: ") and "is rebuilt" in one] for name in AFTER}
     assert "batch 1 is read again" in told["kinds"][0]
     assert "batches 0 to 1" in told["windows"][0] and "z was not read before" in told["joins"][0]
     for name, query in BEFORE.items():
@@ -197,7 +197,7 @@ def test_topics_are_read_again_by_their_offsets(spark: SparkSession, kafka: str,
     go("SELECT STREAM l.id, r.t FROM l JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 5")
     before = came()
     told = go("SELECT STREAM l.id, r.t, l.v FROM l JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 5", "rebuild")
-    assert "its state is made anew" in told[0] and came() == before and before
+    assert "its state is rebuilt" in told[0] and came() == before and before
     arrive(tmp_path, range(STOP, len(ROWS["l"])))
     send(range(STOP, len(ROWS["l"])))
     go("SELECT STREAM l.id, r.t, l.v FROM l JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 5")
@@ -231,7 +231,7 @@ def test_references_are_resolved_wherever_sources_are_read(tmp_path: Path, monke
     told = watersmeet("why", script, "l", "id=1")
     assert told.exit_code == 0 and "matched" in told.stdout, told.output
     # What the query did with it before the rebuild is not known, and the verdict says so.
-    assert "  uncertain  whether it was late when it came" in told.stdout
+    assert "  uncertain  it is not known whether it was late" in told.stdout
     assert "  matched    batch 0 (uncertain): " in told.stdout
     assert "Unknown: The state was rebuilt after batch 0" in told.stdout
     assert "(uncertain up to batch 0)" in watersmeet("why", script, "--summary").stdout

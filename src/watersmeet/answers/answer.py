@@ -14,7 +14,7 @@ from watersmeet.observe.progress import watermark_text
 
 _MATCHES = 5
 """So many meetings of a row are told one by one."""
-UNCERTAIN = "uncertain  whether it was late when it came, and what came out of it then, is not known"
+UNCERTAIN = "uncertain  it is not known whether it was late, and what was emitted for it then"
 """What is said of a row that came before the first batch that is known."""
 
 
@@ -150,7 +150,7 @@ class Provenance:
         lines = [f"{self.query}: {count} {self.question_text}."]
         for place in self.places:
             shown = self.lineage.results[place]
-            sign = "" if shown.sign > 0 else " goes"
+            sign = "" if shown.sign > 0 else " is retracted"
             uncertain = " (uncertain)" if shown.batch <= self.uncertain_until else ""
             lines += ["", f"{row_in_words(shown.values)}{sign} in batch {shown.batch}{uncertain}, made of"]
             for number in shown.arrivals:

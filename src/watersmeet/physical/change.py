@@ -18,8 +18,8 @@ EditKind = Literal["free", "continued", "rebuilt", "refused"]
 """``free``: the state means the same. ``continued``: it goes on, and something follows, which must be accepted.
 ``rebuilt``: it would be read wrongly, and can be made anew from what the sources still have. ``refused``: it cannot."""
 
-IDLE = "a side that is silent for so long holds nothing back from then on: rows of it that come later may be late"
-NEVER_IDLE = "a side that is silent holds the others back from now on, however long: their rows wait and are kept"
+IDLE = "a side that is silent for that long no longer holds back the others; its rows may then be late"
+NEVER_IDLE = "a side that is silent holds back the others for as long as it is silent: their rows wait in the state"
 CLOCK = ("clock",)
 """The path of a change of an operator that begins, or ceases, to follow the clock. Where its family says nothing of it,
 a side may be idle, or could be."""
@@ -140,8 +140,8 @@ def _clock_effects(
         return effects
     sides = stage.now.sides(stage.number)
     if now:
-        return [ChangeEffect(f"a side of {sides} may be idle now, and none could be", IDLE)]
-    return [ChangeEffect(f"a side of {sides} could be idle, and none may now", NEVER_IDLE)]
+        return [ChangeEffect(f"a side of {sides} can be idle now; before, none could", IDLE)]
+    return [ChangeEffect(f"a side of {sides} could be idle; now, none can", NEVER_IDLE)]
 
 
 def _operator_effects(
@@ -157,13 +157,11 @@ def _lag_effect(stage: StageEdit, column: str, was: int, now: int, change: str) 
     watermark = None if stage.watermarks is None else stage.watermarks.get(column)
     if now < was:
         sooner = stage.now.amount(was - now, column)
-        return ChangeEffect(
-            change, f"the watermark of {name} goes on by {sooner} at once: rows may be late that were not"
-        )
+        return ChangeEffect(change, f"the watermark of {name} advances by {sooner} at once, so more rows may be late")
     if stage.watermarks is not None and watermark is None:
-        return ChangeEffect(change, f"nothing, for no watermark of {name} has come yet")
+        return ChangeEffect(change, f"nothing, because {name} has no watermark yet")
     stands = "where it is" if watermark is None else f"at {stage.now.moment(watermark, column)}"
     later = "that lag after it" if watermark is None else stage.now.moment(watermark + now, column)
     return ChangeEffect(
-        change, f"the watermark of {name} stays {stands} until a row later than {later} has come; what is older is late"
+        change, f"the watermark of {name} stays {stands} until a row later than {later} arrives; older rows are late"
     )

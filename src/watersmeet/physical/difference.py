@@ -268,7 +268,7 @@ def _window(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> s
 
 
 def _clocks(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
-    return "a side may be idle now, and none could be" if any(change.now) else "a side could be idle, and none may now"
+    return "a side can be idle now; before, none could" if any(change.now) else "a side could be idle; now, none can"
 
 
 def _shards(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:

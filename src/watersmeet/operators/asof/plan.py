@@ -45,11 +45,11 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) ->
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
-    spread = "without a key the versions go to all shards, the questions are spread"
+    spread = "without a key, versions go to all shards and left rows are spread"
     why = (
-        f"as-of join, {join.direction}: each left row gets the version that its time asks for",
+        f"as-of join, {join.direction}: each left row gets the version that is valid at its time",
         on.keys.why() if on.keys.pairs else spread,
-        f"a left row waits until the watermark of {join.right_time} shows that its version is final",
+        f"a left row waits until the watermark of {join.right_time} proves that its version is final",
     )
     return JoinPlan(tuple(port_plans), operator, (*sides[0].columns, *sides[1].columns), (), why, join, pads)
 
@@ -91,9 +91,9 @@ def _are_deletes(changes: Sequence[IdentityChange]) -> bool:
 
 def _delete_effect(stage: StageEdit) -> ChangeEffect:
     side = f"`{stage.now.side(stage.number, RIGHT)}`"
-    change = f"deletes of {side} were versions like others, now they end the version before"
+    change = f"deletes of {side} were versions like others; now they end the previous version"
     return ChangeEffect(
-        change, f"deletes of {side} count from now on; rows that were deleted before may still be found"
+        change, f"deletes of {side} count from now on; rows that were deleted earlier may still be found"
     )
 
 
@@ -106,12 +106,12 @@ def _tolerance_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> S
     left = after["ports"][LEFT]["time"]
     change = f"the tolerance was {stage.was.amount(was, left)}, now it is {stage.now.amount(now, left)}"
     asking = f"rows of `{stage.now.side(stage.number, LEFT)}` that wait, and all that come,"
-    stay = "answers that were given stay, and so do rows that came out without one"
+    stay = "results that were emitted stay, with or without a version"
     if was is None or (now is not None and now < was):
-        return [ChangeEffect(change, f"{asking} find nothing further away; {stay}")]
+        return [ChangeEffect(change, f"{asking} no longer find versions further away; {stay}")]
     if after["direction"] == "forward":
         # Which versions are kept does not depend on it.
-        return [ChangeEffect(change, f"{asking} find what is so far away; {stay}")]
+        return [ChangeEffect(change, f"{asking} find versions that far away; {stay}")]
     return [ChangeEffect(change, f"{_version_loss(stage, was)}; {stay}")]
 
 
@@ -121,11 +121,11 @@ def _version_loss(stage: StageEdit, was: int) -> str:
     side = f"`{stage.now.side(stage.number, RIGHT)}`"
     watermark = None if stage.watermarks is None else stage.watermarks.get(left)
     if stage.watermarks is not None and watermark is None:
-        return f"no version of {side} is gone yet"
+        return f"no version of {side} has expired yet"
     which = "beyond the old tolerance"
     if watermark is not None and watermark != END_OF_INPUT:
         which = f"with {stage.now.name(right)} before {stage.now.moment(watermark - was, right)}"
-    return f"versions of {side} {which} may be gone, and do not come back"
+    return f"versions of {side} {which} may have expired and do not come back"
 
 
 CHANGE = change_effects

@@ -138,14 +138,14 @@ def _further(bound: TimeBound, operands: Operands) -> Condition:
 
 
 def _why(on: JoinCondition, routes: tuple[Route, Route], *, is_timed: bool) -> tuple[str, ...]:
-    bounded = "time bounds hold in both directions" if is_timed else "rows carry the end of their life"
+    bounded = "time bounds hold in both directions" if is_timed else "each row has its own end time"
     if on.keys.pairs:
         how = on.keys.why()
     elif "one" in routes:
-        how = "one shard: without an equality every row may meet every other, and both sides are preserved"
+        how = "one shard: without an equality, any two rows can match, and both sides are preserved"
     else:
         sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
-        how = f"block-nested: without an equality the {sent} side goes to all shards, the {spread} is spread"
+        how = f"block-nested: without an equality, the {sent} side goes to all shards and the {spread} side is spread"
     return (f"interval join: both sides are streams and {bounded}", how, *on.why_after())
 
 
@@ -168,8 +168,8 @@ def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Seque
                 gone = stage.was.names(sorted(set(change.was) - set(change.now)))
                 effects.append(
                     ChangeEffect(
-                        f"{gone} of {stage.now.side(stage.number, port)} is not shown any more",
-                        "it is not kept of rows that come from now on, so that showing it once more needs a new state",
+                        f"{gone} of {stage.now.side(stage.number, port)} is no longer shown",
+                        "it is not stored for new rows, so showing it again needs a new state",
                     )
                 )
             case _:
@@ -200,9 +200,9 @@ def _bound_effect(stage: StageEdit, port: int, pair: tuple[str, str], was: int, 
         f"now until it has passed {identity.name(column)}{_plus(stage, now, column)}"
     )
     if stage.watermarks is not None and watermark not in stage.watermarks:
-        return ChangeEffect(change, "no row of it has expired yet; pairs of rows that have met stay as they are")
+        return ChangeEffect(change, "no row of it has expired yet; emitted pairs stay")
     if stage.watermarks is not None and stage.watermarks[watermark] == END_OF_INPUT:
-        return ChangeEffect(change, "nothing, for the input has ended")
+        return ChangeEffect(change, "nothing, because the input has ended")
     if now > was:
         limit = (
             "that have expired"
@@ -211,17 +211,16 @@ def _bound_effect(stage: StageEdit, port: int, pair: tuple[str, str], was: int, 
         )
         return ChangeEffect(
             change,
-            f"rows of {side} {limit} are gone and do not come back; rows that are here have met by the old bound, "
-            "and those pairs stay as they were",
+            f"rows of {side} {limit} do not come back; rows in the state have matched by the old bound, "
+            "and those pairs stay",
         )
     limit = (
         "beyond the new bound"
         if stage.watermarks is None
         else _before(stage, stage.watermarks[watermark] - now, column)
     )
-    alone = ", alone if they have not matched" if PRESERVED[stage.operators[1]["kind"]][port] else ""
-    leave = "leave" if not alone else "come out"
-    return ChangeEffect(change, f"rows of {side} {limit} {leave} with the next batch{alone}; pairs that came out stay")
+    alone = "; those without a match are emitted" if PRESERVED[stage.operators[1]["kind"]][port] else ""
+    return ChangeEffect(change, f"rows of {side} {limit} leave with the next batch{alone}; emitted pairs stay")
 
 
 def _before(stage: StageEdit, limit: int, column: str) -> str:

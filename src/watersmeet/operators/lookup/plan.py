@@ -33,8 +33,10 @@ def plan(join: AnalyzedLookupJoin, inputs: tuple[PortInput, ...], types: Types) 
         idle=inputs[1 - table].idle, unions=unions_of(inputs[1 - table].lags),
     )  # fmt: skip
     why = (
-        "lookup join: each row of the stream meets what the table has for it at that moment",
-        on.keys.why() if on.keys.pairs else "without an equality the table goes to all shards, the stream is spread",
+        "lookup join: each stream row is looked up once, in the table as it is at that moment",
+        on.keys.why()
+        if on.keys.pairs
+        else "without an equality, the table goes to all shards and the stream is spread",
         *on.why_after(),
     )
     return JoinPlan((left_way, right_way), operator, (*left.columns, *right.columns), on.after, why, join)
@@ -67,22 +69,22 @@ def _late_effect(stage: StageEdit) -> ChangeEffect:
     after = stage.operators[1]
     side = f"`{stage.now.side(stage.number, 1 - int(after['table']))}`"
     if after["late_table"] == "ignore":
-        change = f"rows of {side} were shown once more when their table rows came late, now they are not"
-        return ChangeEffect(change, f"rows of {side} that wait are forgotten; they have come out alone")
-    change = f"rows of {side} are shown once more when their table rows come late, and were not"
-    return ChangeEffect(change, f"rows of {side} that came out alone until now are not shown once more")
+        change = f"rows of {side} were emitted again when their table rows arrived later; now they are not"
+        return ChangeEffect(change, f"rows of {side} that wait are removed; they were emitted with NULLs")
+    change = f"rows of {side} are emitted again when their table rows arrive later; before, they were not"
+    return ChangeEffect(change, f"rows of {side} that were already emitted with NULLs are not emitted again")
 
 
 def _clock_effect(stage: StageEdit, *, follows_it: bool) -> ChangeEffect:
     sides = stage.now.sides(stage.number)
     if not follows_it:
         return ChangeEffect(
-            f"the join of {sides} followed the clock, and does not now",
-            "the clock ends no wait for a table row any more, and a side that is silent holds the result back",
+            f"the join of {sides} used the clock, and no longer does",
+            "rows wait for a table row without a time limit, and a silent side holds back the result",
         )
     return ChangeEffect(
-        f"the join of {sides} follows the clock now, and did not",
-        "rows wait for a table row no longer than is set, and a side is idle after as long as is set, if anything is",
+        f"the join of {sides} uses the clock now, and did not before",
+        "the limits that are set now apply: how long rows wait for a table row, and after how long a side is idle",
     )
 
 

@@ -171,7 +171,7 @@ def _is_clock(options: Mapping[str, str]) -> bool:
 
 def _clock_refusal(checkpoint: str, now: Owner, anew: str) -> WatersmeetError:
     difference = (
-        "a side may be idle now, and none could be" if any(now.clocks) else "a side could be idle, and none may now"
+        "a side can be idle now; before, none could" if any(now.clocks) else "a side could be idle; now, none can"
     )
     return refuse(
         "CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, hint=f"undo the change, or {anew}",

@@ -169,7 +169,7 @@ def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
     plan = prepared.rebuilding
     if plan is None:
         return
-    listeners.on_news(f"{prepared.name}: {plan.difference}: its state is made anew: {'; '.join(plan.consequences)}.")
+    listeners.on_news(f"{prepared.name}: {plan.difference}: its state is rebuilt: {'; '.join(plan.consequences)}.")
     spark, sources = prepared.result.sparkSession, sources_of(prepared.result.writeStream)
     if not sources:
         raise refuse("NOT_REBUILT", query=prepared.name, reason="through Spark Connect nobody sees its sources")
