@@ -114,7 +114,7 @@ def test_a_query_that_fails_is_started_again_and_takes_no_other_with_it(tmp_path
         orders.write('{"order_id": 4, "item": "late", "order_time": "2030-01-01T00:00:00Z"}\n')
     runner = CliRunner()
     stopped = runner.invoke(app, ["run", str(shop), "--end", "--fail-fast"])
-    assert (stopped.exit_code, stopped.stderr.count("failed, starts again")) == (4, 0)
+    assert (stopped.exit_code, stopped.stderr.count("failed, restarting")) == (4, 0)
     assert "[QUERY_FAILED]" in stopped.stderr and "DIVIDE_BY_ZERO" in stopped.stderr
     assert 4 not in couriers(shop), "nothing was declared finished"
 
