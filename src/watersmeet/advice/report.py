@@ -21,9 +21,9 @@ FAR = 0.9
 
 
 class Advice(str):
-    """What rows say about joins of theirs: the text itself; in a notebook the picture, with the text below it.
+    """The advice on joins, as a string; a notebook shows the picture, with the text below it.
 
-    ``pairs`` and ``tables`` are the findings as values, ``data`` the same for machines, ``sql`` what to paste.
+    ``pairs`` and ``tables`` are the findings as values, ``data`` is the same as JSON values, ``sql`` is SQL to paste.
     """
 
     __slots__ = ("pairs", "tables")

@@ -21,11 +21,11 @@ UNCERTAIN = "uncertain  it is not known whether it was late, and what was emitte
 @accept_old_names(told="lineage", asked="question_text")
 @dataclass(frozen=True)
 class Answer:
-    """What became of the rows of a source that are meant, in one query.
+    """What happened to the rows that were asked about, in one query.
 
-    ``rows`` are the numbers of arrivals. ``notes`` are sentences about rows that are not among them: not there,
-    malformed, not read yet. ``unknown`` says what cannot be known. ``uncertain_until``: the last batch of which it is
-    not known what the query did with its rows when it read them; -1: of all batches it is.
+    ``rows`` are the numbers of arrivals. ``notes`` are sentences about other rows: missing, malformed or not read yet.
+    ``unknown`` says what cannot be known. ``uncertain_until`` is the last batch of which it is not known what the query
+    did with its rows when it read them; -1 if all batches are known.
     """
 
     query: str
@@ -40,11 +40,11 @@ class Answer:
         return self.text()
 
     def text(self) -> str:
-        """The answer for people."""
+        """The answer as text."""
         return "\n".join(self._lines())
 
     def data(self) -> dict[str, object]:
-        """The answer for machines."""
+        """The answer as JSON values."""
         arrivals = {arrival.number: arrival for arrival in self.lineage.arrivals}
         return {
             "query": self.query,
