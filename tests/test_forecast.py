@@ -93,8 +93,8 @@ def test_rows_are_written_as_often_as_the_law_says() -> None:
     ("query", "missing"),
     [
         (INTERVAL, "the rate of b"),
-        ("SELECT STREAM a.id, c.x FROM a JOIN c ON a.id = c.id;", "how many keys c has"),
-        ("SELECT TABLE a.x, count(*) AS n FROM a GROUP BY a.x;", "how many keys a has"),
+        ("SELECT STREAM a.id, c.x FROM a JOIN c ON a.id = c.id;", "the number of keys of c"),
+        ("SELECT TABLE a.x, count(*) AS n FROM a GROUP BY a.x;", "the number of keys of a"),
         (
             "SELECT STREAM a.id FROM a ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.id = b.id;",
             "the rate of b",
@@ -104,7 +104,7 @@ def test_rows_are_written_as_often_as_the_law_says() -> None:
             "keys a",
         ),
         ("SELECT STREAM a.t FROM a SYNC JOIN b;", "the rate of b"),
-        (CHAIN, "how many rows the join before gives"),
+        (CHAIN, "the rate at which the previous join sends rows"),
     ],
 )
 def test_what_is_not_known_is_said(query: str, missing: str) -> None:

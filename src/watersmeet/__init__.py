@@ -1,4 +1,4 @@
-"""Watersmeet joins streams: in SQL or in Python, on Spark, in bounded state.
+"""Watersmeet joins streams on Spark, in SQL or Python, with bounded state.
 
 >>> import watersmeet as ws
 >>> ws.__version__.count(".")

@@ -1,4 +1,4 @@
-"""The Python surface: DataFrames in, a DataFrame out. Every call goes the way of all queries."""
+"""The Python API: DataFrames in, a DataFrame out."""
 
 from __future__ import annotations
 
@@ -82,21 +82,33 @@ def join(
     shards: int | None = None,
     marks: DataFrame | None = None,
 ) -> DataFrame:
-    """Join two streams, or two batches with the meaning the streams would have once they have ended.
+    """Join two streams by key, within a time bound.
 
-    - ``on``: a condition over ``left`` and ``right`` (``"left.id = right.order_id"``), or columns that both have
-    - ``within``: the longest time between two rows that meet, or a pair: how far the right one may lie before and after
-      the left one, ``("0s", "30 minutes")``; without it the condition must bound the time both ways
-    - ``left_time``, ``left_lag``: the event time and how far rows may be behind; else `withWatermark` gives them
-    - ``left_idle``: after so long without a row the left side no longer holds the right one back
-    - ``late="kept"``: the result also shows late rows, in the column ``_late``, which is NULL for all others
-    - ``max_rows``, ``overflow``: how many rows may be kept, and what happens beyond: ``"fail"`` or ``"drop_oldest"``
-    - ``shards``: into how many shards the keys are split; by default as many as there are shuffle partitions
-    - ``marks``: a stream of rows ``(column STRING, value BIGINT)`` that move watermarks from outside
+    Two batch DataFrames give the result that the streams would have at their end.
+
+    - ``on``: a condition on ``left`` and ``right`` (``"left.id = right.order_id"``), or names of common columns
+    - ``within``: the longest time between two rows that match. A pair says how far the right row may be before and
+      after the left one: ``("0s", "30 minutes")``. Without ``within``, the condition must bound the time both ways
+    - ``left_time``, ``left_lag``: the event time, and how far rows may be out of order. Default: those of
+      `withWatermark`
+    - ``left_idle``: after this long without a row, the left side no longer holds back the right one
+    - ``late="kept"``: the result also has late rows, in the column ``_late``, which is NULL for all others
+    - ``max_rows``, ``overflow``: the limit of rows in the state, and what happens beyond it: ``"fail"`` or
+      ``"drop_oldest"``
+    - ``shards``: the number of parts of the state. Default: the number of shuffle partitions
+    - ``marks``: a stream of rows ``(column STRING, value BIGINT)`` that advance watermarks from outside
 
     Example::
 
-        ws.join(orders, deliveries, on="left.id = right.order_id", within="1 hour", how="left")
+        joined = ws.join(orders, deliveries, on="left.id = right.order_id", within="1 hour", how="left")
+        joined.select("id", "item", "courier").show()
+
+        +---+----+-------+
+        | id|item|courier|
+        +---+----+-------+
+        |  1|lamp|  north|
+        |  2| rug|   NULL|
+        +---+----+-------+
     """
     times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
     call = interval_call(left, right, on, within, how, times)
@@ -122,17 +134,16 @@ def window_join(
     overflow: Overflow = "fail",
     shards: int | None = None,
 ) -> DataFrame:
-    """Join what is in two windows: an arriving row meets the rows that the other side's window holds.
+    """Join two windows: an arriving row is matched with the rows in the window of the other side.
 
-    - ``on``: as for `join`; without it every row meets every row of the other window
-    - ``left_window``: how long rows stay, as SQL has it inside ``WINDOW (...)``: ``"COUNT 100 PARTITION BY ticker"``,
-      ``"TIME 10s"``, ``"DELTA price 5"``; ``"COUNT 0"`` keeps none
-    - ``left_pad``: what the left columns show beside a right row that stayed alone: ``"nulls"``, ``"zeros"``, or values
-      by column
-    - ``unmatched="apart"``: rows that stayed alone come unpaired, in the columns ``_unmatched_left`` and
-      ``_unmatched_right``, which are NULL for all others
-    - ``discarded="emitted"``: rows of discarded partitions come out as if they were evicted
-    - ``trigger="shown"``: the result has ``_trigger``, ``_seq`` and ``_last``
+    - ``on``: as for `join`. Without it, a row matches every row of the other window
+    - ``left_window``: how long rows stay, in the syntax of ``WINDOW (...)``: ``"COUNT 100 PARTITION BY ticker"``,
+      ``"TIME 10s"``, ``"DELTA price 5"``. ``"COUNT 0"`` keeps no rows
+    - ``left_pad``: the left columns of a right row without a match: ``"nulls"``, ``"zeros"``, or values by column
+    - ``unmatched="apart"``: rows without a match are in the columns ``_unmatched_left`` and ``_unmatched_right``,
+      which are NULL for all others
+    - ``discarded="emitted"``: rows of discarded partitions are emitted like evicted rows
+    - ``trigger="shown"``: the result has the columns ``_trigger``, ``_seq`` and ``_last``
     - ``order_by``: the column of both sides, or of each, that gives the order of arrival
 
     Example::
@@ -160,15 +171,21 @@ def sync_join(
     marks: DataFrame | None = None,
     **named: DataFrame,
 ) -> DataFrame:
-    """Join rows of two or more ports that have the same event time.
+    """Join rows of two or more streams that have the same event time.
 
-    The ports are called ``i1``, ``i2`` and so on, or as their arguments are named. ``time``, ``lag`` and ``idle`` say
-    of all ports what `join` is told of each side; else `withWatermark` does. A port's times must increase: a row that
-    does not is dropped and counted as late, or with ``disorder="error"`` stops the query.
+    The inputs are called ``i1``, ``i2`` and so on, or by the names of their arguments. ``time``, ``lag`` and ``idle``
+    apply to all of them; see `join`. Their default is `withWatermark`. The times of an input must increase: a row that
+    is out of order is dropped and counted as late, or stops the query with ``disorder="error"``.
 
     Example::
 
-        ws.sync_join(temperature=t, wind=w, rain=r, time="measured_at")
+        ws.sync_join(temperature=temperature, pressure=pressure, time="second").show()
+
+        +------------------+-------+---------------+-------+
+        |temperature_second|degrees|pressure_second|pascals|
+        +------------------+-------+---------------+-------+
+        |                 1|     20|              1|    990|
+        +------------------+-------+---------------+-------+
     """
     check_choice("disorder", disorder, ("drop", "error"))
     check_frames(named, ("time", "lag", "idle", "disorder", "late", "max_rows", "overflow", "shards", "marks"))
@@ -205,18 +222,26 @@ def asof_join(
     shards: int | None = None,
     marks: DataFrame | None = None,
 ) -> DataFrame:
-    """Join each left row with the version of the right side that is in force at its time.
+    """Join each left row with the version of the right side that is valid at its time.
 
-    - ``on``: equalities that say whose version it is, or columns that both have; nothing: all versions are of one thing
-    - ``direction``: ``"backward"``, ``"forward"`` or ``"nearest"``; ``exact="excluded"``: equal times do not count
-    - ``tolerance``: how far away a version may be; the other directions need it on streams
-    - ``how``: ``"left"`` or ``"inner"``; ``default``: what right columns show where there is no version
+    - ``on``: the key of a version: equalities, or names of common columns. Without it, all versions have one key
+    - ``direction``: ``"backward"``, ``"forward"`` or ``"nearest"``. With ``exact="excluded"``, equal times do not match
+    - ``tolerance``: how far away a version may be. On streams, ``"forward"`` and ``"nearest"`` need it
+    - ``how``: ``"left"`` or ``"inner"``
+    - ``default``: values of the right columns for rows without a version
 
-    Times, late rows, limits, shards and marks are told as to `join`.
+    The other arguments are those of `join`.
 
     Example::
 
-        ws.asof_join(trades, quotes, on="ticker", tolerance="10 minutes", default={"bid": 0})
+        ws.asof_join(trades, quotes, on="ticker", left_time="t", right_time="t").show()
+
+        +------+------+------+-------+---+
+        |ticker|left_t|pieces|right_t|bid|
+        +------+------+------+-------+---+
+        |  ACME|     5|   100|      3| 70|
+        |  ACME|     9|    50|      8| 72|
+        +------+------+------+-------+---+
     """
     check_choice("direction", direction, ("backward", "forward", "nearest"))
     check_choice("exact", exact, ("allowed", "excluded"))
@@ -233,15 +258,23 @@ def sql(
     malformed: MalformedPolicy = "fail",
     **frames: DataFrame,
 ) -> DataFrame:
-    """The result of the one query in a script over DataFrames given by name, or over what CREATE STREAM reads.
+    """Run a script with one query, on DataFrames that you pass by name or on sources that the script declares.
 
-    ``malformed``: what becomes of rows that cannot be read, of sources that do not say it themselves: they ``"fail"``
-    the query, or it counts and drops them (``"drop"``).
+    ``malformed`` is the default for sources without such an option: a row that cannot be read stops the query
+    (``"fail"``), or is counted and dropped (``"drop"``).
 
     Example::
 
-        ws.sql("SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.order_id",
-               orders=orders, deliveries=deliveries)
+        ws.sql("SELECT STREAM o.id, o.item, d.courier "
+               "FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.order_id",
+               orders=orders, deliveries=deliveries).show()
+
+        +---+----+-------+
+        | id|item|courier|
+        +---+----+-------+
+        |  1|lamp|  north|
+        |  2| rug|   NULL|
+        +---+----+-------+
     """
     from watersmeet.spark.compile.results import QueryRequest
     from watersmeet.spark.session import session
@@ -267,7 +300,7 @@ def sql(
 
 
 def jars(*formats: str) -> str:
-    """The files that bring formats to Spark, as ``spark.jars`` takes them; fetched once.
+    """The jar files that Spark needs for some formats, as a value of ``spark.jars``. They are downloaded once.
 
     Example::
 
@@ -279,9 +312,9 @@ def jars(*formats: str) -> str:
 
 
 def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: DataFrame) -> DataFrame:
-    """The result of a Substrait plan, in its binary form or as JSON, over DataFrames by the names of its tables.
+    """Run a Substrait plan, in binary form or as JSON, on DataFrames that have the names of its tables.
 
-    A result that changes has a last column ``_change``: ``+`` for a row that comes, ``-`` for one that goes.
+    If the result is a changelog, its last column is ``_change``: ``+`` for an insert, ``-`` for a retraction.
 
     Example::
 
@@ -317,9 +350,10 @@ def explain(
     right_lag: Duration | None = None,
     **frames: DataFrame,
 ) -> Explanation:
-    """How a query would run, and why so: of a result, of a script and its DataFrames, or of the arguments of `join`.
+    """Explain how a query would run, and why.
 
-    It is a text; a notebook shows the drawing.
+    Pass the result of a call, a script with its DataFrames, or the arguments of `join`. The explanation is a string; a
+    notebook shows it as a drawing.
 
     Example::
 
@@ -364,14 +398,14 @@ def advise(
     sample: int = 1_000_000,
     keep: float = 0.999,
 ) -> Advice:
-    """What the rows of two DataFrames say about a join of them: which bounds, which lags, which key.
+    """Propose bounds, lags and a key for a join of two DataFrames, from their rows.
 
-    - ``on``: as for `join`; without it the columns that look most like keys of each other are taken
-    - ``left_time``: the event time; else that of `withWatermark`, else the moment by which rows arrive in best order
-    - ``sample``: so many rows of each side are looked at; of a stream, those that are there now
-    - ``keep``: the share of pairs and rows that what is proposed keeps
+    - ``on``: as for `join`. Default: the columns that look most like keys of each other
+    - ``left_time``: the event time. Default: the column of `withWatermark`, or else the time column in best order
+    - ``sample``: the number of rows to read from each side. For a stream, they are rows that exist now
+    - ``keep``: the share of pairs and rows that a proposal must keep
 
-    It is a text; a notebook shows the picture. ``sql`` is what to paste, ``data`` the findings for machines.
+    The advice is a string; a notebook shows it as a picture. ``sql`` is the SQL to paste, ``data`` has the numbers.
 
     Example::
 
@@ -404,14 +438,18 @@ def advise(
 
 
 def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None) -> State:
-    """What a query keeps, as it was after its last batch, as DataFrames.
+    """Read the state of a query as DataFrames, as it was after its last batch.
 
     - ``summary``: a row per operator, side and shard, with rows, bytes, times, watermarks and what expires next
-    - ``rows(side)``: the rows of a side that are alive, with ``_matched``, ``_until`` and ``_until_of``
-    - ``problems``: what is not as it should be; no rows if all is well
+    - ``rows(side)``: the rows in the state of a side, with ``_matched``, ``_until`` and ``_until_of``
+    - ``problems``: a row per problem; no rows if the state is consistent
 
-    ``checkpoint`` is where the query keeps how far it is, or a copy of that; the query may run meanwhile, if it is a
-    copy.
+    ``checkpoint`` is the checkpoint of a stopped query, or a copy of the checkpoint of a running one.
+
+    Example::
+
+        kept = ws.state("storage/checkpoints/joined")
+        kept.rows("orders").where("NOT _matched").show()
     """
     from watersmeet.spark.session import session
     from watersmeet.spark.state.look import open_state as looked_into
@@ -429,11 +467,10 @@ def why(
     spark: SparkSession | None = None,
     **frames: DataFrame,
 ) -> Answer:
-    """What became of rows of a source: why they did not join, or what they met.
+    """Explain what happened to rows of a source: which rows they matched, or why they matched none.
 
-    ``row``: the values by which the rows are known. Over batch DataFrames, given by name, it is told what becomes of
-    them when all are there. With the ``checkpoint`` of a query that has run, whose sources the text declares, it is
-    told what became of them in its batches.
+    ``row`` has the values that identify the rows. With batch DataFrames, the answer is about a run over all of their
+    rows. With the ``checkpoint`` of a query, whose sources the text declares, it is about the batches of that query.
 
     Example::
 
@@ -478,13 +515,13 @@ def progress(query: str | Path) -> dict[str, Totals]: ...
 
 
 def progress(query: StreamingQuery | str | Path) -> Totals | dict[str, Totals]:
-    """What a streaming query with joins of ours has done so far, as values.
+    """Report what a streaming query with Watersmeet joins has done so far.
 
-    Of the batches that Spark remembers: the latest hundred, or as many as
-    ``spark.sql.streaming.numRecentProgressUpdates`` says. State and watermarks are those of now.
+    The totals cover the batches that Spark remembers: the latest hundred, or
+    ``spark.sql.streaming.numRecentProgressUpdates``. State and watermarks are those of the latest batch.
 
-    With the folder of a project, or its SQL file: what each of its queries did in all runs of ``watersmeet run``, by
-    name, from the histories in its storage.
+    With the folder of a project, or its SQL file, you get the totals of each query in all runs of ``watersmeet run``,
+    by name. They come from the histories in its storage.
 
     Example::
 

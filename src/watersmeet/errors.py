@@ -58,7 +58,7 @@ class Condition:
 @accept_old_names(shown="safe_parameters", travelling="to_message")
 @dataclass(frozen=True)
 class Refusal:
-    """One thing that is wrong, with what a person needs to mend it.
+    """One error, with its place and a hint that says how to fix it.
 
     >>> refusal = Refusal("UNKNOWN_SOURCE", {"source": "ordres", "suggestion": "did you mean `orders`?"})
     >>> refusal.message

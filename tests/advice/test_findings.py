@@ -125,7 +125,7 @@ def test_what_is_proposed_may_run_whatever_the_columns_are_called() -> None:
     for kind in ("inner", "left", "full", "semi"):
         found = Advice.of([advised(left, right, kind=kind, aliases=("a", "b"))])
         [query] = analyze(read_script(found.sql))
-        assert found.pairs[0].sides[1].is_guessed and "is taken for the event time" in found
+        assert found.pairs[0].sides[1].is_guessed and "is used as the event time" in found
         assert len(query.outputs) == (3 if kind == "semi" else 6)
 
 
@@ -203,7 +203,7 @@ def test_views_are_not_looked_at() -> None:
 def test_joins_without_bounds_of_time_are_not_looked_at() -> None:
     windows = f"{SCRIPT} SELECT STREAM a.id FROM a WINDOW (COUNT 5) JOIN b WINDOW (COUNT 5) ON a.id = b.id;"
     union = f"{SCRIPT} SELECT STREAM x.id FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x JOIN b ON x.id = b.id;"
-    for text, said in ((windows, "a and b has no bounds"), (union, "x is a union")):
+    for text, said in ((windows, "a and b has no time bounds"), (union, "x is a union")):
         script = read_script(text)
         assert join_pairs(script) == () and any(said in note for note in skip_notes(script))
 

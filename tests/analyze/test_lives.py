@@ -40,7 +40,7 @@ def lives(analyzed, on: str, tables: str = "a JOIN b"):
 def test_an_end_is_a_value_of_its_row(analyzed, on, end, constant):
     query, found = lives(analyzed, on)
     assert found == [(0, end, "b.t", constant)]
-    assert bounds_in_words(bounds_of(query)) == f"bounded by time, and by the end that each row carries: {end}"
+    assert bounds_in_words(bounds_of(query)) == f"bounded by time, and by the end time in each row: {end}"
 
 
 def test_ends_of_both_sides_need_no_bound(analyzed):

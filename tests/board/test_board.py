@@ -141,7 +141,7 @@ def test_what_cannot_be_held_is_refused_and_not_left_out() -> None:
     board = Board(sql=SQL.format("v VARIANT"), batches=(BoardBatch({"a": (("1", "2"),)}),))
     assert [refusal["condition"] for refusal in evaluate_board(board, BoardView())["refusals"]] == ["UNKNOWN_TYPE"]
     board = Board(sql=SQL.format("v INT"), batches=(BoardBatch({"a": (("x", "2"),)}),))
-    with pytest.raises(WrongBoardError, match="x is no INT"):
+    with pytest.raises(WrongBoardError, match="x is not a value of type INT"):
         export_case(board)
 
 

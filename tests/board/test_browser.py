@@ -49,7 +49,7 @@ def test_a_row_that_is_moved_to_a_later_batch_becomes_late_and_says_why(page: Pa
     laid(page, serve())
     assert lane(page, "1, north") == "matched, expired"
     row = page.locator("#batches tr", has=page.get_by_label("deliveries row 0 of batch 0, courier"))
-    row.get_by_title("Let it come a batch later").click()
+    row.get_by_title("Move it one batch later").click()
     expect(page.get_by_label("deliveries row 0 of batch 1, courier")).to_have_value("north")
     page.get_by_label("Move row 0 of deliveries in batch 1").focus()
     for _ in range(2):

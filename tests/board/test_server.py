@@ -87,7 +87,7 @@ def test_nothing_is_opened_but_what_stands_on_the_shelf(serve: Serve, path: str)
 def test_what_is_no_board_is_refused(serve: Serve, sent: bytes) -> None:
     status, _, said = asked(serve(), "/answer", sent, JSON)
     assert status == 400
-    assert "That is no board" in said
+    assert "This is not a board" in said
 
 
 def test_too_much_is_refused(serve: Serve) -> None:
@@ -179,7 +179,7 @@ def test_a_malformed_origin_may_not_ask(serve: Serve) -> None:
 @pytest.mark.parametrize("sent", [b"[" * 100_000, b'{"board": ' + b'{"a": ' * 50_000])
 def test_what_is_nested_too_deeply_is_refused(serve: Serve, sent: bytes) -> None:
     status, _, said = asked(serve(), "/answer", sent, JSON)
-    assert (status, "That is no board" in said) == (400, True)
+    assert (status, "This is not a board" in said) == (400, True)
 
 
 def test_no_more_is_read_than_a_board_may_have(serve: Serve) -> None:

@@ -16,7 +16,7 @@ STREAM = "CREATE STREAM a (id BIGINT, t TIMESTAMP) USING json OPTIONS (path 'a')
     ("text", "arguments", "code", "said"),
     [
         (STREAM, (), 1, "[NOTHING_TO_ADVISE]"),
-        (f"{STREAM} SELECT STREAM a.t FROM a SYNC JOIN a AS b;", (), 1, "a and a has no bounds of time"),
+        (f"{STREAM} SELECT STREAM a.t FROM a SYNC JOIN a AS b;", (), 1, "a and a has no time bounds"),
         (f"{STREAM} SELECT STREAM a.id FROM a JOIN b ON a.id = b.id;", (), 1, "[UNKNOWN_SOURCE]"),
         (f"{STREAM} SELECT STREAM a.id FROM a JOIN a AS b ON a.id = b.ids;", (), 1, "did you mean `id`?"),
         (f"{STREAM} SELEC;", (), 1, "[SYNTAX_ERROR]"),

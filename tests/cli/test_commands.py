@@ -265,7 +265,7 @@ def test_check_notes_a_join_that_two_queries_compute(shop: Path) -> None:
     script = shop / "sql" / "joined.sql"
     before = script.read_text()
     script.write_text(before + TWICE)
-    note = "note: joined and paid compute the same join of orders and deliveries: each reads, joins and keeps"
+    note = "note: joined and paid compute the same join of orders and deliveries: each query reads, joins and keeps"
     ended = watersmeet("check", shop)
     assert ended.exit_code == 0 and note in ended.stdout, ended.output
     # Another bound is another join.

@@ -32,11 +32,11 @@ def test_files_are_written_anew(folder: Path) -> None:
     done = watersmeet("fmt", folder)
     assert (done.exit_code, done.stdout) == (
         0,
-        f"{folder}/messy.sql: written anew.\n1 file changed, 1 left as they were.\n",
+        f"{folder}/messy.sql: reformatted.\n1 file reformatted, 1 unchanged.\n",
     )
     assert (folder / "messy.sql").read_text() == CLEAN
     again = watersmeet("fmt", folder / "messy.sql", folder / "deep", folder)
-    assert again.stdout == "0 files changed, 2 left as they were.\n"
+    assert again.stdout == "0 files changed, 2 unchanged.\n"
 
 
 def test_check_changes_nothing(folder: Path) -> None:

@@ -52,8 +52,8 @@ def test_a_checkpoint_is_moved_with_the_paths_in_it(project: Path, archive: Path
     said = watersmeet("state", "import", archive, elsewhere)
     assert said.exit_code == 0
     # What the query reads is not part of it.
-    assert said.stderr == f"note: {elsewhere}/data/deliveries, which deliveries reads, is not there.\n"
-    assert said.stdout == f"{elsewhere}/storage: {QUERY} goes on once that is there.\n"
+    assert said.stderr == f"note: {elsewhere}/data/deliveries, which deliveries reads, does not exist.\n"
+    assert said.stdout == f"Imported {QUERY} into {elsewhere}/storage. Provide what is missing before the next run.\n"
     moved = elsewhere / "storage" / "checkpoints" / QUERY
     assert [path.name for path in moved.parent.iterdir()] == [QUERY]
     owner = Owner.from_text((moved / "watersmeet.json").read_text(), "", "")
@@ -132,7 +132,7 @@ def test_a_query_runs_once_at_a_time(project: Path) -> None:
 
 
 def test_what_is_not_there_or_not_clear_is_refused(project: Path, archive: Path, tmp_path: Path) -> None:
-    assert "say which with --query" in watersmeet("state", "export", project).stderr.replace("\n", " ")
+    assert "choose one with --query" in watersmeet("state", "export", project).stderr.replace("\n", " ")
     assert "[UNKNOWN_SINK]" in watersmeet("state", "export", project, "--query", "intervl_left").stderr
     assert "[FOLDER_NOT_EMPTY]" in watersmeet("state", "export", project, "--query", QUERY, "--to", archive).stderr
     assert "[FILE_NOT_FOUND]" in watersmeet("state", "import", tmp_path / "none", project).stderr

@@ -93,10 +93,10 @@ def test_something_moves_before_the_first_batch() -> None:
     with ProgressDisplay(Format.text, console) as board:
         time.sleep(1.7)
         assert isinstance(console.file, io.StringIO)
-        assert "Spark starts, 0 s" in console.file.getvalue() and "Spark starts, 1 s" in console.file.getvalue()
-        board.wait_for("The first batch is under way")
+        assert "Starting Spark, 0 s" in console.file.getvalue() and "Starting Spark, 1 s" in console.file.getvalue()
+        board.wait_for("Waiting for the first batch")
         time.sleep(0.5)
-        assert "The first batch is under way, 0 s" in console.file.getvalue()
+        assert "Waiting for the first batch, 0 s" in console.file.getvalue()
 
 
 def test_news_stand_above_the_table() -> None:

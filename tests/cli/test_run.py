@@ -92,7 +92,7 @@ def test_a_spark_that_does_not_live_is_started_again_but_not_for_ever(tmp_path: 
     ended = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 5, ended.stderr
     first, again, second, hint = ended.stderr.splitlines()
-    assert first.startswith("Spark did not start: ") and again == "Starts again in 1 s (1 of 1)."
+    assert first.startswith("Spark did not start: ") and again == "Restarting in 1 s (1 of 1)."
     assert second.startswith("[SPARK_NOT_STARTED] Spark did not start: ") and "spark.log" in hint
 
 
@@ -114,13 +114,13 @@ def test_a_query_that_fails_is_started_again_and_takes_no_other_with_it(tmp_path
         orders.write('{"order_id": 4, "item": "late", "order_time": "2030-01-01T00:00:00Z"}\n')
     runner = CliRunner()
     stopped = runner.invoke(app, ["run", str(shop), "--end", "--fail-fast"])
-    assert (stopped.exit_code, stopped.stderr.count("failed, starts again")) == (4, 0)
+    assert (stopped.exit_code, stopped.stderr.count("failed, restarting")) == (4, 0)
     assert "[QUERY_FAILED]" in stopped.stderr and "DIVIDE_BY_ZERO" in stopped.stderr
     assert 4 not in couriers(shop), "nothing was declared finished"
 
     ended = runner.invoke(app, ["run", str(shop), "--end", "--restart", "on-failure", "--restart-limit", "1"])
     assert ended.exit_code == 4, ended.stderr
-    assert "bad: failed, starts again in 1 s (1 of 1)" in ended.stderr
+    assert "bad: failed, restarting in 1 s (1 of 1)" in ended.stderr
     assert ended.stderr.count("[QUERY_FAILED]") == 1
     assert couriers(shop) == {1: "north", 2: None, 3: None, 4: None}
 
@@ -152,4 +152,4 @@ def test_the_demo_agrees_with_the_truth(tmp_path: Path, capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert ended.value.exit_code == 0, shown
     assert shown.count("✓") == 3
-    assert "Every pair is the right one." in shown
+    assert "All pairs are correct." in shown

@@ -27,8 +27,8 @@ def test_something_moves_before_spark_is_there(tmp_path: Path, java: Path, comma
     init_project(tmp_path / "shop")
     told = {**os.environ, "JAVA_HOME": str(java.parent.parent)}
     with typed(*command.split(), folder=tmp_path, columns=columns, told=told) as terminal:
-        terminal.until("Spark starts, 0 s")
-        terminal.until("Spark starts, 1 s")
+        terminal.until("Starting Spark, 0 s")
+        terminal.until("Starting Spark, 1 s")
         (java.parent / "go").touch()
         assert terminal.end() == 5
     assert "[SPARK_NOT_STARTED]" in terminal.shown.replace("\n", "")

@@ -133,7 +133,7 @@ def test_json_tells_what_is_read_and_where_rows_go() -> None:
     found: Any = query_as_json(query, plan_details(plan_query(query, OPERATORS), OPERATORS))
     left = found["relation"]["left"]
     assert left["read"] == ["id", "a", "t"]
-    assert left["repartition"] == "by o.id, so that rows that may meet are in one shard"
+    assert left["repartition"] == "by o.id, so that rows that can match are in one shard"
     assert found["relation"]["remarks"]["operator"][0].startswith("interval join")
     before: Any = query_as_json(query, PlanDetails(OPERATORS))
     assert (before["relation"]["left"]["read"], before["relation"]["remarks"]) == (None, {})

@@ -18,7 +18,12 @@ def test_something_moves_from_the_launch_to_the_end(tmp_path: Path, columns: int
     with typed("run", "shop", "--end", "--master", "local[2]", folder=tmp_path, columns=columns) as terminal:
         assert terminal.end() == 0, terminal.shown
     shown = terminal.shown
-    steps = ("Watersmeet starts, 0 s", "Spark starts, 0 s", "Spark starts, 1 s", "The first batch is under way, 0 s")
+    steps = (
+        "Starting Watersmeet, 0 s",
+        "Starting Spark, 0 s",
+        "Starting Spark, 1 s",
+        "Waiting for the first batch, 0 s",
+    )
     places = [shown.index(step) for step in (*steps, "rows in", "source  orders", "ended", "Done: joined is in")]
     assert places == sorted(places)
     assert "…" not in shown and "Traceback" not in shown

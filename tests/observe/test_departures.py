@@ -69,7 +69,7 @@ def test_a_state_of_its_forecast_has_not_left_it(plan: QueryPlan) -> None:
 def test_a_watermark_that_holds_back(plan: QueryPlan) -> None:
     [found] = forecast_alerts(plan, batches(20, int(3 * FORECAST), behind=2 * HOUR))
     assert str(found) == (
-        "o and d keeps 1,170,000 rows of orders, 3.0 times the 390,000 of its forecast. "
+        "o and d keeps 1,170,000 rows of orders, 3.0 times the 390,000 of the forecast. "
         "The watermark of d.delivery_time holds them back: it is 2 h 1 min behind that of o.order_time."
     )
 
@@ -79,24 +79,24 @@ def test_a_side_that_has_brought_no_time(plan: QueryPlan) -> None:
         replace(one, own={"o.order_time": one.own["o.order_time"]}, silent=frozenset({"d.delivery_time"}))
         for one in batches(20, int(3 * FORECAST))
     ]
-    assert reasons(plan, told) == ["They wait for a watermark of d.delivery_time, which has brought no time yet."]
+    assert reasons(plan, told) == ["They wait for a watermark of d.delivery_time, which has no time yet."]
 
 
 def test_rows_that_come_faster_than_before(plan: QueryPlan) -> None:
     told = [*batches(100, 900), *batches(10, int(3.5 * FORECAST), orders=2000, first=100)]
-    assert reasons(plan, told) == ["orders brings 5.0 times as many rows in a time as before."]
+    assert reasons(plan, told) == ["orders has 5.0 times the rate that it had before."]
 
 
 def test_rows_that_live_longer(plan: QueryPlan) -> None:
     [reason] = reasons(plan, batches(20, int(3 * FORECAST)))
-    assert reason.startswith("Rows live longer than the bound and the lag of d.delivery_time say")
+    assert reason.startswith("Rows are kept longer than the bound and the lag of d.delivery_time")
 
 
 def test_a_shard_that_is_fuller_than_others(plan: QueryPlan) -> None:
     told = batches(20, 9_800)
     numbers = replace(told[-1].operators[JOIN], shards=8, fullest=9_000)
     [reason] = reasons(plan, [*told[:-1], replace(told[-1], operators={JOIN: numbers})])
-    assert reason == "One of its 8 shards keeps 9,000 of 10,000 rows: some key is heavy."
+    assert reason == "One of its 8 shards has 9,000 of 10,000 rows: a key is heavy."
 
 
 def test_a_run_tells_once_and_the_page_as_long_as_it_is_so(query: QueryDescription, plan: QueryPlan) -> None:
@@ -108,7 +108,7 @@ def test_a_run_tells_once_and_the_page_as_long_as_it_is_so(query: QueryDescripti
     assert len(run.new_alerts(large[-1])) == 1, "it had come back"
     following = HistoryFollower(query.storage, "joined")
     following.poll()
-    [problem] = [one for one in problems_of(query, following, NOW + 80) if "of its forecast" in one.text]
+    [problem] = [one for one in problems_of(query, following, NOW + 80) if "of the forecast" in one.text]
     assert problem.level == "watch" and "holds them back" in problem.text
 
 

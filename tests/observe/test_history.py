@@ -131,7 +131,7 @@ def test_a_history_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     recorder.start("joined")
     recorder.take(FULL)
     recorder.close()
-    assert told == ["joined: its history cannot be written: File exists. The query itself goes on."]
+    assert told == ["joined: its history cannot be written: File exists. The query continues."]
 
 
 def test_progress_of_a_project_is_that_of_all_its_runs(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_numbers_are_those_of_the_history_and_live(query: QueryDescription, brow
         )
         drawn = page.text_content('[data-box="join1"]') or ""
         assert "alive: orders 900 · deliveries 200" in drawn and "2,500 matched · 400 padded" in drawn
-        assert "Nothing to do" in (page.text_content("main") or "")
+        assert "No problems" in (page.text_content("main") or "")
         write(query.storage, batch(10, now, kept=(1234, 5)))
         shows(page, "#n-rows-in", "7,700")
         assert "alive: orders 1,234 · deliveries 5" in (page.text_content('[data-box="join1"]') or "")

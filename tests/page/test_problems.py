@@ -47,7 +47,7 @@ def test_a_silent_source_is_named_with_the_rows_that_wait_for_it(query: QueryDes
 
 def test_a_source_that_never_brought_a_row_is_named(query: QueryDescription) -> None:
     batches = [batch(n, NOW - 240 + 2 * n, deliveries=0) for n in range(120)]
-    assert found(query, started(NOW - 240), *batches)[0].text.startswith("deliveries has brought no row yet; 900 rows")
+    assert found(query, started(NOW - 240), *batches)[0].text.startswith("deliveries has had no row yet; 900 rows")
 
 
 def test_an_idle_source_holds_nothing_back(query: QueryDescription) -> None:
@@ -59,7 +59,7 @@ def test_an_idle_source_holds_nothing_back(query: QueryDescription) -> None:
 
 def test_when_nothing_comes_at_all_no_single_source_is_blamed(query: QueryDescription) -> None:
     [problem] = found(query, *well(), now=NOW + 600)
-    assert problem.text.startswith("No source has brought a row for 10 min")
+    assert problem.text.startswith("No source has had a row for 10 min")
 
 
 def test_a_failure_is_told_with_its_reason(query: QueryDescription) -> None:
@@ -72,20 +72,20 @@ def test_a_failure_is_told_with_its_reason(query: QueryDescription) -> None:
 def test_restarts_are_counted(query: QueryDescription) -> None:
     retried = [replace(started(NOW - 30 + n), kind="retried", text="Kafka is away.") for n in range(2)]
     [problem] = found(query, *well(), *retried, started(NOW - 20), batch(11, NOW - 1))
-    assert problem.text == "joined failed and was started again twice in the last 10 min: Kafka is away."
+    assert problem.text == "joined failed and was restarted twice in the last 10 min: Kafka is away."
 
 
 def test_a_process_that_is_gone_is_told(query: QueryDescription) -> None:
     gone = [replace(one, process=2**22 + 1) if isinstance(one, QueryEvent) else one for one in well()]
     [problem] = found(query, *gone, now=NOW + 60)
-    assert "is gone; it was last heard of 1 min 1 s ago" in problem.text
+    assert "is gone; its last sign of life was 1 min 1 s ago" in problem.text
 
 
 def test_late_rows_are_told_of_the_side_that_has_them(query: QueryDescription) -> None:
     assert found(query, started(NOW - 50), *(batch(n, NOW - 20 + 2 * n, late=3) for n in range(10))) == []
     [problem] = found(query, *(batch(20 + n, NOW - 10 + n, late=70) for n in range(10)))
-    assert problem.text == "730 rows came too late in the last 10 min, 5.2% of orders."
-    assert problem.advice.startswith("A larger lag in its WATERMARK takes them in.")
+    assert problem.text == "730 rows were late in the last 10 min, 5.2% of orders."
+    assert problem.advice.startswith("A larger lag in its WATERMARK would include them.")
     assert "`LATE INTO sink`" in problem.advice
     tardy = batch(31, NOW, late=70)
     known = replace(tardy, operators={JOIN: replace(tardy.operators[JOIN], lateness={"104": 70})})
@@ -98,7 +98,7 @@ def test_malformed_and_dropped_rows_are_told(query: QueryDescription) -> None:
     texts = [problem.text for problem in found(query, *well(), bad)]
     assert texts == [
         "3 rows of orders could not be read in the last 10 min.",
-        "5 rows that might have matched had to be dropped in the last 10 min to stay below the limit.",
+        "5 rows that might have matched were dropped in the last 10 min to stay below the limit.",
     ]
 
 
@@ -110,12 +110,12 @@ def test_a_limit_is_told_before_it_is_reached(query: QueryDescription) -> None:
 def test_rows_that_have_to_wait_are_told_with_where_the_time_goes(query: QueryDescription) -> None:
     slow = [replace(batch(20 + n, NOW - 10 + n), backpressure=0.5) for n in range(10)]
     [problem] = found(query, started(NOW - 50), *slow)
-    assert problem.text == "Rows come faster than joined takes them: 50% had to wait."
+    assert problem.text == "Rows arrive faster than joined takes them: 50% had to wait."
 
 
 def test_a_join_in_which_nothing_ever_matches_is_told(query: QueryDescription) -> None:
     alone = [replace(batch(n, NOW - 40 + n), matched=0, padded=40) for n in range(40)]
-    assert found(query, started(NOW - 50), *alone)[0].text == "1,600 rows died alone, and none has ever matched."
+    assert found(query, started(NOW - 50), *alone)[0].text == "1,600 rows came out unmatched, and none ever matched."
 
 
 def test_a_side_that_is_far_behind_is_told(query: QueryDescription) -> None:

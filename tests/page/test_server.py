@@ -125,10 +125,10 @@ def test_only_rows_that_are_shown_can_be_asked_about(query: QueryDescription) ->
 
         def ask_it(name: str, row: Mapping[str, str | None], read: int) -> str:
             asked.append((name, dict(row), read))
-            return "<b>It met nothing.</b>"
+            return "<b>It did not match.</b>"
 
         watch.ask = ask_it
-        assert values(address, f"/api/why/joined?row={number}") == {"text": "<b>It met nothing.</b>"}
+        assert values(address, f"/api/why/joined?row={number}") == {"text": "<b>It did not match.</b>"}
         assert asked == [("joined", {"o.order_id": "3", "d.courier": None}, 700)]
         for wrong in ("/api/why/joined?row=99", "/api/why/joined?row=x", "/api/why/joined", "/api/why/other?row=0"):
             assert ask(address, wrong)[0] == 404

@@ -64,7 +64,7 @@ def test_a_project_without_bounds_gets_some_that_pass(shop: Path, tmp_path: Path
     told = CliRunner().invoke(app, ["advise", str(shop)])
     assert told.exit_code == 0, told.output
     assert "in the order of their files" in told.stdout and "static 'true'" in told.stdout
-    text = told.stdout.partition("as they are):\n\n")[2]
+    text = told.stdout.partition("conditions and columns):\n\n")[2]
     (tmp_path / "proposed.sql").write_text(text)
     assert CliRunner().invoke(app, ["check", str(tmp_path / "proposed.sql")]).exit_code == 0
     kept = json.loads((shop / "storage" / "advice.json").read_text())

@@ -153,12 +153,12 @@ def test_the_page_shows_what_the_query_reports_as_it_does(
             assert seen.count(MARKUP) >= 5 and '{"id": "<b>none</b>"}' in seen
             assert "`id` is BIGINT and the text has <b>none</b>" in seen
             assert page.locator("img[src=x]").count() == 0 and page.title() != "taken"
-            page.click("tr.asks:has-text('nothing met it')")
+            page.click("tr.asks:has-text('without a match')")
             page.wait_for_selector("tr.told pre:has-text('arrived')", timeout=60_000)
             told = page.text_content("tr.told pre") or ""
             assert "1 row of orders has id 3" in told and "padded" in told
-            assert "No row of d has its key 3." in told and MARKUP[:20] in told
-            page.focus("tr.asks:has-text('nothing met it')")
+            assert "No row of d has the key 3." in told and MARKUP[:20] in told
+            page.focus("tr.asks:has-text('without a match')")
             page.keyboard.press("Enter")
             page.wait_for_selector("tr.told", state="detached")
             # Bytes per side, as they were written; files that wait are counted.

@@ -233,7 +233,7 @@ def test_references_are_resolved_wherever_sources_are_read(tmp_path: Path, monke
     told = watersmeet("why", script, "l", "id=1")
     assert told.exit_code == 0 and "matched" in told.stdout, told.output
     # What the query did with it before the rebuild is not known, and the verdict says so.
-    assert "  uncertain  whether it was late when it came" in told.stdout
+    assert "  uncertain  it is not known whether it was late" in told.stdout
     assert "  matched    batch 0 (uncertain): " in told.stdout
     assert "Unknown: The state was rebuilt after batch 0" in told.stdout
     assert "(uncertain up to batch 0)" in watersmeet("why", script, "--summary").stdout

@@ -116,7 +116,7 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
         writer.trigger(availableNow=True).start(str(tmp_path / "output")).awaitTermination()
 
     result = chained(session, tmp_path, "on")
-    assert ", in one operator: it has the same key" in str(ws.explain(result))
+    assert ", in one operator: both have the same key" in str(ws.explain(result))
     start(result)
     assert len(list((tmp_path / "checkpoint" / "state").iterdir())) == 1
     found = session.read.json(str(tmp_path / "output")).select("left_v", "right_v", "v")

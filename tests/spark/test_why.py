@@ -118,11 +118,11 @@ def test_the_summary_adds_up_to_the_progress(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("order_id", "expected"),
     [
-        ("1", ["matched", "It met the deliveries row (order_id 1, courier 'north'"]),
+        ("1", ["matched", "It matched the deliveries row (order_id 1, courier 'north'"]),
         ("2", ["padded", "but its delivery_time is 40 min too late"]),
         ("3", ["filtered", "abs(o.amount) = o.amount (o.amount is -1) is not true"]),
         ("NULL", ["null key", "padded"]),
-        ("5", ["could not meet it. It was late by 35 min"]),
+        ("5", ["could not match it. It was late by 35 min"]),
         ("6", ["late", "It was late by 1 h 10 min", "(order_id 4, item 'pen'", "moved it there in batch 1"]),
         ("8", ["its delivery_time is 15 min too early"]),
         ("9", ["No row of orders that was read has order_id 9."]),

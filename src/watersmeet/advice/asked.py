@@ -55,12 +55,12 @@ def skip_notes(script: Script) -> tuple[str, ...]:
     ]
     names = (scan.source for relation in relations for join in _joins(relation) for scan in scans(join))
     views = [
-        f"{name} is a view: only rows of sources are looked at." for name in names if name.lower() not in source_names
+        f"{name} is a view: only joins of sources are analyzed." for name in names if name.lower() not in source_names
     ]
-    views += [f"{name} is a union: only rows of single sources are looked at." for name in unions]
+    views += [f"{name} is a union: only joins of single sources are analyzed." for name in unions]
     others = (scans(relation) for relation in relations if len(leaves(relation)) > 1 and not [*_joins(relation)])
     kinds = [
-        f"The join of {' and '.join(s.source for s in sources)} has no bounds of time to propose." for sources in others
+        f"The join of {' and '.join(s.source for s in sources)} has no time bounds to propose." for sources in others
     ]
     return tuple(dict.fromkeys([*views, *kinds]))
 

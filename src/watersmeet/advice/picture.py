@@ -42,7 +42,7 @@ def draw(pairs: Sequence[PairAdvice]) -> str:
     box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img">',
-        "<title>How far rows of a pair are apart, and how far rows are behind</title>",
+        "<title>Time between the rows of a pair, and how far rows are out of order</title>",
         f"<style>\n{_STYLE}\n</style>",
         f'<rect class="ground" width="{width:.0f}" height="{height:.0f}"/>',
     ]

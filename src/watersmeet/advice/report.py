@@ -21,9 +21,9 @@ FAR = 0.9
 
 
 class Advice(str):
-    """What rows say about joins of theirs: the text itself; in a notebook the picture, with the text below it.
+    """The advice on joins, as a string; a notebook shows the picture, with the text below it.
 
-    ``pairs`` and ``tables`` are the findings as values, ``data`` the same for machines, ``sql`` what to paste.
+    ``pairs`` and ``tables`` are the findings as values, ``data`` is the same as JSON values, ``sql`` is SQL to paste.
     """
 
     __slots__ = ("pairs", "tables")
@@ -37,7 +37,7 @@ class Advice(str):
         parts = ["\n".join(_pair(pair)) for pair in pairs]
         parts += ["\n".join(_table(table)) for table in tables]
         parts += ["\n".join(notes)] if notes else []
-        parts += [f"To paste (other conditions and columns of yours stay as they are):\n\n{sql}"] if sql else []
+        parts += [f"SQL to paste (keep your other conditions and columns):\n\n{sql}"] if sql else []
         advice = cls("\n\n".join(parts))
         advice.pairs, advice.tables = tuple(pairs), tuple(tables)
         return advice
@@ -75,7 +75,7 @@ def _pair(pair: PairAdvice) -> Iterator[str]:
     for side in pair.sides:
         yield f"  {side.arrivals.name}: {_sample_summary(side)}, {_rate(side.rate, pair.unit)}"
         if side.is_guessed:
-            yield f"  {side.arrivals.name}: no watermark is declared; {side.time} is taken for the event time"
+            yield f"  {side.arrivals.name}: no watermark is declared; {side.time} is used as the event time"
     yield from _bounds(pair)
     for side in pair.sides:
         yield from _lags(side, pair.unit)
@@ -105,7 +105,7 @@ def _bounds(pair: PairAdvice) -> Iterator[str]:
     distances = pair.distances
     yield ""
     if not pair.keys:
-        yield "  No columns look like keys of each other: no pairs can be told."
+        yield "  No columns look like keys of each other, so there are no pairs."
         return
     if distances is None:
         yield f"  No row of {names[0]} has a partner in {names[1]} by this key."
@@ -117,16 +117,16 @@ def _bounds(pair: PairAdvice) -> Iterator[str]:
     if distances.pairing == "nearest":
         yield (
             f"  A key has many rows ({distances.per_row:,.0f} of {names[1]} per row):"
-            " the nearest in time is its partner."
+            " the nearest in time counts as the partner."
         )
     if distances.left_out:
-        yield f"  Left out: {format_count(distances.left_out, 'row')} at the end, whose partners may be to come."
+        yield f"  Left out: {format_count(distances.left_out, 'row')} at the end, whose partners may still arrive."
     if distances.is_short:
-        yield "  The rows do not reach much further than the distances: longer ones may be missing."
+        yield "  The sample covers little more time than the distances: longer ones may be missing."
     median, extremes = distances.quantile(0.5), (distances.values[0], distances.values[-1])
     times = [f"{side.arrivals.name}.{side.time}" for side in pair.sides]
     reach = f"{format_length(float(extremes[0]), pair.unit)} to {format_length(float(extremes[1]), pair.unit)}"
-    yield f"  {times[1]} - {times[0]}: {reach}, {format_length(median, pair.unit)} in the middle"
+    yield f"  {times[1]} - {times[0]}: {reach}, median {format_length(median, pair.unit)}"
     rows = [("  bound", "keeps", f"{names[0]} kept", f"{names[1]} kept", "")]
     costs: dict[Cost, None] = dict.fromkeys([*pair.costs, *(one for one in (pair.chosen, pair.now) if one is not None)])
     for cost in sorted(costs, key=lambda cost: (cost.bounds.keeps, cost.bounds.earlier + cost.bounds.later)):
@@ -151,7 +151,7 @@ def _lags(side: SideAdvice, unit: Unit) -> Iterator[str]:
     yield ""
     at = f"{side.arrivals.name}.{side.time}"
     if side.behind.is_ordered:
-        yield f"  {at}: no row is behind one that came before it."
+        yield f"  {at}: all rows are in order."
     rows = [(f"  lag of {at}", "late, at most", "delay", "")]
     lags: dict[LagCost, None] = dict.fromkeys([*side.lags, *([side.declared] if side.declared is not None else [])])
     for lag in sorted(lags, key=lambda lag: lag.lag):
@@ -176,7 +176,7 @@ def _keys(pair: PairAdvice) -> Iterator[str]:
 
 
 def _key(likely: LikelyKey, names: Sequence[str]) -> tuple[str, ...]:
-    near = "hardly nearer in time than any rows" if likely.spread > FAR else "near in time"
+    near = "hardly closer in time than random rows" if likely.spread > FAR else "near in time"
     dense = "; nearly all numbers of a range, which overlap anyway" if likely.is_dense else ""
     return (
         f"  {names[0]}.{likely.left} = {names[1]}.{likely.right}",
@@ -191,7 +191,7 @@ def _skew(side: SideAdvice) -> Iterator[str]:
     if skew is None:
         return
     if skew.nulls:
-        yield f"  {side.arrivals.name}: {_share(skew.nulls)} of rows have no key, and meet nothing."
+        yield f"  {side.arrivals.name}: {_share(skew.nulls)} of rows have a NULL key, and match nothing."
     heavy = [f"{value} {_share(share)}" for value, share in skew.heaviest if share >= HEAVY]
     if heavy and skew.most_cores is not None:
         yield (
@@ -204,15 +204,15 @@ def _pauses(side: SideAdvice, other: SideAdvice) -> Iterator[str]:
     pauses = side.pauses
     if pauses is not None:
         yield (
-            f"  {side.arrivals.name} is silent at times"
+            f"  {side.arrivals.name} pauses at times"
             f" ({pauses.count}, at most {format_length(pauses.longest)} of event time),"
-            f" while {other.arrivals.name} goes on: up to {pauses.waiting:,} of its rows wait."
+            f" while {other.arrivals.name} continues: up to {pauses.waiting:,} of its rows wait."
         )
         yield (
-            f"  IDLE AFTER {format_length(pauses.idle_after)} by the clock is longer than its other gaps;"
-            " what it sends after"
+            f"  IDLE AFTER {format_length(pauses.idle_after)} (wall clock) is longer than its other gaps;"
+            " rows with earlier"
         )
-        yield "  a pause with earlier times is late then."
+        yield "  times that arrive after a pause are then late."
 
 
 def _table(table: TableAdvice) -> Iterator[str]:
@@ -220,10 +220,10 @@ def _table(table: TableAdvice) -> Iterator[str]:
     which = "all of them" if table.arrivals.is_all else "the first of them"
     yield f"{name}: a table of {format_count(table.keys, 'key')} in {format_count(table.rows, 'row')}, {which}"
     if table.is_static:
-        yield "  No row was replaced or deleted. If none ever will be, it need not be followed:"
-        yield f"  `static 'true'` in the OPTIONS of {name} reads it once, and a join with it keeps no rows."
+        yield "  No row was replaced or deleted. If this never happens, the table does not have to be followed:"
+        yield f"  `static 'true'` in the OPTIONS of {name} reads it once, and a join with it keeps no state."
     else:
-        yield f"  {table.replaced:,} rows replace an earlier one, {table.deleted:,} delete one: it changes."
+        yield f"  The table changes: {table.replaced:,} rows replace an earlier one, {table.deleted:,} delete one."
 
 
 def _share(share: float) -> str:

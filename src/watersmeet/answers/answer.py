@@ -14,18 +14,18 @@ from watersmeet.observe.progress import watermark_text
 
 _MATCHES = 5
 """So many meetings of a row are told one by one."""
-UNCERTAIN = "uncertain  whether it was late when it came, and what came out of it then, is not known"
+UNCERTAIN = "uncertain  it is not known whether it was late, and what was emitted for it then"
 """What is said of a row that came before the first batch that is known."""
 
 
 @accept_old_names(told="lineage", asked="question_text")
 @dataclass(frozen=True)
 class Answer:
-    """What became of the rows of a source that are meant, in one query.
+    """What happened to the rows that were asked about, in one query.
 
-    ``rows`` are the numbers of arrivals. ``notes`` are sentences about rows that are not among them: not there,
-    malformed, not read yet. ``unknown`` says what cannot be known. ``uncertain_until``: the last batch of which it is
-    not known what the query did with its rows when it read them; -1: of all batches it is.
+    ``rows`` are the numbers of arrivals. ``notes`` are sentences about other rows: missing, malformed or not read yet.
+    ``unknown`` says what cannot be known. ``uncertain_until`` is the last batch of which it is not known what the query
+    did with its rows when it read them; -1 if all batches are known.
     """
 
     query: str
@@ -40,11 +40,11 @@ class Answer:
         return self.text()
 
     def text(self) -> str:
-        """The answer for people."""
+        """The answer as text."""
         return "\n".join(self._lines())
 
     def data(self) -> dict[str, object]:
-        """The answer for machines."""
+        """The answer as JSON values."""
         arrivals = {arrival.number: arrival for arrival in self.lineage.arrivals}
         return {
             "query": self.query,
@@ -150,7 +150,7 @@ class Provenance:
         lines = [f"{self.query}: {count} {self.question_text}."]
         for place in self.places:
             shown = self.lineage.results[place]
-            sign = "" if shown.sign > 0 else " goes"
+            sign = "" if shown.sign > 0 else " is retracted"
             uncertain = " (uncertain)" if shown.batch <= self.uncertain_until else ""
             lines += ["", f"{row_in_words(shown.values)}{sign} in batch {shown.batch}{uncertain}, made of"]
             for number in shown.arrivals:

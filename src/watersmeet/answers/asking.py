@@ -238,11 +238,11 @@ def _notes(replay: InputHistory, question: Question, rows: Sequence[int]) -> Ite
     if waiting is not None:
         for row in python_rows(waiting.filter(question.row_mask(waiting))):
             values = {f.name: row[f.name] for f in question.source.fields if f.name in row}
-            yield f"{row_in_words(values)} is in {name}, but no batch has read it so far ({row['#where']})."
+            yield f"{row_in_words(values)} is in {name}, but no batch has read it yet ({row['#where']})."
     for bad in replay.malformed:
         if bad.source == name and all(_text_of(value) in bad.text for value in question.values.values()):
             batch = "" if bad.batch is None else f" in batch {bad.batch}"
-            sentence = f"A row that could not be read may be meant{batch}, {bad.where}: {bad.reason}"
+            sentence = f"A malformed row may be the one you ask about{batch}, {bad.where}: {bad.reason}"
             yield f"{sentence}. Its text: {bad.text[:200]}"
     if not rows:
         near = question.describe_near_keys(tables)
@@ -258,10 +258,12 @@ def _unknown(query: RecordedQuery, replay: InputHistory) -> tuple[str, ...]:
     operators = [join.operator for join in join_plans(query.plan.relation)]
     if any(operator.needs_clock for operator in operators):
         sentences.append(
-            "The clock is that of the beginning of each batch: what it evicted may have left a batch later."
+            "The clock is read at the start of each batch, so a row that it evicted may have left one batch later."
         )
     if any(operator.max_rows is not None and operator.overflow == "drop_oldest" for operator in operators):
-        sentences.append("Rows are dropped shard by shard: which ones the limit met may differ from what is told here.")
+        sentences.append(
+            "The limit applies to each shard, so the query may have dropped other rows than those shown here."
+        )
     return tuple(sentences)
 
 

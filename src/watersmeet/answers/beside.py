@@ -58,9 +58,9 @@ class LiveDiagnosis:
             )
             questions = questions_of(ran.plan, row)
             if not questions:
-                return "What is shown of this row does not say which row of a source it was."
+                return "The columns of this row do not identify a row of a source."
             if rows_read > MOST_ROWS:
-                read = f"{query} has read {rows_read:,} rows, and here no more than {MOST_ROWS:,} are followed."
+                read = f"{query} has read {rows_read:,} rows, and the page traces at most {MOST_ROWS:,}."
                 return f"{read} In a terminal: {_command(self.project, questions[0])}"
             return self._answer(ran, questions)
         except WatersmeetError as error:
@@ -79,9 +79,9 @@ class LiveDiagnosis:
             answers = [asking.answer(read, question) for question in questions]
         except PySparkException as error:
             if late.is_alive():
-                return f"Spark could not read what {ran.name} has read: {str(error).splitlines()[0]}"
+                return f"Spark could not read the input of {ran.name} again: {str(error).splitlines()[0]}"
             command = _command(self.project, questions[0])
-            return f"It took longer than {MOST_SECONDS:g} s and was broken off. In a terminal: {command}"
+            return f"It took longer than {MOST_SECONDS:g} s and was stopped. In a terminal: {command}"
         finally:
             late.cancel()
             self.spark.removeTag(TAG)

@@ -60,7 +60,7 @@ def evaluate_board(board: Board, view: BoardView) -> Json:
     if not selected.queries:
         return {
             **payload,
-            "note": "There is no query yet. Write one: SELECT STREAM ... FROM a stream that is declared.",
+            "note": "There is no query yet. Write one: SELECT STREAM ... FROM a declared stream.",
         }
     return payload | _run_board(board, selected, view)
 
@@ -84,7 +84,7 @@ def _run_board(board: Board, script: Script, view: BoardView) -> Json:
         join = script.queries[0].into or "this query"
         return {"refusals": [_refusal_json(Refusal(error.condition, {"join": join, **error.parameters}))]}
     except NeedsSparkError as needed:
-        note = f"Only Spark can evaluate {needed}: there is none on this board. watersmeet test runs it on Spark."
+        note = f"Only Spark can evaluate {needed}, and the board runs without Spark. Use watersmeet test."
         return {"note": note}
     except FAILURES as error:
         return {"note": f"The query stops: {error}."}
@@ -100,7 +100,7 @@ def _run_board(board: Board, script: Script, view: BoardView) -> Json:
 def _too_many(rows: int) -> str:
     """Why nothing is computed."""
     most = f"The board computes with up to {MOST_COMPUTED} rows, and {rows:,} are on it"
-    return f"{most}. Take some away, or write them into a case: watersmeet test runs it with all of them."
+    return f"{most}. Remove some, or save a case: watersmeet test runs it with all rows."
 
 
 def export_case(board: Board) -> str:

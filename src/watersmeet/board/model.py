@@ -176,7 +176,7 @@ def _rows_of(
             for text, declared_field in zip(typed, source.fields, strict=True)
         ]
         bad = [
-            WrongCell(batch, source.name, number, column, f"{typed[column]} is no {one.type}.")
+            WrongCell(batch, source.name, number, column, f"{typed[column]} is not a value of type {one.type}.")
             for column, (value, one) in enumerate(zip(values, source.fields, strict=True))
             if not _fits(value, one.type)
         ]

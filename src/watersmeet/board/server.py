@@ -101,10 +101,10 @@ def _reject_request(session: BoardSession, request: Request) -> Response | None:
     if host is None:
         return PlainTextResponse("The header Host is malformed.", 400)
     if not session.token and not is_loopback(host):
-        return PlainTextResponse("This server does not go by that name.", 421)
+        return PlainTextResponse("The host name in the request is unknown.", 421)
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host_header:
-        return PlainTextResponse("Another page may not ask.", 403)
+        return PlainTextResponse("Requests from other pages are not allowed.", 403)
     if not session.token:
         return None
     if _is_token(session, request.query_params.get("token", "")):
@@ -163,7 +163,7 @@ def _open_entry(session: BoardSession) -> Handler:
     async def open_entry(request: Request) -> Response:
         number = int(request.path_params["number"])
         if number >= len(session.catalog):
-            return PlainTextResponse("There is nothing of that number.", 404)
+            return PlainTextResponse("There is no entry with that number.", 404)
         try:
             board = await run_in_threadpool(open_board, session.catalog[number].path)
         except WatersmeetError as error:
@@ -189,7 +189,7 @@ def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyn
             data = json.loads(body)
             board = parse_board(data["board"])
         except (WrongBoardError, ValueError, KeyError, TypeError, RecursionError) as error:
-            return JSONResponse({"message": f"That is no board: {error}"}, 400)
+            return JSONResponse({"message": f"This is not a board: {error}"}, 400)
         try:
             async with turn:
                 if await _is_gone(request):
@@ -201,7 +201,7 @@ def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyn
             return JSONResponse({"message": "A value or an expression is nested too deeply."}, 400)
         except Exception as error:
             # Whatever it is: the page stays, says so, and goes on with the next change.
-            return JSONResponse({"message": f"This is not expected: {type(error).__name__}: {error}"}, 500)
+            return JSONResponse({"message": f"This is a bug in Watersmeet: {type(error).__name__}: {error}"}, 500)
 
     return handle
 

@@ -50,7 +50,7 @@ def advise_project(path: Path, options: SampleOptions, cluster: Cluster, format:
     project, script, queries = _read_queries(path)
     storage = storage_folder(project)
     with tempfile.TemporaryDirectory(prefix="watersmeet-advise-") as folder:
-        typer.echo("Spark reads the rows ...", err=True)
+        typer.echo("Reading rows with Spark ...", err=True)
         try:
             with show_wait("Working on it"):
                 advice = _advice(project, script, queries, options, cluster, Path(folder))
@@ -101,12 +101,12 @@ def _advice(
     pairs = join_pairs(script)
     notes = [*skip_notes(script)]
     if not pairs:
-        reason = " ".join(notes) or "It joins nothing and declares no two streams."
+        reason = " ".join(notes) or "It has no join, and declares fewer than two streams."
         raise refuse("NOTHING_TO_ADVISE", script=project.script_name, reason=reason)
     arrivals = _sample_arrivals(project, script, pairs, options.sample, cluster, folder)
-    notes += [f"{part} is no equality of two columns: it is not looked at." for pair in pairs for part in pair.unread]
+    notes += [f"{part} is not an equality of two columns, so it is ignored." for pair in pairs for part in pair.unread]
     if any(query.where is not None for query in script.queries):
-        notes.append("All rows of the sources are looked at, those too that WHERE drops.")
+        notes.append("All rows of the sources are read, also those that WHERE removes.")
     bounds = dict(bound for query in queries for bound in current_bounds(query))
     advices: list[PairAdvice] = []
     for pair in (pair for pair in pairs if pair.is_of_streams):
@@ -158,5 +158,5 @@ def _sample_arrivals(
 def _no_advice_reason(pair: JoinPair, arrivals: Mapping[str, SampledRows]) -> str:
     empty = [name for name in (pair.left.name, pair.right.name) if not arrivals[name].rows.num_rows]
     if empty:
-        return f"{' and '.join(dict.fromkeys(empty))}: no row is there yet, so nothing can be said of joins with it."
+        return f"{' and '.join(dict.fromkeys(empty))}: no rows yet, so joins with it cannot be analyzed."
     return f"{pair.left.name} and {pair.right.name}: a side has no column that could be an event time."

@@ -1,4 +1,4 @@
-"""What can be typed: every command with its options and its help. What a command does is in the module of its name.
+"""Every command with its options and its help. What a command does is in the module of its name.
 
 Those modules are imported when their command runs: ``--help``, ``check`` and ``explain`` never load Spark.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="watersmeet",
-    help="Join streams with SQL on Spark. A query is refused, or what bounds its state is known: time, keys, a limit.",
+    help="Join streams with SQL on Spark. Before a query runs, you see what bounds its state: time, keys or a limit.",
     epilog="Start here: watersmeet demo",
     no_args_is_help=True,
     add_completion=False,
@@ -75,23 +75,29 @@ class ScanMode(StrEnum):
 
 HERE = [Path()]
 """The paths of commands that take several, by default: the folder you are in."""
-ProjectPath = Annotated[Path, typer.Argument(metavar="PATH", help="A folder, a .sql file or a .substrait plan.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
-MasterOption = Annotated[
-    str | None, typer.Option("--master", help="Spark's master, for example local[2].", metavar="URL")
+ProjectPath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A project folder, a .sql file or a .substrait plan.")
 ]
-RemoteOption = Annotated[str | None, typer.Option("--remote", help="A Spark Connect server, sc://host.", metavar="URL")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Print text, or JSON for scripts.")]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", help="Spark master, for example local[2].", metavar="URL")
+]
+RemoteOption = Annotated[
+    str | None, typer.Option("--remote", help="Spark Connect server, for example sc://host.", metavar="URL")
+]
 ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", help="A setting of Spark; may be repeated.", metavar="NAME=VALUE")
+    list[str] | None, typer.Option("--conf", help="Spark setting. You can repeat this option.", metavar="NAME=VALUE")
 ]
 PackagesOption = Annotated[
-    str | None, typer.Option("--packages", help="Maven coordinates, with commas between.", metavar="LIST")
+    str | None, typer.Option("--packages", help="Maven coordinates, separated by commas.", metavar="LIST")
 ]
-JarsOption = Annotated[str | None, typer.Option("--jars", help="Jars for Spark, with commas between.", metavar="LIST")]
+JarsOption = Annotated[
+    str | None, typer.Option("--jars", help="Jar files for Spark, separated by commas.", metavar="LIST")
+]
 
 
 PAGE_PORT = "8484"
-"""Where the page is if nobody says otherwise."""
+"""The default port of the page."""
 
 
 class _WithPage(TyperCommand):
@@ -113,21 +119,21 @@ def _print_version(is_wanted: bool) -> None:
 @app.callback()
 def watersmeet(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show stack traces.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Join streams with SQL on Spark. A query is refused, or what bounds its state is known: time, keys, a limit."""
+    """Join streams with SQL on Spark. Before a query runs, you see what bounds its state: time, keys or a limit."""
     context.obj = debug
 
 
 @app.command()
 def init(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty folder for the project.")] = Path(),
 ) -> None:
-    """Write a small project that runs: a query, its data and a case.
+    """Create a small project that runs. It has a query, sample data and a test case.
 
     \b
     Example:
@@ -146,10 +152,12 @@ def check(
     path: ProjectPath = Path(),
     against: Annotated[
         Path | None,
-        typer.Option("--against", help="Say what became of edits since it last ran with this storage.", metavar="DIR"),
+        typer.Option(
+            "--against", help="Compare with the queries that last ran with this storage folder.", metavar="DIR"
+        ),
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Ask Spark too: types, paths, topics, sinks. Starts it, but no query.")
+        bool, typer.Option("--deep", help="Also check types, paths, topics and sinks. Starts Spark, but no query.")
     ] = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
@@ -157,7 +165,7 @@ def check(
     packages: PackagesOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Say whether every query may run, and if not, why. Needs no Spark, but with --deep and --against.
+    """Check every query without running it. Reports all errors at once. Only --deep and --against start Spark.
 
     \b
     Example:
@@ -186,38 +194,43 @@ def explain(
     context: typer.Context,
     path: ProjectPath = Path(),
     stage: Annotated[
-        ExplainStage, typer.Option("--stage", help="What was asked, what it means, or how it would run.")
+        ExplainStage, typer.Option("--stage", help="The query as written, with names and types, or with operators.")
     ] = ExplainStage.physical,
     svg: Annotated[
-        Path | None, typer.Option("--svg", help="Write a drawing to this file instead.", metavar="FILE")
+        Path | None, typer.Option("--svg", help="Write a drawing to this SVG file instead.", metavar="FILE")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     forecast: Annotated[
-        bool, typer.Option("--forecast", help="Instead, how much is kept and how long a batch takes.")
+        bool, typer.Option("--forecast", help="Show the expected size of the state and time per batch instead.")
     ] = False,
     rate: Annotated[
         list[str] | None,
-        typer.Option("--rate", help="For --forecast: rows of a source; may be repeated.", metavar="SOURCE=ROWS/TIME"),
+        typer.Option("--rate", help="Rate of a source, for --forecast. Can be repeated.", metavar="SOURCE=ROWS/TIME"),
     ] = None,
     behind: Annotated[
         list[str] | None,
-        typer.Option("--behind", help="How far a source's times are behind the others.", metavar="SOURCE=DURATION"),
+        typer.Option(
+            "--behind", help="How far the event times of a source lag behind the others.", metavar="SOURCE=DURATION"
+        ),
     ] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--keys", help="How many keys a table has, or groups a source.", metavar="SOURCE=N"),
+        typer.Option("--keys", help="Number of keys of a table, or of groups of a source.", metavar="SOURCE=N"),
     ] = None,
-    cores: Annotated[int, typer.Option("--cores", help="For --forecast: cores of Spark.", metavar="N", min=1)] = 2,
+    cores: Annotated[int, typer.Option("--cores", help="Number of cores, for --forecast.", metavar="N", min=1)] = 2,
     shards: Annotated[
-        int | None, typer.Option("--shards", help="For --forecast; as many as cores.", metavar="N", min=1)
+        int | None,
+        typer.Option(
+            "--shards", help="Number of shards, for --forecast. Default: the number of cores.", metavar="N", min=1
+        ),
     ] = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Show how every query would run. Needs no Spark.
+    """Show how every query would run. Does not start Spark.
 
-    The plan with its keys, both time bounds, how long each side is kept, which columns are read, which filters moved,
-    the operator and why. With --forecast: rows and bytes of state, seconds per batch, memory and disk, from rates that
-    are given or that `watersmeet advise` has counted.
+    The plan shows the keys, the time bounds, how long each side keeps its rows, which columns are read, which filters
+    are pushed down, and which operator runs and why. With --forecast, you see rows and bytes of state, seconds per
+    batch, memory and disk instead. They are computed from rates that you give, or that `watersmeet advise` counted.
 
     \b
     Example:
@@ -250,13 +263,15 @@ def advise(
     path: ProjectPath = Path(),
     keep: Annotated[
         float,
-        typer.Option("--keep", help="Which share of pairs and rows proposals keep.", metavar="SHARE", min=0.5, max=1),
+        typer.Option(
+            "--keep", help="Share of pairs and rows that a proposal must keep.", metavar="SHARE", min=0.5, max=1
+        ),
     ] = 0.999,
     sample: Annotated[
-        int, typer.Option("--sample", help="How many rows of each source are looked at.", metavar="ROWS", min=100)
+        int, typer.Option("--sample", help="Number of rows to read from each source.", metavar="ROWS", min=100)
     ] = 1_000_000,
     svg: Annotated[
-        Path | None, typer.Option("--svg", help="Write a picture to this file instead.", metavar="FILE")
+        Path | None, typer.Option("--svg", help="Write a picture to this SVG file instead.", metavar="FILE")
     ] = None,
     master: MasterOption = None,
     remote: RemoteOption = None,
@@ -264,11 +279,12 @@ def advise(
     packages: PackagesOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Look at the rows and say which bound, which lag and which key a join should have. Starts Spark, but no query.
+    """Propose a time bound, a lag and a key for a join. Starts Spark, but no query.
 
-    How far the rows of a pair are apart, and what bounds keep and cost in state; how far rows are behind, and how many
-    a lag makes late; columns that look like keys of each other; heavy keys, pauses, tables that never change. The
-    queries need not be fit to run yet: declared streams are enough. It ends with SQL to paste.
+    The command reads rows of the sources. The report shows how far apart matching rows are, and what each bound
+    matches and costs in state; how far rows are out of order, and how many rows are late with each lag; columns that
+    look like keys of each other; heavy keys, pauses, and tables that never change. It ends with SQL that you can
+    paste. Declared streams are enough: the queries do not have to be valid yet.
 
     \b
     Example:
@@ -287,27 +303,35 @@ def advise(
 @app.command()
 def plan(
     context: typer.Context,
-    rate: Annotated[str, typer.Option("--rate", help="Rows of both sides together, as 2e6/s.", metavar="ROWS/TIME")],
-    within: Annotated[str, typer.Option("--within", help="The bound, as 1h.", metavar="DURATION")],
-    row: Annotated[str, typer.Option("--row", help="The bytes of a row.", metavar="SIZE")] = "100B",
-    lag: Annotated[str, typer.Option("--lag", help="The lag of the watermarks.", metavar="DURATION")] = "1m",
-    batch: Annotated[str, typer.Option("--batch", help="How much time a batch brings.", metavar="DURATION")] = "10s",
-    results: Annotated[float, typer.Option("--results", help="Result rows per row.", metavar="N", min=0)] = 0.5,
+    rate: Annotated[
+        str, typer.Option("--rate", help="Rows of both sides together, for example 2e6/s.", metavar="ROWS/TIME")
+    ],
+    within: Annotated[
+        str, typer.Option("--within", help="Time bound of the join, for example 1h.", metavar="DURATION")
+    ],
+    row: Annotated[str, typer.Option("--row", help="Size of a row.", metavar="SIZE")] = "100B",
+    lag: Annotated[str, typer.Option("--lag", help="Lag of the watermarks.", metavar="DURATION")] = "1m",
+    batch: Annotated[
+        str, typer.Option("--batch", help="Length of time that a batch covers.", metavar="DURATION")
+    ] = "10s",
+    results: Annotated[float, typer.Option("--results", help="Result rows per input row.", metavar="N", min=0)] = 0.5,
     heaviest: Annotated[
-        float, typer.Option("--heaviest", help="The share of rows of the heaviest key.", metavar="SHARE", min=0, max=1)
+        float,
+        typer.Option("--heaviest", help="Share of rows that have the heaviest key.", metavar="SHARE", min=0, max=1),
     ] = 0.0,
-    machine: Annotated[int, typer.Option("--machine", help="Cores of a machine.", metavar="CORES", min=1)] = 16,
+    machine: Annotated[int, typer.Option("--machine", help="Cores per machine.", metavar="CORES", min=1)] = 16,
     scan: Annotated[
-        ScanMode, typer.Option("--scan", help="Who reads: workers (Parquet files, as columns) or Spark.")
+        ScanMode, typer.Option("--scan", help="Rows are read by Python workers (Parquet only) or by Spark.")
     ] = ScanMode.columns,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Also run the exchange, without Spark, up to thousands of tasks.")
+        bool, typer.Option("--simulate", help="Also run the shuffle in this process, with up to thousands of tasks.")
     ] = False,
     format: FormatOption = Format.text,
 ) -> None:
-    """Say what a join of two streams needs on a cluster: cores, memory, disk, network. Needs no Spark.
+    """Estimate what a join of two streams needs on a cluster. Does not start Spark.
 
-    Every number has the law it follows and what is assumed for it; the costs are measured ones.
+    The estimate has cores, memory, disk and network. Each number comes with its formula and its assumptions. The costs
+    in the formulas were measured.
 
     \b
     Example:
@@ -339,17 +363,17 @@ def _seconds(name: str, text: str) -> float:
     except ValueError as error:
         raise typer.BadParameter(f"--{name}: {error}") from None
     if micros < 0:
-        raise typer.BadParameter(f"--{name} {text}: it is no length of time")
+        raise typer.BadParameter(f"--{name} {text}: expected a length of time, not a negative one")
     return micros / 1_000_000
 
 
 @app.command()
 def fmt(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="SQL files, or folders of them.")] = HERE,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="SQL files, or folders with SQL files.")] = HERE,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing. Exit with 1 if a file would change.")] = False,
 ) -> None:
-    """Write SQL files in canonical layout. Only spaces, line breaks and the case of keywords change.
+    """Format SQL files. Only spaces, line breaks and the case of keywords change.
 
     \b
     Example:
@@ -366,8 +390,8 @@ def fmt(
 def run(
     context: typer.Context,
     path: ProjectPath = Path(),
-    once: Annotated[bool, typer.Option("--once", help="Process what is there, then stop.")] = False,
-    end: Annotated[bool, typer.Option("--end", help="Process what is there and declare the input finished.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process the available input, then stop.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="Like --once, and declare the input complete.")] = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     conf: ConfOption = None,
@@ -375,50 +399,54 @@ def run(
     jars: JarsOption = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", help="Serve /metrics to Prometheus.", metavar="PORT", min=0, max=65535),
+        typer.Option("--metrics-port", help="Serve /metrics for Prometheus.", metavar="PORT", min=0, max=65535),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="The address to serve them at.", metavar="HOST")
+        str, typer.Option("--metrics-host", help="Address of the metrics.", metavar="HOST")
     ] = "127.0.0.1",
     hang_after: Annotated[
         float | None,
-        typer.Option("--hang-after", help="When /health calls a silent query hanging; 300.", metavar="SECONDS", min=1),
+        typer.Option(
+            "--hang-after",
+            help="Silence after which /health reports a query as hanging. Default: 300.",
+            metavar="SECONDS",
+            min=1,
+        ),
     ] = None,
     page: Annotated[
         int | None,
-        typer.Option("--page", help="Serve the page, at port 8484 or another.", metavar="[PORT]", min=0, max=65535),
+        typer.Option("--page", help="Serve the page. Default port: 8484.", metavar="[PORT]", min=0, max=65535),
     ] = None,
     page_host: Annotated[
-        str, typer.Option("--page-host", help="The address to serve it at; elsewhere with a token.", metavar="HOST")
+        str, typer.Option("--page-host", help="Address of the page. Other machines need a token.", metavar="HOST")
     ] = "127.0.0.1",
     no_rows: Annotated[bool, typer.Option("--no-rows", help="Show no rows on the page, only numbers.")] = False,
     restart: Annotated[
-        Restart, typer.Option("--restart", help="Whether what failed is started again, with growing pauses.")
+        Restart, typer.Option("--restart", help="Restart what failed, after growing pauses.")
     ] = Restart.never,
     restart_limit: Annotated[
-        int, typer.Option("--restart-limit", help="How often, without a batch in between.", metavar="N", min=1)
+        int, typer.Option("--restart-limit", help="Number of restarts without a batch in between.", metavar="N", min=1)
     ] = 5,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Go on with the state though the query has changed, as told.")
+        bool, typer.Option("--accept", help="Continue with the state of a changed query, if it can be used.")
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make the state of a changed query anew from what its sources have.")
+        bool, typer.Option("--rebuild", help="Rebuild the state of a changed query from its sources.")
     ] = False,
     sink_resume: Annotated[
-        bool, typer.Option("--sink-resume", help="Rewind sinks that are ahead of a checkpoint from an older copy.")
+        bool, typer.Option("--sink-resume", help="Rewind sinks that are ahead of a restored checkpoint.")
     ] = False,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Let a query that fails stop the others at once.")
-    ] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop all queries when one fails.")] = False,
     log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="How much goes into watersmeet.log in the storage.")
+        LogLevel, typer.Option("--log-level", help="Level of watersmeet.log in the storage.")
     ] = LogLevel.info,
-    log_format: Annotated[Format, typer.Option("--log-format", help="Lines of text or of JSON there.")] = Format.text,
+    log_format: Annotated[Format, typer.Option("--log-format", help="Format of watersmeet.log.")] = Format.text,
     format: FormatOption = Format.text,
 ) -> None:
     """Run all queries until Ctrl-C, and show their progress. The next run continues where this one stopped.
 
-    On a terminal the progress is a live table; piped it is a short line per batch, with --format json the full record.
+    On a terminal, the progress is a live table. In a pipe, it is one short line per batch. With --format json, each
+    batch is a full record.
 
     \b
     Example:
@@ -434,12 +462,12 @@ def run(
     \b
     Exit codes:
       0    done
-      1    refused: the same again would be refused again
+      1    rejected: the same run would be rejected again
       2    a file, a folder or an option is wrong
-      3    a mistake of ours
-      4    failed while running, or something outside was missing; may be retried
-      5    Spark died or did not start; may be retried
-      130  interrupted (Ctrl-C); 143 by a polite kill. The next run continues
+      3    a bug in Watersmeet
+      4    failed while running, or another system was unavailable; you can retry
+      5    Spark died or did not start; you can retry
+      130  interrupted by Ctrl-C (143: by SIGTERM); the next run continues
     """
     with report_errors(context, format):
         if once and end:
@@ -448,7 +476,7 @@ def run(
             raise typer.BadParameter("--accept and --rebuild exclude each other")
         from watersmeet.cli.waiting import show_wait
 
-        with show_wait("Watersmeet starts"):
+        with show_wait("Starting Watersmeet"):
             from watersmeet.cli.page import Page
             from watersmeet.cli.run import Cluster, Endpoint, RunPolicy, run_project
             from watersmeet.observe.logs import LogOptions
@@ -469,17 +497,18 @@ def page(
     path: ProjectPath = Path(),
     port: Annotated[
         int,
-        typer.Option("--port", help="The port to serve it at; 0: any that is free.", metavar="PORT", min=0, max=65535),
+        typer.Option("--port", help="Port of the page. 0 selects a free one.", metavar="PORT", min=0, max=65535),
     ] = int(PAGE_PORT),
     host: Annotated[
-        str, typer.Option("--host", help="The address to serve it at; elsewhere a token is needed.", metavar="HOST")
+        str, typer.Option("--host", help="Address of the page. Other machines need a token.", metavar="HOST")
     ] = "127.0.0.1",
 ) -> None:
-    """Serve a page of the project's queries, whether they run now or ran before. Needs no Spark.
+    """Serve a page about the queries of a project. Does not start Spark.
 
-    It shows what run has written down in the storage of the project, as it is written: the drawing of each query with
-    its numbers, watermarks, state and batches over time, failures, and problems with what to do about them. Only this
-    machine is answered. At another address a token is needed: what WATERSMEET_PAGE_TOKEN says, or one that is made up.
+    The queries can be running, or have run before. The page shows what `run` writes to the storage: a drawing of each
+    query with its numbers, watermarks, state and batches over time, failures, and problems with advice. It only
+    answers this machine, unless you give another address. Then a token is needed: the value of WATERSMEET_PAGE_TOKEN,
+    or a generated one.
 
     \b
     Example:
@@ -497,22 +526,23 @@ def page(
 def why(
     context: typer.Context,
     path: ProjectPath = Path(),
-    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help="The stream or table of the row.")] = None,
-    values: Annotated[list[str] | None, typer.Argument(metavar="COLUMN=VALUE", help="What the row has there.")] = None,
-    summary: Annotated[bool, typer.Option("--summary", help="All rows, by what became of them and why.")] = False,
+    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help="Stream or table of the row.")] = None,
+    values: Annotated[list[str] | None, typer.Argument(metavar="COLUMN=VALUE", help="A value of the row.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Count all rows by outcome and reason.")] = False,
     result: Annotated[
         list[str] | None,
-        typer.Option("--result", help="What a row of the result was made of.", metavar="COLUMN=VALUE"),
+        typer.Option("--result", help="Show which rows a row of the result was made of.", metavar="COLUMN=VALUE"),
     ] = None,
-    query: Annotated[str | None, typer.Option("--query", help="Only the query into that sink.", metavar="NAME")] = None,
+    query: Annotated[str | None, typer.Option("--query", help="Only the query into this sink.", metavar="NAME")] = None,
     master: MasterOption = None,
     conf: ConfOption = None,
     packages: PackagesOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Say what became of a row: why it did not join, or what it met, batch by batch.
+    """Explain what happened to a row. The answer shows which rows it matched, or why it matched none.
 
-    It reads the sources again, as far as the query has read them by its checkpoint. A query that runs is not disturbed.
+    The command reads the sources again, up to where the checkpoint says the query has read. It does not disturb a
+    running query.
 
     \b
     Example:
@@ -536,19 +566,19 @@ def why(
 def compact(
     context: typer.Context,
     path: ProjectPath = Path(),
-    sink: Annotated[str | None, typer.Option("--sink", help="One sink of several.", metavar="NAME")] = None,
+    sink: Annotated[str | None, typer.Option("--sink", help="Only this sink.", metavar="NAME")] = None,
     below: Annotated[str, typer.Option("--below", help="Merge files smaller than this.", metavar="SIZE")] = "32MB",
-    to: Annotated[str, typer.Option("--to", help="About how large merged files become.", metavar="SIZE")] = "128MB",
+    to: Annotated[str, typer.Option("--to", help="Approximate size of merged files.", metavar="SIZE")] = "128MB",
     master: MasterOption = None,
     conf: ConfOption = None,
     packages: PackagesOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Merge the small files of file sinks into larger ones, while the queries are stopped.
+    """Merge the small files of file sinks into larger ones. Stop the queries first.
 
-    The rows stay the same, and the next run continues. Batches that are not finished, and the last one, stay as they
-    are. Spark starts for Parquet and ORC only. A compaction that is interrupted is finished by the next one or by the
-    next run.
+    The rows stay the same, and the next run continues. Files of unfinished batches and of the last batch are not
+    merged. Spark starts only for Parquet and ORC. If a compaction is interrupted, the next compaction or the next run
+    completes it.
 
     \b
     Example:
@@ -568,15 +598,15 @@ def compact(
 @app.command()
 def test(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Case files, or folders of them.")] = HERE,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Case files, or folders with case files.")] = HERE,
     on: Annotated[
-        Executor, typer.Option("--on", help="Spark, or the kernels alone: milliseconds, no JVM.")
+        Executor, typer.Option("--on", help="Run on Spark, or in this process without a JVM.")
     ] = Executor.spark,
     master: MasterOption = None,
 ) -> None:
-    """Run cases: batches of rows in, the rows that must come out.
+    """Run test cases. A case has batches of input rows, and the rows that must come out.
 
-    Exits with 0 if all passed, 1 if some failed, 2 if a file could not be read.
+    Exits with 0 if all cases pass, 1 if a case fails, 2 if a file cannot be read.
 
     \b
     Example of a case:
@@ -606,19 +636,20 @@ def draw(
     context: typer.Context,
     case: Annotated[Path, typer.Argument(metavar="CASE", help="A case file.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file, not to the screen.", metavar="FILE")
+        Path | None, typer.Option("--output", "-o", help="Write to this file instead of the terminal.", metavar="FILE")
     ] = None,
     query: Annotated[
-        str | None, typer.Option("--query", help="Of several queries, the one into NAME.", metavar="NAME")
+        str | None, typer.Option("--query", help="The query into this sink, if the case has several.", metavar="NAME")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", help="As it is after batch N; the first is 0.", metavar="N", min=0)
+        int | None,
+        typer.Option("--batch", help="Draw the state after batch N. The first batch is 0.", metavar="N", min=0),
     ] = None,
 ) -> None:
-    """Draw the rows of a case on the axis of time, as SVG. Needs no Spark.
+    """Draw the rows of a case on a time axis, as SVG. Does not start Spark.
 
-    A bar for every row, as long as it lives; a line where rows meet; watermarks; and what became of each row: matched,
-    padded, late. The reason shows under the pointer.
+    Each row is a bar that lasts as long as the row is kept. Lines show matches and watermarks. A label says what
+    happened to each row: matched, padded or late. Point at a row to see the reason.
 
     \b
     Example:
@@ -638,21 +669,24 @@ def play(
         Path | None, typer.Argument(metavar="PATH", help="A case, a .sql file or a folder.", show_default=False)
     ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", help="Save to this file; else as a download.", metavar="FILE")
+        Path | None, typer.Option("--save", help="Save to this file instead of a download.", metavar="FILE")
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", help="8484, or a free one.", metavar="PORT", min=0, max=65535)
+        int | None,
+        typer.Option(
+            "--port", help="Port of the board. Default: 8484, or a free one.", metavar="PORT", min=0, max=65535
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="Another address than this machine's own asks for a token.", metavar="HOST")
+        str, typer.Option("--host", help="Address of the board. Other machines need a token.", metavar="HOST")
     ] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open the board in the browser.")] = False,
 ) -> None:
-    """Try queries out on a drawing board in the browser. Needs no Spark.
+    """Try out queries on a drawing board in the browser. Does not start Spark.
 
-    SQL on one side, rows to change and to move on the other. Every change shows at once which rows come out, what
-    became of each row and why, and the picture that `draw` makes. Opens stories, and all cases and projects below the
-    folder; saves what you found as a case.
+    You edit SQL on one side and rows on the other. After every change you see which rows come out, what happened to
+    each row and why, and the picture that `draw` makes. You can open stories, and all cases and projects below the
+    folder, and save the board as a case.
 
     \b
     Example:
@@ -669,18 +703,18 @@ def play(
 @app.command()
 def demo(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the demo's project is written.")] = Path(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the project of the demo.")] = Path(
         "watersmeet-demo"
     ),
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="Through topics of a Kafka broker that is started for it.")
+        bool, typer.Option("--kafka", help="Send the streams through a Kafka broker, which the demo starts.")
     ] = False,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
-    """Join two made-up streams, on Spark, as they arrive.
+    """Join two generated streams on Spark while they arrive.
 
-    Orders and deliveries keep arriving for some seconds. At the end the result is compared with the truth.
+    Orders and deliveries arrive for some seconds. At the end, the demo compares the result with the expected one.
 
     \b
     Example:
@@ -691,7 +725,7 @@ def demo(
     with report_errors(context):
         from watersmeet.cli.waiting import show_wait
 
-        with show_wait("Orders and deliveries are made up"):
+        with show_wait("Generating orders and deliveries"):
             from watersmeet.cli.demo import run_demo, run_kafka_demo
             from watersmeet.cli.run import Cluster
             from watersmeet.demo.streams import make_streams

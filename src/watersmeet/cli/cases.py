@@ -33,7 +33,7 @@ EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unrea
 def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | None) -> None:
     """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read."""
     files = [file for path in paths for file in case_files(path)]
-    with show_wait("Spark starts") if on == "spark" else nullcontext():
+    with show_wait("Starting Spark") if on == "spark" else nullcontext():
         spark = _session(master) if on == "spark" else None
     verdicts: Counter[Verdict] = Counter()
     with ThreadPoolExecutor(AT_ONCE if on == "spark" else 1) as pool:

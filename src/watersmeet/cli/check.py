@@ -75,10 +75,10 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
 
 
 _EDITS = {
-    "new": "it has no state there: it would start anew.",
-    "free": "it would go on with its state as it is.",
-    "continued": "it would go on with its state if that is accepted: `watersmeet run --accept`.",
-    "rebuilt": "it would go on with a state that is made anew: `watersmeet run --rebuild`.",
+    "new": "it has no state there and would start from the beginning.",
+    "free": "it would continue with its state.",
+    "continued": "it would continue with its state if you accept this: `watersmeet run --accept`.",
+    "rebuilt": "its state must be rebuilt: `watersmeet run --rebuild`.",
 }
 """What is said of a query, by the class of its edits."""
 

@@ -43,7 +43,7 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
 
     @cache
     def spark() -> SparkSession:
-        with show_wait("Spark starts"):
+        with show_wait("Starting Spark"):
             return cluster.session(opened.project, storage, script)
 
     results: list[dict[str, object]] = []

@@ -38,9 +38,9 @@ def check_on_spark(path: Path, cluster: Cluster, against: Path | None = None) ->
     from watersmeet.project import storage_folder
 
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
-    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder, show_wait("Spark starts") as indicator:
+    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder, show_wait("Starting Spark") as indicator:
         spark = cluster.session(opened.project, Path(folder), opened.script)
-        indicator.wait_for("Spark looks at the queries")
+        indicator.wait_for("Checking the queries with Spark")
         if against is not None:
             return _edits(opened, spark, against.absolute())
         refusals = spark_refusals(opened, spark, storage_folder(opened.project), Path(folder))

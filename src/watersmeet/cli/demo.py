@@ -87,7 +87,7 @@ def run_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = 
         lambda spark: spark.read.parquet(output),
     )
     is_right = _run_and_show(folder, cluster, streams, seconds, transport, console)
-    console.print(f"\nThe output lies in {folder / OUTPUT} (Parquet). Next:")
+    console.print(f"\nThe output is in {folder / OUTPUT} (Parquet). Next:")
     console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")
     console.print(
         f"  edit {folder / SQL}, remove its storage and output, then run it again:\n"
@@ -105,7 +105,7 @@ def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: fl
 
     console = Console(soft_wrap=True)
     with ExitStack() as stack:
-        with show_wait("A Kafka broker starts; its jars are fetched when it is started for the first time"):
+        with show_wait("Starting a Kafka broker; the first start downloads its jars"):
             address = stack.enter_context(broker()).address
         os.environ[BROKER] = address
         transport = DemoTransport(
@@ -115,9 +115,9 @@ def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: fl
             lambda spark: read_delivered(spark, address),
         )
         is_right = _run_and_show(folder, cluster, streams, seconds, transport, console)
-    console.print("\nThe broker has ended, and its topics with it. Next:")
+    console.print("\nThe broker has stopped, and its topics are deleted. Next:")
     console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")
-    console.print(f"  {BROKER}=host:port watersmeet run {folder}      the same query over topics of yours")
+    console.print(f"  {BROKER}=host:port watersmeet run {folder}      the same query on your own topics")
     raise typer.Exit(0 if is_right else 1)
 
 
@@ -128,12 +128,12 @@ def _run_and_show(
     prepare_folder(folder, transport.project)
     console.print(
         f"Two streams arrive in {transport.where}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
-        f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours."
+        f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries within two hours."
     )
     try:
         result = _run(folder, cluster, streams, seconds, transport, console)
     except KeyboardInterrupt:
-        console.print(f"Stopped. `watersmeet run {folder}` continues with what has arrived.")
+        console.print(f"Stopped. `watersmeet run {folder}` continues with the rows that have arrived.")
         raise
     return show_result(result, streams.truth, console)
 
@@ -173,7 +173,7 @@ def _run(
 
     with interruptible(), UntilAllRead(Format.text, console) as board:
         spark = cluster.session(opened.project, storage, opened.script)
-        board.wait_for("The first batch is under way")
+        board.wait_for("Waiting for the first batch")
         # Entered again: a new session brings a handler that cancels the running jobs first.
         with interruptible(), transport.arriving(streams, seconds):
             is_following = True
@@ -183,7 +183,7 @@ def _run(
                 is_following = False
             # Continues from the checkpoint and declares the input finished, which closes every lifetime.
             run_opened(opened, spark, storage, "end", board)
-    with show_wait("The result is compared"):
+    with show_wait("Comparing the result"):
         return _collect_result(transport.rows(spark), board.late)
 
 
@@ -205,17 +205,17 @@ def show_result(result: DemoResult, truth: Truth, console: Console) -> bool:
         ("padded", result.pairs.total() - matched, truth.pad_count),
         ("late", result.late, truth.late),
     )
-    table = Table("", "came out", "must come out", "", box=None, pad_edge=False)
+    table = Table("", "result", "expected", "", box=None, pad_edge=False)
     for name, count, expected in counts:
         table.add_row(name, f"{count:,}", f"{expected:,}", "[green]✓[/]" if count == expected else "[red]✗[/]")
     console.print(table)
     has_right_pairs = result.pairs == Counter(truth.pairs)
-    console.print("Every pair is the right one." if has_right_pairs else "[red]The pairs are not the right ones.[/]")
+    console.print("All pairs are correct." if has_right_pairs else "[red]Some pairs are wrong.[/]")
     return has_right_pairs and all(count == expected for _, count, expected in counts)
 
 
 def _sample_table(samples: tuple[Row, ...]) -> Table:
-    table = Table(title="Some of the rows that came out", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="Some rows of the result", title_justify="left", box=None, pad_edge=False)
     for name in ("order", "customer", "item", "amount", "ordered", "courier", "delivered"):
         table.add_column(name)
     for row in samples:

@@ -62,8 +62,8 @@ def report_errors(context: typer.Context, format: Format = Format.text) -> Gener
             raise
         if is_debug:
             _show_stack()
-        hint = "" if is_debug else " Run again with --debug to see where."
-        sys.stderr.write(f"watersmeet: {escape_controls(_one_line(error))}\nThis is not expected.{hint}\n")
+        hint = "" if is_debug else " Run again with --debug to see the stack trace."
+        sys.stderr.write(f"watersmeet: {escape_controls(_one_line(error))}\nThis is a bug in Watersmeet.{hint}\n")
         raise typer.Exit(MISTAKE) from None
 
 

@@ -32,8 +32,8 @@ def format_files(paths: list[Path]) -> None:
     changed = [file for file in files if not file.is_canonical]
     for file in changed:
         file.path.write_text(file.canonical, "utf-8", newline="\n")
-        typer.echo(f"{file.path}: written anew.")
-    typer.echo(f"{format_count(len(changed), 'file')} changed, {len(files) - len(changed)} left as they were.")
+        typer.echo(f"{file.path}: reformatted.")
+    typer.echo(f"{format_count(len(changed), 'file')} reformatted, {len(files) - len(changed)} unchanged.")
 
 
 def check_layout(paths: list[Path]) -> None:

@@ -17,7 +17,7 @@ def init_project(folder: Path) -> None:
         hint = "name a new folder, for example `watersmeet init shop`."
         raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not an empty folder", hint=hint)
     copy_folder("watersmeet.cli", "starter", folder)
-    typer.echo(f"Wrote {folder / 'watersmeet.yml'}, {folder / 'sql/joined.sql'}, its data and a case. Try:")
+    typer.echo(f"Wrote {folder / 'watersmeet.yml'}, {folder / 'sql/joined.sql'}, sample data and a test case. Try:")
     for command in (f"explain {folder}", f"run {folder} --end", f"test {folder / 'cases'} --on kernel"):
         typer.echo(f"  watersmeet {command}")
 

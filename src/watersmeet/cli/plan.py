@@ -56,12 +56,10 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
     )
     yield ""
     if not plan.is_possible:
-        yield (
-            f"No number of cores up to {MOST_SHARDS:,} does this in batches of {request.batch:g} s. This comes nearest:"
-        )
+        yield (f"Up to {MOST_SHARDS:,} cores are not enough for batches of {request.batch:g} s. The closest plan:")
     if plan.read:
-        yield "More is alive than the machines have at hand, and every batch reads all of it: longer batches"
-        yield "(--batch 5m), a shorter bound, narrower rows or more machines make that less."
+        yield "The state is larger than the caches of the machines, so every batch reads all of it. Longer batches"
+        yield "(--batch 5m), a shorter bound, narrower rows or more machines reduce this."
     if plan.read or not plan.is_possible:
         yield ""
     yield from _lines(plan.lines)
@@ -71,19 +69,19 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
     yield ""
     yield from _heaviest(plan)
     yield ""
-    yield "A batch over so many map tasks and as many shards: seconds of cores"
+    yield "Core seconds per batch, by the number of map tasks, with as many shards"
     rows: list[Sequence[str]] = [("  tasks", "rows", "marks", "small records", "calls", "not rows", "")]
     for entry in by_tasks:
         parts = (entry.rows, entry.marks, entry.records, entry.calls)
         note = "" if entry.share < 0.5 else f"<- {entry.dominates} dominate"
         rows.append((f"  {entry.tasks:,}", *(f"{part:,.3g}" for part in parts), f"{entry.share:.0%}", note))
     yield from _align_columns(rows)
-    yield "  Every task sends each shard a record of marks and one of rows: these grow with tasks x shards."
+    yield "  Each task sends every shard a record of watermarks and one of rows, so they grow with tasks x shards."
     yield "  Fewer, larger tasks (spark.sql.files.maxPartitionBytes, minPartitions of Kafka) and longer batches"
-    yield "  (maxFilesPerTrigger, maxOffsetsPerTrigger) make them few; shards need not be more than cores."
+    yield "  (maxFilesPerTrigger, maxOffsetsPerTrigger) reduce them. You do not need more shards than cores."
     if measured:
         yield ""
-        yield f"Simulated here: a batch of {SIMULATED_ROWS:,} rows, packed and taken in by the code of a query"
+        yield f"Simulated on this machine: a batch of {SIMULATED_ROWS:,} rows, packed and unpacked as in a query"
         rows = [("  tasks", "a task", "a shard", "of it marks", "records of a task", "µs per row", "")]
         for entry in measured:
             times = (f"{entry[part] * 1000:,.3g} ms" for part in ("task", "shard", "marks"))
@@ -92,21 +90,21 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
             )
         yield from _align_columns(rows)
     yield ""
-    yield f"Costs are rough, from runs at commit {MEASURED.commit} on {MEASURED.machine};"
-    yield "no cluster was measured. `make bench` measures them on yours. Bursts, replays and other queries come on top."
+    yield f"Costs are rough. They were measured at commit {MEASURED.commit} on {MEASURED.machine},"
+    yield "not on a cluster. `make bench` measures them on yours. Add room for bursts, replays and other queries."
 
 
 def _heaviest(plan: ClusterPlan) -> Iterator[str]:
     if not plan.request.heaviest:
-        yield "One core joins one key: `--heaviest 0.01`, the share of rows of the heaviest, tells where that ends."
+        yield "One core joins all rows of a key. Give the share of the heaviest key for the limit: `--heaviest 0.01`."
         return
     share = f"{100 * plan.request.heaviest:g} %"
     most = format_quantity(plan.most_rate, "rows/s")
     if plan.too_heavy:
-        yield f"One key has {share} of all rows, and one core joins it: more than {most} in all cannot be kept up with."
-        yield "More cores do not help. Split the key (by a further equality), or drop rows before the join."
+        yield f"One key has {share} of all rows, and one core joins it: the limit is {most} in total."
+        yield "More cores do not help. Split the key with another equality, or filter rows before the join."
     else:
-        yield f"One key has {share} of all rows, and one core joins it: that ends at {most} in all."
+        yield f"One key has {share} of all rows, and one core joins it: the limit is {most} in total."
 
 
 def _lines(lines: Sequence[CostLine]) -> Iterator[str]:

@@ -39,7 +39,7 @@ class ProgressDisplay:
         self.totals: dict[str, Totals] = {}
         self._format = format
         self._console = console or Console()
-        self._waiting = WaitIndicator("Spark starts")
+        self._waiting = WaitIndicator("Starting Spark")
         self._live: Live | None = None
         if format is Format.text and self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=REFRESHED, get_renderable=self._renderable)

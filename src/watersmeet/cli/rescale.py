@@ -1,4 +1,4 @@
-"""``state rescale``: spreads what a query keeps over more shards, or over more partitions."""
+"""``state rescale``: spread the state of a query over another number of shards or partitions."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def rescale(
     path: StatePath = Path(),
     query: QueryOption = None,
     shards: Annotated[
-        int | None, typer.Option("--shards", help="In how many parts the state is; as it was.", metavar="N", min=1)
+        int | None,
+        typer.Option("--shards", help="Number of parts of the state. Default: no change.", metavar="N", min=1),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", help="On how many tasks these run; as it was.", metavar="M", min=1)
+        int | None, typer.Option("--partitions", help="Number of tasks. Default: no change.", metavar="M", min=1)
     ] = None,
     master: MasterOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Spread the states of stopped queries over more or fewer shards and partitions. What comes out stays the same.
+    """Change the number of shards and partitions of a state. Stop the queries first. The results stay the same.
 
-    A shard is worked on by one task at a time, so that a query uses no more cores than it has shards and partitions.
-    The new state is made beside the old one and takes its place in the end. A script that says `SET watersmeet.shards`
-    must say the new number.
+    One task at a time works on a shard, so a query uses at most as many cores as it has shards and partitions. The new
+    state is built next to the old one and replaces it at the end. If the script has `SET watersmeet.shards`, change
+    it to the new number.
 
     \b
     Example:
@@ -45,7 +46,7 @@ def rescale(
     """
     with report_errors(context, format):
         if shards is None and partitions is None:
-            raise typer.BadParameter("say how: --shards N, --partitions M, or both")
+            raise typer.BadParameter("give --shards N, --partitions M, or both")
         from watersmeet.spark.private.jvm import silence_py4j
         from watersmeet.spark.private.local_files import keep_checkpoints_here
         from watersmeet.spark.run.in_use import lock_storage
@@ -70,12 +71,12 @@ def rescale(
                 if now.partitions > now.shards:
                     empty = format_count(now.partitions - now.shards, "partition")
                     typer.echo(
-                        f"note: {empty} of {checkpoint.name} will have no shard, and a task all the same.", err=True
+                        f"note: {empty} of {checkpoint.name} will have no shard, but still start a task.", err=True
                     )
                 results.append({"query": checkpoint.name, "was": asdict(was), "now": asdict(now)})
                 if format is Format.text:
                     typer.echo(
-                        f"{checkpoint.name}: {_words(now)}, {'as before' if now == was else f'was {_words(was)}'}."
+                        f"{checkpoint.name}: {_words(now)}, {'as before' if now == was else f'before: {_words(was)}'}."
                     )
         if format is Format.json:
             typer.echo(json.dumps(results, indent=2))

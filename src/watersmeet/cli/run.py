@@ -151,7 +151,7 @@ def run_project(
 ) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     # A remote server has files of its own: there, relative paths are left to it.
-    with show_wait("The queries are read"):
+    with show_wait("Reading the queries"):
         opened = open_script(path, "absolute" if cluster.remote is None else "written")
         check_external_references(opened)
         if cluster.remote is not None:
@@ -176,7 +176,7 @@ def run_project(
             spark = cluster.session(opened.project, storage, opened.script)
             # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible():
-                board.wait_for("The first batch is under way")
+                board.wait_for("Waiting for the first batch")
                 if cluster.remote is None:
                     guard_observer("The page", page_hooks.ready, notify)(spark)
                 run_opened(opened, spark, storage, trigger, board, metrics, policy, page, page_hooks)
@@ -187,7 +187,7 @@ def run_project(
         if exit_code(error) == DIED:
             restart(error, policy, is_first=bool(board.totals))
         raise
-    later = "what arrives later is late" if trigger == "end" else f"`{again}` continues with what arrives later"
+    later = "rows that arrive later are late" if trigger == "end" else f"`{again}` continues with new rows"
     typer.echo(f"Done: {_outputs(opened)}; {later}.", err=True)
 
 
@@ -313,7 +313,7 @@ def _open_log(logging: LogOptions, storage: Path) -> Generator[None]:
             stack.enter_context(logging.attach(storage))
         except OSError as error:
             # Whether queries can write there, they will tell.
-            typer.echo(f"Nothing is logged: {storage} cannot be written to ({error.strerror}).", err=True)
+            typer.echo(f"No log is written: {storage} is not writable ({error.strerror}).", err=True)
         yield
 
 
@@ -328,7 +328,7 @@ def restart(error: WatersmeetError, policy: RunPolicy, *, is_first: bool) -> Non
     from watersmeet.spark.run import watching
 
     wait = watching.RestartPolicy(policy.restarts).wait(failures)
-    print_text(f"{error.refusals[0].message}\nStarts again in {wait:g} s ({failures} of {policy.restarts}).", err=True)
+    print_text(f"{error.refusals[0].message}\nRestarting in {wait:g} s ({failures} of {policy.restarts}).", err=True)
     with interruptible():
         time.sleep(wait)
     os.environ[RESTARTED] = str(failures)

@@ -1,4 +1,4 @@
-"""``state``: looks into the states of stopped or running queries. Every command of the group, with its help."""
+"""``state``: inspect, check and move the states of queries. Every command of the group, with its help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.state.look import State
 
 app = typer.Typer(
-    help="Look into what queries keep, and move it. Works on stopped queries, and on copies of running ones.",
+    help="Inspect, check, move and rescale the state of queries. Works on stopped queries and on copied checkpoints.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -40,16 +40,16 @@ class FileFormat(StrEnum):
 
 
 StatePath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A project, its storage folder, or a checkpoint of a query.")
+    Path, typer.Argument(metavar="PATH", help="A project, its storage folder, or the checkpoint of a query.")
 ]
-QueryOption = Annotated[str | None, typer.Option("--query", help="One query of several, by its sink.", metavar="NAME")]
+QueryOption = Annotated[str | None, typer.Option("--query", help="Only the query into this sink.", metavar="NAME")]
 OperatorOption = Annotated[
-    int | None, typer.Option("--operator", help="One operator of several, by the number of `show`.", metavar="N")
+    int | None, typer.Option("--operator", help="Only this operator, by its number in `show`.", metavar="N")
 ]
 MasterOption = Annotated[
-    str | None, typer.Option("--master", help="Spark's master, for example local[2].", metavar="URL")
+    str | None, typer.Option("--master", help="Spark master, for example local[2].", metavar="URL")
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Print text, or JSON for scripts.")]
 
 
 @app.command()
@@ -57,11 +57,11 @@ def show(
     context: typer.Context,
     path: StatePath = Path(),
     query: QueryOption = None,
-    shards: Annotated[bool, typer.Option("--shards", help="A line for every shard.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="Show one line per shard.")] = False,
     master: MasterOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Show what every query keeps: of each operator and side the rows, bytes, times and watermarks, and what is next.
+    """Show the size and times of every state. For each side: rows, bytes, times, watermarks, what expires next.
 
     \b
     Example:
@@ -82,24 +82,24 @@ def read(
     context: typer.Context,
     path: StatePath = Path(),
     side: Annotated[
-        str | None, typer.Option("--side", help="Whose rows: an alias of the query, or what `show` names.")
+        str | None, typer.Option("--side", help="Side to read: an alias of the query, or a name from `show`.")
     ] = None,
-    where: Annotated[str | None, typer.Option("--where", help="A condition in SQL over the columns.")] = None,
+    where: Annotated[str | None, typer.Option("--where", help="SQL condition on the columns.")] = None,
     query: QueryOption = None,
     operator: OperatorOption = None,
-    limit: Annotated[int, typer.Option("--limit", help="How many rows are shown.", min=1)] = 20,
+    limit: Annotated[int, typer.Option("--limit", help="Number of rows to show.", min=1)] = 20,
     files: Annotated[
         FileFormat | None, typer.Option("--as", help="Write all rows to files of this format instead.")
     ] = None,
     into: Annotated[
-        Path | None, typer.Option("--into", help="The new folder for the files; state-QUERY-SIDE.", metavar="DIR")
+        Path | None, typer.Option("--into", help="New folder for the files. Default: state-QUERY-SIDE.", metavar="DIR")
     ] = None,
     master: MasterOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Read the rows that are alive: typed, with whether they have matched, and until when they live.
+    """Read the rows in a state. Each row shows whether it has matched, and when it expires.
 
-    A row leaves when the watermark in _until_of passes _until.
+    A row expires when the watermark named in _until_of passes _until.
 
     \b
     Example:
@@ -121,7 +121,7 @@ def read(
                 raise refuse("FOLDER_NOT_EMPTY", path=folder, what="already exists", hint="name another with --into.")
             with state.checkpoint.guard_reads():
                 rows.write.format(files.value).option("header", "true").save(location_of(folder))
-            typer.echo(f"{folder}: the rows after batch {state.batch}.")
+            typer.echo(f"Wrote the rows after batch {state.batch} to {folder}.")
 
 
 @app.command()
@@ -132,9 +132,9 @@ def check(
     master: MasterOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Check that every run can be read, that counts and times agree, and that nothing is past its limit.
+    """Check that a state is consistent. It can be read, counts and times agree, and no row has outlived its expiry.
 
-    Exits with 0 if all is well, and with 1 if something is not.
+    Exits with 0 if it finds no problem, and with 1 otherwise.
 
     \b
     Example:
@@ -153,7 +153,7 @@ def check(
                 row_count, runs = (sum(row[number] or 0 for row in summary_rows) for number in ("rows", "runs"))
                 shards = format_count(state.shards, "shard")
                 counts = f"{shards}, {format_count(row_count, 'row')} in {format_count(runs, 'run')}"
-                verdict = format_count(len(rows), "problem") if rows else "all is well"
+                verdict = format_count(len(rows), "problem") if rows else "no problems"
                 typer.echo(f"{name}: after batch {state.batch}, {counts}: {verdict}.")
     if any(rows for _, _, rows in results):
         raise typer.Exit(REFUSED)
@@ -164,9 +164,11 @@ def export_(
     context: typer.Context,
     path: StatePath = Path(),
     query: QueryOption = None,
-    to: Annotated[Path | None, typer.Option("--to", help="The new file; QUERY.state.tar.gz.", metavar="FILE")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="New file. Default: QUERY.state.tar.gz.", metavar="FILE")
+    ] = None,
 ) -> None:
-    """Write the state of a stopped query, and how far it is, to one file. Needs no Spark.
+    """Export the checkpoint of a stopped query to one file. Does not start Spark.
 
     \b
     Example:
@@ -180,31 +182,33 @@ def export_(
         checkpoints = select_checkpoints(checkpoints_at(path), query)
         if len(checkpoints) > 1:
             names = ", ".join(checkpoint.name for checkpoint in checkpoints)
-            raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
+            raise typer.BadParameter(f"there are several queries; choose one with --query: {names}")
         archive = to or Path(f"{checkpoints[0].name}.state.tar.gz")
         if archive.exists():
             raise refuse("FOLDER_NOT_EMPTY", path=archive, what="already exists", hint="name another file with --to.")
         with lock_storage(checkpoints[0].parent.parent, "alone"):
             manifest = export_checkpoint(checkpoints[0], _root(path), archive)
-        typer.echo(f"{archive}: {manifest.query}, {format_count(len(manifest.files), 'file')}.")
+        typer.echo(f"Exported {manifest.query} ({format_count(len(manifest.files), 'file')}) to {archive}.")
 
 
 @app.command("import")
 def import_(
     context: typer.Context,
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")],
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="File that `state export` wrote.")],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The project, or its storage folder.")] = Path(),
     move: Annotated[
-        bool, typer.Option("--move", help="Go on with the same sinks; the query must not run at its old place again.")
+        bool,
+        typer.Option("--move", help="Continue with the same sinks. The query must not run at its old place again."),
     ] = False,
 ) -> None:
-    """Put an exported state into a project that has none of that query: the next run goes on. Needs no Spark.
+    """Import an exported checkpoint into a project. The next run continues from it. Does not start Spark.
 
-    Every file is compared with what was exported. Paths inside of the project's folder become those of the new one.
-    Sources of the query that are not there are named: folders, files that its next batch reads, and topics.
+    The project must not have a state of that query yet. The command compares every file with what was exported, and
+    changes paths inside the old project folder to the new one. It names sources that are missing: folders, topics, and
+    files that the next batch reads.
 
-    Without --move it is another run of the query, for sinks of its own: folders and Postgres tables that the exported
-    run writes to refuse it.
+    Without --move, the import is another run of the query and needs sinks of its own: folders and Postgres tables that
+    the exported run writes to reject it.
 
     \b
     Example:
@@ -223,8 +227,8 @@ def import_(
         missing = absent_sources(storage / "checkpoints" / manifest.query, _project_sources(path))
         for note in missing:
             typer.echo(f"note: {note}", err=True)
-        then = f"once {'that is' if len(missing) == 1 else 'these are'} there" if missing else "with the next run"
-        typer.echo(f"{storage}: {manifest.query} goes on {then}.")
+        then = "Provide what is missing before the next run." if missing else "The next run continues it."
+        typer.echo(f"Imported {manifest.query} into {storage}. {then}")
 
 
 @contextmanager
@@ -238,7 +242,7 @@ def _states(path: Path, query: str | None, master: str | None) -> Generator[list
 
     silence_py4j()
     with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
-        with show_wait("Spark starts"):
+        with show_wait("Starting Spark"):
             spark = session(master, log=Path(folder) / "spark.log")
         yield [(checkpoint.name, open_state(checkpoint, spark)) for checkpoint in checkpoints]
 
@@ -305,7 +309,7 @@ def select_checkpoints(checkpoints: list[Path], query: str | None) -> list[Path]
 def _single_state(states: Sequence[tuple[str, State]]) -> tuple[str, State]:
     if len(states) > 1:
         names = ", ".join(name for name, _ in states)
-        raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
+        raise typer.BadParameter(f"there are several queries; choose one with --query: {names}")
     return states[0]
 
 

@@ -32,9 +32,9 @@ def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
     records: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
     print_text(_table([rows.columns, *([_cell(value) for value in row] for row in records[:limit])]))
     if len(records) > limit:
-        typer.echo("... and more: --limit shows more of them, --as writes all.")
+        typer.echo("There are more rows: show more with --limit, or write all of them with --as.")
     elif not records:
-        typer.echo("No row is alive that fits.")
+        typer.echo("No row in the state matches.")
 
 
 def _as_texts(rows: DataFrame) -> DataFrame:
@@ -88,7 +88,7 @@ def _shard(row: dict[str, Any]) -> dict[str, Any]:
 def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
     """What `show` says of a query, for people."""
     head = f"{summary['query']}: after batch {summary['batch']}, {format_count(summary['shards'], 'shard')}"
-    lines = [f"{head}, begun by Watersmeet {summary['watersmeet']} on Spark {summary['spark']}"]
+    lines = [f"{head}, started by Watersmeet {summary['watersmeet']} on Spark {summary['spark']}"]
     for operator in summary["operators"]:
         watermarks = (
             ", ".join(f"{name} {watermark}" for name, watermark in sorted(operator["watermarks"].items())) or "none yet"
@@ -104,8 +104,8 @@ def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
                 else [spine["shards"]]
             )
             table += [_line(spine, shards, by_shard=by_shard) for shards in parts]
-        lines += [f"   {line}" for line in _table(table).splitlines()] if len(table) > 1 else ["   keeps nothing now"]
-        lines += [f"   {spine['kept']}: a row is kept {spine['lives']}" for spine in operator["kept"]]
+        lines += [f"   {line}" for line in _table(table).splitlines()] if len(table) > 1 else ["   no rows"]
+        lines += [f"   {spine['kept']}: rows are kept {spine['lives']}" for spine in operator["kept"]]
     return "\n".join(lines)
 
 

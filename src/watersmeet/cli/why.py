@@ -34,9 +34,9 @@ class WhyRequest:
         """That it is one question."""
         kinds = [self.source is not None, bool(self.result), self.everything]
         if sum(kinds) != 1:
-            raise typer.BadParameter("ask about a SOURCE, or with --result, or with --summary")
+            raise typer.BadParameter("give a SOURCE with values, --result or --summary")
         if self.source is not None and not self.values:
-            raise typer.BadParameter(f"which rows of {self.source}? Write column=value, for example")
+            raise typer.BadParameter(f"give the rows of {self.source} as COLUMN=VALUE")
 
 
 def why_project(path: Path, request: WhyRequest, cluster: Cluster, format: Format) -> None:
@@ -59,18 +59,18 @@ def why_project(path: Path, request: WhyRequest, cluster: Cluster, format: Forma
     else:
         queries = asking.queries_with_columns(queries, request.result)
         ask = lambda read: asking.find_provenance(read, request.result)  # noqa: E731
-    typer.echo(f"Reading what {', '.join(target.name for target in queries)} has read.", err=True)
+    typer.echo(f"Reading the input of {', '.join(target.name for target in queries)}.", err=True)
     answers: list[Any] = []
-    with show_wait("Spark starts"):
+    with show_wait("Starting Spark"):
         spark = cluster.session(opened.project, storage, script)
     for query in queries:
-        with show_wait(f"Reading what {query.name} has read"):
+        with show_wait(f"Reading the input of {query.name}"):
             read = asking.read(spark, query)
         followed = (
             f"{format_count(read.rows, 'row')} of {format_count(len(read.replay.batches), 'batch')} of {query.name}"
         )
-        typer.echo(f"Following {followed}.", err=True)
-        with show_wait("Following them"):
+        typer.echo(f"Tracing {followed}.", err=True)
+        with show_wait("Tracing rows"):
             answers.append(ask(read))
     if format is Format.json:
         print_text(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))

@@ -39,7 +39,7 @@ def columns_of(lineage: Lineage, width: float) -> TimelineColumns:
     rows = [f"{lane.arrival.side}  {row_words(lane, MOST_ROW)}" for lane in lanes]
     rows += [f"watermark of {watermark.column}" for watermark in lineage.watermarks]
     row = _widest(["row", *rows], MOST_ROW * narrow)
-    said = _widest(["what became of it", *map(outcome_words, lanes)], MOST_SAID * narrow)
+    said = _widest(["outcome", *map(outcome_words, lanes)], MOST_SAID * narrow)
     batch_at = MARGIN + (key + GAP if key else 0)
     row_at = batch_at + text_width("batch", SMALL) + GAP
     left, right = row_at + row + GAP, width - MARGIN - said - GAP

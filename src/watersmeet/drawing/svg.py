@@ -83,7 +83,7 @@ def _svg_head(columns: TimelineColumns, height: float, title: str, style: Style)
     box = f'width="{size[0]}" height="{size[1]}" viewBox="0 0 {size[0]} {size[1]}"'
     # What a page needs to know to move a row to where the pointer is.
     axis = f'data-low="{scale.low}" data-high="{scale.high}" data-left="{scale.left}" data-right="{scale.right}"'
-    label = xml(title or "Lives of rows")
+    label = xml(title or "Rows on the time axis")
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lives" {box} role="group" aria-label="{label}" {axis}>',
         *([f"<style>\n{STYLE}\n</style>"] if style == "inside" else []),
@@ -92,7 +92,7 @@ def _svg_head(columns: TimelineColumns, height: float, title: str, style: Style)
 
 
 def _heads(columns: TimelineColumns, y: float) -> list[str]:
-    heads = [("batch", columns.batch), ("row", columns.row), ("what became of it", columns.said)]
+    heads = [("batch", columns.batch), ("row", columns.row), ("outcome", columns.said)]
     heads += [("key", columns.key)] if columns.batch > MARGIN else []
     return [text(words, x, y, "small") for words, x in heads]
 

@@ -11,25 +11,25 @@ from watersmeet.explanation.svg_layout import text_width
 from watersmeet.fates.model import Lineage
 
 AXES: Mapping[str, str] = {
-    "event time": "event time: when it happened, as the rows say",
-    "arrivals": "arrivals: 0 is the first row that came, 1 the second, and so on",
-    "clock": "the clock: when rows came",
+    "event time": "event time: when it happened, according to the rows",
+    "arrivals": "arrivals: 0 is the first row that arrived, 1 the second, and so on",
+    "clock": "the clock: when rows arrived",
 }
 """What the axis is, by its name."""
 
 _BAR_MEANINGS: Mapping[str, str] = {
-    "event time": "the life of a row: from its own time as long as a row of the other side may still meet it",
-    "arrivals": "the life of a row: from its arrival as long as it is kept",
-    "clock": "the life of a row: from its arrival as long as its window keeps it",
+    "event time": "a row is kept: from its event time, as long as a row of the other side can still match it",
+    "arrivals": "a row is kept: from its arrival until it leaves the state",
+    "clock": "a row is kept: from its arrival until it leaves its window",
 }
 _SHAPES: Mapping[str, str] = {
-    "cap": "nothing more can meet it: watermarks prove it, or it has had its answer",
-    "ring": "padded: it met nothing, and came out alone",
-    "cross": "late: a watermark had passed its time before it came",
+    "cap": "nothing more can match it: it expired, or it was answered",
+    "ring": "padded: it matched nothing, and was emitted with NULLs",
+    "cross": "late: the watermark had passed its time before it arrived",
     "gate": "it made room: evicted, dropped, replaced or deleted",
-    "arrow": "alive: it may still meet others",
-    "dash": "it can meet nothing: filtered, a NULL where a value is needed, or unfit",
-    "dot": "it went through, or into its group",
+    "arrow": "alive: it can still match other rows",
+    "dash": "it cannot match: filtered, a NULL where a value is needed, or unfit",
+    "dot": "it passed through, or was counted in a group",
 }
 
 
@@ -74,9 +74,9 @@ def legend(lineage: Lineage, lanes: Sequence[RowLane]) -> list[tuple[str, str]]:
     """The shapes that a picture has, each with what it means."""
     shapes = {lane.shape for lane in lanes}
     said = [("life", _BAR_MEANINGS[lineage.axis])] if any(lane.has_life for lane in lanes) else []
-    said += [("link", "two rows met: the pair is a row of the result")] if lineage.matches else []
+    said += [("link", "two rows match: the pair is a row of the result")] if lineage.matches else []
     said += [(name, words) for name, words in _SHAPES.items() if name in shapes]
-    said += [("mark", "a watermark: no row before it will come; dotted: after which batch it stood where")] * bool(
+    said += [("mark", "a watermark: rows before it are late; dotted: where it was after each batch")] * bool(
         lineage.watermarks
     )
     return said

@@ -30,7 +30,7 @@ from watersmeet.plan.words import expression_in_words, word
 
 SHARDS = (
     "one per core when the query first runs, or as many as spark.sql.shuffle.partitions says",
-    "whatever is kept is repartitioned first: Spark's sources do not tell in which partition a key is",
+    "rows are repartitioned before they are kept, because Spark's sources do not say which partition has a key",
 )
 """How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
 
@@ -114,8 +114,8 @@ def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
         return []
     names = " and ".join(scan.alias for scan in scans)
     formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in scans))
-    remark = f"{names}: workers read the {formats} files as columns, for nothing needs Spark before the join"
-    return [f"{remark}; where files are not sure to give what Spark reads, it reads them"]
+    remark = f"{names}: Python workers read the {formats} files as columns, because nothing before the join needs Spark"
+    return [f"{remark}; Spark reads files whose values might differ"]
 
 
 def _chain_facts(join: JoinPlan) -> list[Fact]:
@@ -124,7 +124,7 @@ def _chain_facts(join: JoinPlan) -> list[Fact]:
     for port in join.ports:
         before = join_plans(port.input)
         if port.is_chained:
-            how = "in one operator: it has the same key, so that rows stay in their shard and process"
+            how = "in one operator: both have the same key, so rows stay in their shard and process"
             facts.append(("together", [f"with the join of {join_name(before[-1])}, {how}"]))
         elif port.unchained_reason:
             facts.append(("apart", [f"from the join of {join_name(before[-1])}: {port.unchained_reason}"]))
@@ -139,13 +139,15 @@ def _exchange(join: JoinPlan, number: int) -> str:
     match port.route:
         case "key":
             meaning = (
-                "rows that may meet are in one shard" if len(join.ports) > 1 else "one shard has all rows of a key"
+                "rows that can match are in one shard" if len(join.ports) > 1 else "one shard has all rows of a key"
             )
             return f"by {_keys(join, number)}, so that {meaning}"
         case "partition":
             return f"by {_keys(join, number)}, so that the rows of a partition stay together"
         case "time":
-            meaning = "so that equal times meet" if {p.route for p in join.ports} == {"time"} else "to any shard"
+            meaning = (
+                "so that equal times are in one shard" if {p.route for p in join.ports} == {"time"} else "to any shard"
+            )
             return f"by {' and '.join(port.times)}, {meaning}"
         case "spread":
             return "by all columns, to any shard"

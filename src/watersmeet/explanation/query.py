@@ -49,7 +49,7 @@ def _reason(relation: AnalyzedRelation, part: Expr, families: Families) -> str:
     sources = sorted(source for source in part.sources if source in names)
     if len(sources) > 1:
         behind = "the join" if len(leaves(relation)) > 1 else "LATERAL"
-        return f"after {behind}: it speaks of {' and '.join(names[alias] for alias in sources)}"
+        return f"after {behind}: it uses columns of {' and '.join(names[alias] for alias in sources)}"
     if not sources or part.sources != frozenset(sources):
         return ""
     return _why_not_moved(relation, sources[0], names[sources[0]], families)
@@ -218,7 +218,7 @@ def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, details: PlanDet
             heading = f"union AS {word(relation.alias)}"
             data = {"union": relation.alias, "filters": texts(relation.filters)}
             step = PlanStep(
-                "view", heading, (("rows", ["those of all its sides, by the position of their columns"]),), data
+                "view", heading, (("rows", ["those of all its inputs, with columns matched by position"]),), data
             )
             sides = tuple(_relation(query, side, details) for side in relation.sides)
             return PlanBlock(
@@ -228,9 +228,9 @@ def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, details: PlanDet
             below = _relation(query, relation.input, details)
             array = expression_in_words(relation.array)
             heading = f"LATERAL {array} AS {word(relation.alias)}"
-            rows = "each row once with every element; none for an empty array or NULL"
+            rows = "one row per element; none for an empty array or NULL"
             if relation.array.op == "windows":
-                heading, rows = f"windows {array}", "each row once with every window that it is in; none without a time"
+                heading, rows = f"windows {array}", "one row per window that contains it; none without a time"
             facts = (("rows", [rows]),)
             data = {"lateral": array, "alias": relation.alias, "filters": texts(relation.filters)}
             step = PlanStep("lateral", heading, facts, data)

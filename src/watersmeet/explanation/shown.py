@@ -16,7 +16,7 @@ from watersmeet.plan.query import AnalyzedQuery
 
 
 class Explanation(str):
-    """How queries would run, and why so: the text itself; in a notebook the drawing, with the text below it."""
+    """How queries would run, and why, as a string; a notebook shows the drawing, with the text below it."""
 
     __slots__ = ("topologies",)
     topologies: tuple[Topology, ...]

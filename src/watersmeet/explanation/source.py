@@ -16,7 +16,7 @@ from watersmeet.plan.words import amount_in_words, word
 def scan_block(scan: AnalyzedScan, read: Sequence[str] | None) -> PlanBlock:
     """A scan with its filters; ``read``: the columns that are read, if that is known."""
     heading = f"union AS {word(scan.alias)}" if scan.parts else source_heading(scan.source, scan.alias)
-    beat = conditions("heartbeat", (scan.heartbeat,) if scan.heartbeat else (), "advances time, is no row")
+    beat = conditions("heartbeat", (scan.heartbeat,) if scan.heartbeat else (), "advances time, is not a row")
     filters = conditions("filter", scan.filters, "moved here from WHERE")
     data = {
         **_data(scan.source),
@@ -66,7 +66,11 @@ def _facts(source: Source) -> tuple[Fact, ...]:
 def _changes(source: Source) -> str:
     if source.changes is not None:
         return f"a change feed in the form of {source.changes}"
-    return "a row replaces the one of its key" if source.primary_key else "rows are inserted and deleted one by one"
+    return (
+        "a row replaces the previous one with its key"
+        if source.primary_key
+        else "rows are inserted and deleted one by one"
+    )
 
 
 def read_facts(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
@@ -74,7 +78,7 @@ def read_facts(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
 
     >>> from watersmeet.catalog import Field
     >>> read_facts(Source("orders", (Field("id", "BIGINT"), Field("note", "STRING"))), ["id"])
-    (('read', ['id']), ('not read', ['note (nothing asks for it)']))
+    (('read', ['id']), ('not read', ['note (not used)']))
     """
     if read is None:
         return ()
@@ -84,7 +88,7 @@ def read_facts(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
         return (("read", ["all columns"]),)
     return (
         ("read", [", ".join(word(name) for name in read) or "no column"]),
-        ("not read", [f"{', '.join(left_out)} (nothing asks for {'it' if len(left_out) == 1 else 'them'})"]),
+        ("not read", [f"{', '.join(left_out)} (not used)"]),
     )
 
 

@@ -71,18 +71,24 @@ class FamilyTracer:
         side, non_null = context.operator.sides[port], self.non_null_columns(context.operator, port)
         for name in side.keys:
             if row[name] is None:
-                return "null key", f"Its key {context.words.short_column_words(name)} is NULL, and NULL equals nothing."
+                return (
+                    "null key",
+                    f"Its key {context.words.short_column_words(name)} is NULL, and NULL equals nothing.",
+                )
         for name in non_null:
             if row[name] is None:
                 return (
                     "null time",
-                    f"Its time {context.words.short_column_words(name)} is NULL, so that it is within no bound.",
+                    f"Its time {context.words.short_column_words(name)} is NULL, so it is not within any bound.",
                 )
         if is_dead(side, row, *non_null):
             parts = context.plan.ports[port].predicates
             failed = [part for part in parts if is_untrue(part, row)] or parts
-            text = " and ".join(context.words.condition_words(part, row) for part in failed) or "its own part of ON"
-            return "unfit", f"It can match nothing, since ON asks more of it: {text} is not true."
+            text = (
+                " and ".join(context.words.condition_words(part, row) for part in failed)
+                or "a condition on its own columns"
+            )
+            return "unfit", f"It cannot match, because a condition of ON is not true: {text}."
         return None
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
@@ -90,7 +96,7 @@ class FamilyTracer:
         for name in context.operator.sides[port].times:
             watermark, time = context.received.get(name), event_time(row[name])
             if watermark is not None and context.words.is_end(watermark):
-                return f"It came after the end of {context.names[port]}.", name
+                return f"It arrived after the end of {context.names[port]}.", name
             if watermark is not None and time is not None and time < watermark:
                 by = context.words.distance(name, watermark - time)
                 column, moment = context.words.short_column_words(name), context.words.moment(name, time)
@@ -107,11 +113,11 @@ class FamilyTracer:
 
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
         """Why a row left, and the column whose mark made it leave."""
-        return "It left.", None
+        return "It left the state.", None
 
     def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
         """Why a row came out alone, if it did not leave."""
-        return "It came out alone."
+        return "It was emitted without a match."
 
     def alone_outcome(self, operator: Any) -> OutcomeKind:
         """What it means for a row that it came out without another."""
@@ -119,7 +125,7 @@ class FamilyTracer:
 
     def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         """What became of a row that is not kept and of which nothing is shown."""
-        return "unmatched", "It met nothing."
+        return "unmatched", "It did not match."
 
     def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
         """What it means for a row that it is shown by itself, or no longer is."""
@@ -127,7 +133,7 @@ class FamilyTracer:
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
         """For whom a row that is alive waits, and until when."""
-        return "It is kept."
+        return "It is in the state."
 
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
         """Why a row and one of the other side with equal keys are no pair; None: they would be one."""

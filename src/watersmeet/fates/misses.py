@@ -87,7 +87,7 @@ def _find_reason(
     if not same and hidden:
         arrival = trace.recorder.traced_rows.arrivals(hidden[0])[0]
         called = capital(str(trace.recorder.traced_rows.raw(arrival)))
-        sentence = f"{called} has its {what}, but did not come to the join. {others.barred.get(hidden[0], '')}"
+        sentence = f"{called} has the same {what}, but did not reach the join. {others.barred.get(hidden[0], '')}"
         return UnmatchedReason("barred", sentence.strip(), arrival)
     if not same:
         return _no_equal_row(stage, port, row, name, others)
@@ -95,7 +95,7 @@ def _find_reason(
     for row_id in same:
         other = stage.entered[other_port][row_id][0]
         arrival = trace.recorder.traced_rows.arrivals(row_id)[0]
-        called = f"{trace.recorder.traced_rows.raw(arrival)} has its {what}, but"
+        called = f"{trace.recorder.traced_rows.raw(arrival)} has the same {what}, but"
         distance = stage.family.distance(stage.context, port, row, other)
         if distance is not None:
             reasons.append(
@@ -106,7 +106,7 @@ def _find_reason(
             )
         elif row_id in others.barred:
             reasons.append(
-                (-1, UnmatchedReason("barred", f"{called} could not meet it. {others.barred[row_id]}", arrival))
+                (-1, UnmatchedReason("barred", f"{called} could not match it. {others.barred[row_id]}", arrival))
             )
         else:
             failed = _false_conditions(stage, port, row, other)
@@ -115,15 +115,15 @@ def _find_reason(
     reasons.sort(key=lambda candidate: candidate[0])
     first, more = reasons[0][1], len(reasons) - 1
     text = " ".join(capital(miss.text) for _, miss in reasons[:_SHOWN])
-    rest = f" And {more + 1 - _SHOWN} more rows of {name} have it." if more + 1 > _SHOWN else ""
+    rest = f" And {more + 1 - _SHOWN} more rows of {name} have the same {what}." if more + 1 > _SHOWN else ""
     return UnmatchedReason(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
 
 
 def _unmet(row_id: int, own: int, others: _Others) -> tuple[Cause, str]:
     """Why two rows that fit did not meet."""
     if {row_id, own} <= others.alive:
-        return "waiting", "both wait until it is certain that no other comes before it"
-    return "gone", "they were not alive at the same time"
+        return "waiting", "both wait until no earlier row can arrive"
+    return "gone", "they were not in the state at the same time"
 
 
 def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Others) -> UnmatchedReason:
@@ -131,11 +131,11 @@ def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Ot
     columns = stage.family.equal_columns(stage.operator, port)
     by_time = stage.family.unmatched_cause == "no such time"
     if not columns or (by_time and not others.times):
-        return UnmatchedReason("no row", f"No row of {name} came.")
+        return UnmatchedReason("no row", f"No row of {name} arrived.")
     if by_time:
         return _no_equal_time(stage, columns[0], row, name, others.times)
     near = others.near.describe_nearest(stage.key(port, row))
-    sentence = f"No row of {name} has its key {key_in_words([row[column] for column in columns])}."
+    sentence = f"No row of {name} has the key {key_in_words([row[column] for column in columns])}."
     return (
         UnmatchedReason("no such key", sentence) if near is None else UnmatchedReason("near miss", f"{sentence} {near}")
     )
@@ -147,7 +147,7 @@ def _no_equal_time(stage: TraceStage, column: str, row: Row, name: str, times: S
     place = bisect(times, time)
     nearest = min(times[max(0, place - 1) : place + 1], key=lambda candidate: abs(candidate - time))
     distance = f"{words.distance(column, abs(nearest - time))} {'later' if nearest > time else 'earlier'}"
-    sentence = f"No row of {name} has its time {words.moment(column, time)}; the nearest one is {distance}."
+    sentence = f"No row of {name} has the time {words.moment(column, time)}; the nearest one is {distance}."
     return UnmatchedReason("no such time", sentence, None, nearest - time)
 
 

@@ -123,7 +123,7 @@ class TraceRecorder:
         old = there.pop() if there and (is_keyed or sign == "-") else None
         if old is not None:
             what: OutcomeKind = "deleted" if sign == "-" else "replaced"
-            sentence = "took it out of the table" if sign == "-" else "took its place in the table"
+            sentence = "deleted it from the table" if sign == "-" else "replaced it in the table"
             self.events.append(
                 RowEvent(old, what, self.batch, f"{capital(self._name(number))} {sentence}.", None, self._first(number))
             )
@@ -131,7 +131,7 @@ class TraceRecorder:
             there.append(number)
             return number
         sentence = (
-            "It took a row out of the table." if old is not None else "It takes out a row that the table does not have."
+            "It deleted a row of the table." if old is not None else "It deletes a row that the table does not have."
         )
         self.events.append(
             RowEvent(number, "passed", self.batch, sentence, None, None if old is None else self._first(old))
@@ -153,7 +153,7 @@ class TraceRecorder:
                 if dropped.part is None:
                     what, reason = (
                         cast("OutcomeKind", "null key"),
-                        "It has no element to show, or its primary key is NULL.",
+                        "It has no element, or its primary key is NULL.",
                     )
                 else:
                     what, reason = (
@@ -277,12 +277,14 @@ class TraceRecorder:
             if change is not None:
                 self.events.append(RowEvent(row_id, change[0], self.batch, change[1]))
             elif sign < 0:
-                self.events.append(RowEvent(row_id, "taken back", self.batch, "It no longer stands alone."))
+                self.events.append(RowEvent(row_id, "taken back", self.batch, "It is no longer without a match."))
             return
         name = " and ".join(self._name(other) for other in others)
         row = stage.entered[port][row_id][0]
         until = stage.family.expiry(stage.context, port, row, row_id)
-        what, reason = ("matched", f"It met {name}.") if sign > 0 else ("taken back", f"It no longer meets {name}.")
+        what, reason = (
+            ("matched", f"It matched {name}.") if sign > 0 else ("taken back", f"It no longer matches {name}.")
+        )
         self.events.append(RowEvent(row_id, cast("OutcomeKind", what), self.batch, reason, until, by))
 
     def _note_removal(self, stage: TraceStage, gone: RemovedRow, alone: dict[int, int]) -> None:

@@ -184,7 +184,7 @@ class Trace(LocalQuery):
             self.results.append((self.recorder.batch, row_id, weights[place], values))
             if not self.stages:
                 self.recorder.events.append(
-                    RowEvent(row_id, "passed", self.recorder.batch, "It went through: the query joins nothing.")
+                    RowEvent(row_id, "passed", self.recorder.batch, "It passed through: the query has no join.")
                 )
 
 

@@ -215,12 +215,13 @@ def _state_forecast(plan: JoinPlan, retention: PortRetention, inputs: ForecastIn
     rate = _rate(port.input, inputs)
     width = _port_width(port, inputs)
     if retention.by == "unknown":
-        return StateForecast(who, retention.law, missing=f"of {who} nobody can tell from the plan: {retention.law}")
+        missing = f"the state of {who}, which the plan does not determine: {retention.law}"
+        return StateForecast(who, retention.law, missing=missing)
     if retention.by == "keys" or retention.per_key:
         names = [scan.source.name.lower() for scan in scan_plans(port.input)]
         keys = next((inputs.keys[name] for name in names if name in inputs.keys), None)
         if keys is None:
-            return StateForecast(who, retention.law, missing=f"how many keys {who} has: `--keys {names[0]}=1000`")
+            return StateForecast(who, retention.law, missing=f"the number of keys of {who}: `--keys {names[0]}=1000`")
         rows = float(keys * (retention.amount if retention.per_key else 1))
     elif retention.by == "number":
         rows = float(retention.amount)
@@ -242,7 +243,7 @@ def _state_forecast(plan: JoinPlan, retention: PortRetention, inputs: ForecastIn
 def _rate_hint(relation: RelationPlan, who: str) -> str:
     if isinstance(relation, ScanPlan):
         return f"the rate of {relation.source.name}: `--rate {relation.source.name}=1000/s`, or `watersmeet advise`"
-    return f"how many rows the join before gives to {who}"
+    return f"the rate at which the previous join sends rows to {who}"
 
 
 def _rate(relation: RelationPlan, inputs: ForecastInput) -> Rate | None:

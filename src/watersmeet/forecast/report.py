@@ -40,18 +40,18 @@ def _lines(forecast: QueryForecast) -> Iterator[str]:
     busy = UNKNOWN if forecast.busy is None else f"{forecast.busy:.0%} of the cores' time"
     yield f"├─ busy     {busy}"
     if forecast.is_too_slow:
-        yield "├─ a batch  takes ever longer: rows come faster than they are joined. Give it more cores and shards."
+        yield "├─ a batch  takes longer and longer: rows arrive faster than they are joined. Use more cores and shards."
     else:
         yield f"├─ a batch  {_number(forecast.seconds, 's')}, if it starts when the one before ends"
-    yield f"├─ memory   {_number(forecast.memory, 'B')}: Spark, its workers, the rows of a batch, runs at hand"
+    yield f"├─ memory   {_number(forecast.memory, 'B')}: Spark, its workers, the rows of a batch, cached runs"
     per_second = f"{_number(forecast.disk_per_second, 'B/s')} written"
     yield f"├─ disk     {_number(forecast.disk, 'B')} of state, {per_second}"
     read = sum(operator.read for operator in forecast.operators)
     if read:
-        yield f"├─ read     {format_quantity(read, 'B')} by every batch, for more is kept than a machine has at hand"
+        yield f"├─ read     {format_quantity(read, 'B')} by every batch, because the state does not fit into the cache"
     for missing in forecast.unknown_inputs:
         yield f"├─ missing  {missing}"
-    rough = f"seconds are rough, from runs at {inputs.costs.commit}"
+    rough = f"times are rough, measured at {inputs.costs.commit}"
     yield f"└─ assumed  one result for each row of the slower side; {rough}"
 
 

@@ -41,7 +41,7 @@ class ForecastAlert:
 
     def __str__(self) -> str:
         text = f"{self.operator} keeps {self.rows:,} rows of {self.who}"
-        return f"{text}, {self.rows / self.forecast:.1f} times the {self.forecast:,} of its forecast. {self.reason}"
+        return f"{text}, {self.rows / self.forecast:.1f} times the {self.forecast:,} of the forecast. {self.reason}"
 
 
 def forecast_alerts(plan: QueryPlan, batches: Sequence[Progress]) -> list[ForecastAlert]:
@@ -111,7 +111,7 @@ def _operator_alerts(
     # Where a side goes to all shards, or to one, they differ by themselves.
     is_even = all(port.route not in ("all", "one") for port in join.ports)
     if is_even and shards > 1 and all_rows >= LEAST_ROWS and numbers.fullest > FACTOR * all_rows / shards:
-        reason = f"One of its {shards} shards keeps {numbers.fullest:,} of {all_rows:,} rows: some key is heavy."
+        reason = f"One of its {shards} shards has {numbers.fullest:,} of {all_rows:,} rows: a key is heavy."
         yield ForecastAlert(name, "its fullest shard", numbers.fullest, round(all_rows / shards), reason)
 
 
@@ -123,7 +123,7 @@ def _reason(
     if forecast.behind is not None:
         own, other = (_slowest_watermark(last, join, port) for port in (forecast.port, forecast.behind))
         if own is not None and other is None:
-            return f"They wait for a watermark of {_side_name(join, forecast.behind)}, which has brought no time yet."
+            return f"They wait for a watermark of {_side_name(join, forecast.behind)}, which has no time yet."
         if own is not None and other is not None and own[1] > other[1]:
             by = own[1] - other[1]
             if forecast.per_second * by / 1e6 > excess / 2:
@@ -133,8 +133,8 @@ def _reason(
     for name in sorted(before.keys() & now.keys()):
         more = now[name].per_second / before[name].per_second
         if more > FASTER and name == forecast.who.lower():
-            return f"{forecast.who} brings {more:.1f} times as many rows in a time as before."
-    return f"Rows live longer than {forecast.law} say: look at their times with `watersmeet state show`."
+            return f"{forecast.who} has {more:.1f} times the rate that it had before."
+    return f"Rows are kept longer than {forecast.law}: check their times with `watersmeet state show`."
 
 
 def _slowest_watermark(last: Progress, join: JoinPlan, port: int) -> tuple[str, int] | None:

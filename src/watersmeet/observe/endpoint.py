@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, "The header Host is malformed.\n"
         if is_answered(host, server.host, server.names):
             return None
-        return HTTPStatus.MISDIRECTED_REQUEST, f"These metrics do not go by that name: set {NAMES} to it.\n"
+        return HTTPStatus.MISDIRECTED_REQUEST, f"The host name in the request is unknown: add it to {NAMES}.\n"
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode()

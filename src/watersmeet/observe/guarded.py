@@ -34,6 +34,6 @@ def guard_observer(what: str, observe: Callable[P, None], on_news: Callable[[str
             if not is_reported:
                 is_reported = True
                 reason = f"{type(error).__name__}: {error}"
-                on_news(f"{what} shows less than there is: {reason}. The query goes on. This is said once.")
+                on_news(f"{what} is incomplete: {reason}. The query continues. This message appears only once.")
 
     return observe_safely

@@ -35,43 +35,41 @@ class MetricFamily:
 
 
 OPERATOR = (
-    MetricFamily("operator_busy", "gauge", "Share of the latest batch that the operator computed, 0 to 1.", "busy"),
+    MetricFamily("operator_busy", "gauge", "Share of the latest batch that the operator worked, 0 to 1.", "busy"),
     MetricFamily("operator_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
     MetricFamily("operator_health", "gauge", "1 while the query of the operator runs, 0 once it has failed.", "health"),
     MetricFamily("operator_events_total", "counter", "Rows that came out of the operator.", "events"),
     MetricFamily("operator_events_processed_total", "counter", "Rows that came into the operator.", "events_processed"),
     MetricFamily("operator_matched_total", "counter", "Pairs that were matched.", "matched"),
-    MetricFamily("operator_padded_total", "counter", "Rows that died alone and came out.", "padded"),
-    MetricFamily("operator_late_total", "counter", "Rows that came too late.", "late"),
-    MetricFamily(
-        "operator_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"
-    ),
+    MetricFamily("operator_padded_total", "counter", "Rows that were emitted without a match.", "padded"),
+    MetricFamily("operator_late_total", "counter", "Late rows.", "late"),
+    MetricFamily("operator_dropped_total", "counter", "Rows that were dropped before they could match.", "dropped"),
     MetricFamily("operator_written_total", "counter", "Rows that were written to the state.", "written"),
-    MetricFamily("operator_busy_seconds_total", "counter", "Seconds that the shards computed, added up.", "seconds"),
-    MetricFamily("operator_state_rows", "gauge", "Rows that are kept.", "state_rows"),
+    MetricFamily("operator_busy_seconds_total", "counter", "Compute time of all shards, in seconds.", "seconds"),
+    MetricFamily("operator_state_rows", "gauge", "Rows in the state.", "state_rows"),
     MetricFamily("operator_shards", "gauge", "Shards of the operator.", "shards"),
 )
 """Per operator. The names begin with ``watersmeet_``, as all do."""
 
 SIDE = (
-    MetricFamily("operator_side_state_rows", "gauge", "Rows of the side that are kept.", "state_rows"),
-    MetricFamily("operator_side_state_bytes", "gauge", "About the bytes that they take in the state.", "state_bytes"),
+    MetricFamily("operator_side_state_rows", "gauge", "Rows of the side in the state.", "state_rows"),
+    MetricFamily("operator_side_state_bytes", "gauge", "Approximate bytes of these rows in the state.", "state_bytes"),
 )
 """Per side of an operator."""
 
 TOTAL = (
     MetricFamily("query_rows_in_total", "counter", "Rows of the sources of the query.", "rows_in"),
     MetricFamily("query_rows_out_total", "counter", "Rows of the result.", "rows_out"),
-    MetricFamily("query_padded_total", "counter", "Rows that died alone and came out.", "padded"),
-    MetricFamily("query_late_total", "counter", "Rows that came too late.", "late"),
+    MetricFamily("query_padded_total", "counter", "Rows that were emitted without a match.", "padded"),
+    MetricFamily("query_late_total", "counter", "Late rows.", "late"),
     MetricFamily("query_malformed_total", "counter", "Rows that could not be read.", "malformed"),
-    MetricFamily("query_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
+    MetricFamily("query_dropped_total", "counter", "Rows that were dropped before they could match.", "dropped"),
 )
 """Per query, what its batches did together."""
 
 LATEST = (
-    MetricFamily("query_state_rows", "gauge", "Rows that are kept.", "state_rows"),
-    MetricFamily("query_state_bytes", "gauge", "Bytes that Spark keeps for the state.", "state_bytes"),
+    MetricFamily("query_state_rows", "gauge", "Rows in the state.", "state_rows"),
+    MetricFamily("query_state_bytes", "gauge", "Bytes of the state in Spark.", "state_bytes"),
     MetricFamily("query_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
     MetricFamily("query_batch", "gauge", "Number of the latest batch.", "batch"),
     MetricFamily("query_latest_batch_seconds", "gauge", "Seconds of the latest batch.", "seconds"),
@@ -84,18 +82,16 @@ BATCH_SECONDS = MetricFamily("query_batch_seconds", "histogram", "Seconds of bat
 SUCCESS = MetricFamily(
     "query_last_success_timestamp_seconds", "gauge", "When the latest batch ended, in seconds since 1970."
 )
-CHECKPOINT = MetricFamily("query_checkpoint_bytes", "gauge", "Size of the checkpoint, looked at twice a minute.")
+CHECKPOINT = MetricFamily("query_checkpoint_bytes", "gauge", "Size of the checkpoint, measured twice a minute.")
 SOURCE_ROWS = MetricFamily("source_rows_total", "counter", "Rows of the source.", "sources")
 SOURCE_MALFORMED = MetricFamily(
     "source_malformed_total", "counter", "Rows of it that could not be read.", "malformed_of"
 )
-BACKLOG = MetricFamily("topic_backlog_rows", "gauge", "Rows that were there and waited for the next batch.", "backlog")
+BACKLOG = MetricFamily("topic_backlog_rows", "gauge", "Rows that waited for the next batch.", "backlog")
 FILES = MetricFamily("source_backlog_files", "gauge", "Files of the source that no batch has read yet.")
-LAG = MetricFamily(
-    "watermark_lag_seconds", "gauge", "How far the watermark of a column that holds times is behind now."
-)
-TIMES = MetricFamily("watermark_seconds", "gauge", "Watermark of a column that holds times, in seconds since 1970.")
-NUMBERS = MetricFamily("watermark", "gauge", "Watermark of a column that holds numbers.")
+LAG = MetricFamily("watermark_lag_seconds", "gauge", "How far the watermark of a time column is behind the clock.")
+TIMES = MetricFamily("watermark_seconds", "gauge", "Watermark of a time column, in seconds since 1970.")
+NUMBERS = MetricFamily("watermark", "gauge", "Watermark of a numeric column.")
 
 BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the histogram of seconds, besides that of all."""

@@ -59,4 +59,4 @@ class Recorder:
             if query not in self._unwritable:
                 self._unwritable.add(query)
                 reason = error.strerror or str(error)
-                self.on_news(f"{query}: its history cannot be written: {reason}. The query itself goes on.")
+                self.on_news(f"{query}: its history cannot be written: {reason}. The query continues.")

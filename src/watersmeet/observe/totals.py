@@ -19,7 +19,7 @@ WatermarkValue = datetime | int | None
 
 @dataclass(frozen=True)
 class Totals:
-    """What a query has done in all batches that are known of it; ``last`` is the latest of them.
+    """The totals of a query over all its known batches; ``last`` is the latest of them.
 
     ``sources`` are the rows of each source, ``recent`` the latest batches.
     """

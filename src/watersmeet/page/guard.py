@@ -58,7 +58,7 @@ class Guard:
     def _answer(self, scope: Scope) -> Response | None:
         """What is said in place of the page; None: nothing, it may be read."""
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("This page only shows.\n", 405, {"Allow": "GET, HEAD"})
+            return PlainTextResponse("This page is read-only.\n", 405, {"Allow": "GET, HEAD"})
         headers = Headers(scope=scope)
         if self.token is None:
             host = host_of(headers.get("host", ""))

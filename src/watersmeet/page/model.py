@@ -171,14 +171,14 @@ def _holdback_text(described: QueryDescription, following: HistoryFollower) -> s
         return ""
     if slowest is None:
         ahead = [watermark for watermark in last.own.values() if watermark != END_OF_INPUT]
-        return "All sides are equally far." if len(ahead) > 1 else ""
+        return "All sides are at the same time." if len(ahead) > 1 else ""
     column, by = slowest
     source = described.columns.get(column, WatermarkColumn(column)).source or column
     waiting = [(name, count) for name, count in _others(described, last, column) if count]
     rows = " and ".join(f"{format_count(count, 'row')} of {name}" for name, count in waiting)
     suffix = f" {rows} {'waits' if sum(count for _, count in waiting) == 1 else 'wait'} for it." if waiting else ""
     if by is None:
-        return f"{source} holds the others back: it has brought no row yet.{suffix}"
+        return f"{source} holds the others back: it has had no row yet.{suffix}"
     length = rough_duration(by) if column in last.temporal else f"{by:,}"
     return f"{source} holds the others back, by {length}.{suffix}"
 

@@ -28,7 +28,7 @@ SILENT_AFTER = 60.0
 RECENT = 600.0
 """What happened in so many seconds before the latest batch counts as of now."""
 LATE_SHARE, FULL_SHARE, WAITING_SHARE = 0.01, 0.8, 0.2
-ANOTHER = "Rows wait for longer then, and with another lag it is another query, with a checkpoint of its own."
+ANOTHER = "Rows then wait longer. Start the changed query with `watersmeet run --accept`."
 NEVER_MATCHED = 1000
 """After so many rows that died alone, one would expect that some had matched."""
 
@@ -61,11 +61,11 @@ def find_failures(described: QueryDescription, following: HistoryFollower, now: 
     elif last.kind in ("started", "retried") and not following.history.is_running:
         heard = max([last.at, *(end_time(batch) for batch in following.batches[-1:])])
         silence = rough_duration(int((now - heard) * SECOND))
-        text = f"The process that ran {name} is gone; it was last heard of {silence} ago, and did not say why it ended."
+        text = f"The process that ran {name} is gone; its last sign of life was {silence} ago, and it left no reason."
         yield Problem("stopped", text, f"Nothing is lost: {again}")
     failures = [batch for batch in following.events if batch.kind == "retried" and now - batch.at < RECENT]
     if failures and last.kind != "failed":
-        text = f"{name} failed and was started again {_times(len(failures))} in the last 10 min: {failures[-1].text}"
+        text = f"{name} failed and was restarted {_times(len(failures))} in the last 10 min: {failures[-1].text}"
         yield Problem("watch", text)
 
 
@@ -78,19 +78,19 @@ def find_silent_sources(described: QueryDescription, following: HistoryFollower,
     quiet = {name: _silence(following, name, now) for name in last.sources}
     if len(quiet) > 1 and min(quiet.values()) > patience:
         since = rough_duration(int(min(quiet.values()) * SECOND))
-        text = f"No source has brought a row for {since}; {format_count(last.state_rows, 'row')} kept meanwhile."
-        yield Problem("watch", text, "See whether they are still written to; time does not move without rows.")
+        text = f"No source has had a row for {since}; {format_count(last.state_rows, 'row')} kept meanwhile."
+        yield Problem("watch", text, "Check whether they still receive data: event time does not advance without rows.")
         return
     for name, side, other, row_count in _sources_awaited(described, last):
         idle, silence = _column(described, side).idle, quiet.get(name, 0.0)
         if silence < patience or (idle is not None and silence * SECOND > idle):
             continue
         since = f"has been silent for {rough_duration(int(silence * SECOND))}"
-        since = since if following.totals.sources.get(name) else "has brought no row yet"
-        advice = "See whether it is still written to."
+        since = since if following.totals.sources.get(name) else "has had no row yet"
+        advice = "Check whether it still receives data."
         if idle is None:
             after = "5m" if silence > 300 else "1m"
-            advice += f" `IDLE AFTER {after}` behind its WATERMARK would let them out; what comes later is late then."
+            advice += f" `IDLE AFTER {after}` behind its WATERMARK would release them; its later rows may then be late."
         wait = f"{format_count(row_count, 'row')} of {other.name} {'waits' if row_count == 1 else 'wait'} for it."
         yield Problem("wrong", f"{name} {since}; {wait}", advice)
 
@@ -106,8 +106,8 @@ def find_lagging_side(described: QueryDescription, following: HistoryFollower, n
     longest = max(described.bounds.values(), default=0)
     if by > max(longest, 10 * MINUTE) and following.history.is_running:
         source = described.columns.get(column, WatermarkColumn(column)).source or column
-        text = f"{source} is {rough_duration(by)} behind the other side, which is kept until it has caught up."
-        yield Problem("watch", text, "See whether it is read slower, or written later, than the other.")
+        text = f"{source} is {rough_duration(by)} behind the other side, whose rows wait until it catches up."
+        yield Problem("watch", text, "Check whether it is read more slowly, or written later, than the other.")
 
 
 def find_late_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
@@ -123,9 +123,7 @@ def find_late_rows(described: QueryDescription, following: HistoryFollower, now:
     if count and rows and count / rows > LATE_SHARE:
         most = max(sides, key=lambda side: sides[side], default="")
         whose = f", most of them of {most}" if len([n for n in sides.values() if n]) > 1 else f" of {most}"
-        text = (
-            f"{format_count(count, 'row')} came too late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
-        )
+        text = f"{format_count(count, 'row')} were late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
         advice = _longer_lag(described, following, most)
         if "late" not in described.own_sinks:
             advice += " `LATE INTO sink` keeps them."
@@ -138,9 +136,9 @@ def _longer_lag(described: QueryDescription, following: HistoryFollower, source:
     lateness = [numbers.lateness for numbers in following.operators.values() if numbers.lateness]
     last = following.totals.last
     if len(lags) != 1 or len(lateness) != 1 or None in lags or last is None or not last.temporal:
-        return f"A larger lag in its WATERMARK takes them in. {ANOTHER}"
+        return f"A larger lag in its WATERMARK would include them. {ANOTHER}"
     wanted = rough_duration(-(-((lags.pop() or 0) + quantile(lateness[0], 0.99)) // SECOND) * SECOND)
-    return f"A lag of {wanted} in its WATERMARK would have taken 99 % of them in. {ANOTHER}"
+    return f"A lag of {wanted} in its WATERMARK would have included 99 % of them. {ANOTHER}"
 
 
 def find_malformed_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
@@ -166,7 +164,7 @@ def find_full_state(described: QueryDescription, following: HistoryFollower, now
     dropped = sum(batch.dropped for batch in _recent(following))
     if dropped:
         rows = format_count(dropped, "row")
-        text = f"{rows} that might have matched had to be dropped in the last 10 min to stay below the limit."
+        text = f"{rows} that might have matched were dropped in the last 10 min to stay below the limit."
         yield Problem("wrong", text, "A higher `SET watersmeet.state.max_rows` keeps them.")
     if last is None or limit is None:
         return
@@ -185,25 +183,25 @@ def find_backpressure(described: QueryDescription, following: HistoryFollower, n
     if share > WAITING_SHARE:
         busiest = max(recent[-1].operators.items(), key=lambda one: one[1].busy, default=None)
         where = (
-            f"{busiest[0]} computes {busiest[1].busy:.0%} of the time: more shards and cores would help."
+            f"{busiest[0]} is busy {busiest[1].busy:.0%} of the time: more shards and cores would help."
             if busiest is not None and busiest[1].busy > 0.5
-            else "No join computes for long: look at what reads and writes, below under Batches."
+            else "No join is the bottleneck: see what reading and writing costs, below under Batches."
         )
-        yield Problem("watch", f"Rows come faster than {described.name} takes them: {share:.0%} had to wait.", where)
+        yield Problem("watch", f"Rows arrive faster than {described.name} takes them: {share:.0%} had to wait.", where)
 
 
 def find_unmatched_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """All rows die alone, as they do where keys never are equal."""
     totals = following.totals
     if totals.padded >= NEVER_MATCHED and not totals.matched:
-        text = f"{totals.padded:,} rows died alone, and none has ever matched."
-        yield Problem("watch", text, "See whether the keys of both sides are written alike, and the times of one zone.")
+        text = f"{totals.padded:,} rows came out unmatched, and none ever matched."
+        yield Problem("watch", text, "Check that keys have the same form on both sides, and times the same zone.")
 
 
 def find_forecast_alerts(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """A state is twice as large as its forecast."""
     for alert in [] if described.plan is None else forecast_alerts(described.plan, following.batches):
-        advice = f"`watersmeet explain --forecast` has the law; `watersmeet state show` what {alert.operator} keeps."
+        advice = "`watersmeet explain --forecast` has the formula, `watersmeet state show` the rows."
         yield Problem("watch", str(alert), advice)
 
 

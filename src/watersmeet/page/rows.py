@@ -14,16 +14,16 @@ ROWS_PER_KIND = 8
 """How many rows of a kind are shown."""
 KINDS = {
     "matched": "Matched",
-    "padded": "Padded: they died alone",
-    "joined": "Joined: matched or padded, which their columns do not tell",
+    "padded": "Padded: without a match",
+    "joined": "Joined: matched or padded, their columns do not show which",
     "out": "Rows out",
     "late": "Late",
     "malformed": "Malformed",
     "dropped": "Not shown: rows that could not be made into text",
 }
-ONLY_WITH_RUN = "Rows are shown beside a run only, by `watersmeet run --page`: they are not written down."
+ONLY_WITH_RUN = "Rows are shown only during a run, by `watersmeet run --page`: they are not stored."
 SWITCHED_OFF = "Rows are switched off by --no-rows."
-SAMPLE_NOTE = "Some of the latest rows, of any one shard of each batch. Choose one to see what became of it, and why."
+SAMPLE_NOTE = "Some of the latest rows, from one shard of each batch. Click a row to see what happened to it, and why."
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,6 @@ def _split_reason(kind: str, row: dict[str, str | None], progress: Progress) -> 
             reason = row.pop("reason", None) or ""
             return row, f"{reason}, in batch {progress.batch}"
         case "padded":
-            return row, f"nothing met it before its life ended, in batch {progress.batch}"
+            return row, f"expired without a match, in batch {progress.batch}"
         case _:
             return row, f"in batch {progress.batch}"

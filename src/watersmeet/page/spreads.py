@@ -82,7 +82,7 @@ def _delays_in_words(numbers: OperatorMetrics, bound: int | None, unit: Unit) ->
 
 def _late_in_words(numbers: OperatorMetrics, unit: Unit) -> str:
     half, most = (_length(quantile(numbers.lateness, share), unit) for share in (0.5, 0.99))
-    return f"Half by no more than {half}, 99 % by no more than {most}: a lag that much larger would take them in."
+    return f"Half by no more than {half}, 99 % by no more than {most}: a lag that much larger would include them."
 
 
 def _length(micros: int, unit: Unit) -> str:

@@ -14,7 +14,7 @@ from watersmeet.page.rows import ONLY_WITH_RUN, RowSamples
 
 Ask = Callable[[str, Mapping[str, str | None], int], str]
 """What tells what became of a row: of which query, with which values, and how many rows the query has read."""
-NOT_YET = "Spark is not ready yet: ask again in a moment. With --remote, only `watersmeet why` in a terminal tells."
+NOT_YET = "Spark is not ready yet: ask again in a moment. With --remote, use `watersmeet why` in a terminal."
 
 
 class Watch:

@@ -20,7 +20,7 @@ def same_join_notes(plans: Mapping[str, QueryPlan]) -> Iterator[tuple[str, str]]
         other = first.setdefault(joins, name)
         if other != name:
             sources = " and ".join(dict.fromkeys(source.name for source in read_sources(plan.relation)))
-            cost = "each reads, joins and keeps the rows on its own, and may count other rows as late"
+            cost = "each query reads, joins and keeps the rows separately, and may count different rows as late"
             yield name, f"{other} and {name} compute the same join of {sources}: {cost}."
 
 

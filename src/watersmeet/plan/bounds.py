@@ -19,7 +19,7 @@ from watersmeet.plan.relation import (
 from watersmeet.plan.result_columns import expand_group
 from watersmeet.plan.words import expression_in_words, word
 
-_BY = {"time": "time", "ends": "the end that each row carries", "keys": "the number of keys", "limit": "a limit"}
+_BY = {"time": "time", "ends": "the end time in each row", "keys": "the number of keys", "limit": "a limit"}
 
 
 def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
@@ -85,7 +85,7 @@ def _group_bounds(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[StateB
     is_table = query.relation.result == "table"
     for call in (output.expr for output in group.aggregates):
         if needs_all_rows(call.function, changes=is_table):
-            yield StateBound("keys", f"what {expression_in_words(call)} is of")
+            yield StateBound("keys", f"the input of {expression_in_words(call)}")
 
 
 def _relation_bounds(relation: AnalyzedRelation) -> Iterator[StateBound]:

@@ -1,4 +1,4 @@
-"""A case as a test of the user's own."""
+"""``ws.test``: a case in your own tests."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def test(case: Case | Path | str, on: Executor = "kernel", spark: SparkSession | None = None) -> None:
-    """Run a case in a test of your own: if it fails, AssertionError shows what differs.
+    """Run a case in your own tests. If it fails, an AssertionError shows the difference.
 
-    ``on``: ``"kernel"`` and ``"reference"`` run in the process, ``"spark"`` in a session. A case that cannot run there
-    is skipped.
+    ``on``: ``"kernel"`` and ``"reference"`` run in this process, ``"spark"`` runs in a session. A case that cannot run
+    there is skipped.
 
     Example::
 

@@ -13,7 +13,7 @@ export function showResults(container, results, isCurrent) {
     return batch.rows.map((row, number) => make("tr", {}, make("td", {}, number ? "" : batch.label),
       ...row.map((value) => make("td", value === "NULL" ? { className: "null" } : {}, value)), ...(number ? [make("td"), make("td")] : end)));
   });
-  const heads = ["comes out in", ...results.columns, "kept then", "watermarks of the result"];
+  const heads = ["batch", ...results.columns, "rows in the state", "watermarks of the result"];
   container.replaceChildren(make("h2", {}, "Rows of the result"),
     make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", {}, name)))), make("tbody", {}, ...rows)));
 }

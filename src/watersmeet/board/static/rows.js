@@ -44,7 +44,7 @@ export class Rows {
     const card = make("section", { className: "batch", "data-batch": number, "aria-label": `batch ${number}` },
       make("header", {}, make("h3", {}, `batch ${number}`),
         make("label", { title: "the wall clock, for windows of time and idle sides" }, "clock ", clock),
-        make("label", { title: "the query is stopped and continued from its checkpoint before this batch" }, restart, " restart before"),
+        make("label", { title: "before this batch, the query is stopped and continues from its checkpoint" }, restart, " restart before"),
         button("↑", `Move batch ${number} up`, () => this.actions.changed((board) => this.swap(board, number, -1))),
         button("↓", `Move batch ${number} down`, () => this.actions.changed((board) => this.swap(board, number, 1))),
         button("×", `Remove batch ${number}`, () => this.actions.changed((board) => {
@@ -93,7 +93,7 @@ export class Rows {
         onfocus: () => this.actions.chose(place) });
       return make("td", {}, input);
     });
-    const sign = signs ? [make("td", {}, button(row[0] === "-" ? "−" : "+", row[0] === "-" ? "The row goes; make it come" : "The row comes; make it go",
+    const sign = signs ? [make("td", {}, button(row[0] === "-" ? "−" : "+", row[0] === "-" ? "This row is a delete; make it an insert" : "This row is an insert; make it a delete",
       () => this.actions.changed((board) => { const cells = board.batches[place.batch].rows[place.source][place.row]; cells[0] = cells[0] === "-" ? "+" : "-"; })))] : [];
     const grip = make("button", { type: "button", className: "grip", draggable: true, title: "Drag to another batch, or press ↑ and ↓", "data-cell": `${placeOf(place)}/grip`,
       "aria-label": `Move row ${place.row} of ${source.name} in batch ${place.batch}`, onfocus: () => this.actions.chose(place),
@@ -106,7 +106,7 @@ export class Rows {
     const fate = make("td", { className: "fate" });
     const line = make("tr", { onclick: () => this.actions.chose(place), onpointerenter: () => this.actions.chose(place) },
       make("td", {}, grip), ...sign, ...cells, fate,
-      make("td", {}, button("↑", "Let it come a batch earlier", () => this.shift(place, -1)), button("↓", "Let it come a batch later", () => this.shift(place, 1)),
+      make("td", {}, button("↑", "Move it one batch earlier", () => this.shift(place, -1)), button("↓", "Move it one batch later", () => this.shift(place, 1)),
         button("×", "Remove the row", () => this.remove(place))));
     this.lines.set(placeOf(place), { line, fate, cells });
     return line;
@@ -115,7 +115,7 @@ export class Rows {
   marks(batch, number) {
     const timed = this.sources.flatMap((source) => source.columns.filter((column) => column.isTime).map((column) => `${source.name}.${column.name}`));
     const given = Object.entries(batch.marks);
-    const inputs = given.map(([name, value]) => make("span", { title: "a promise: no row with an earlier time will come" }, `mark of ${name} `,
+    const inputs = given.map(([name, value]) => make("span", { title: "a promise: no row with an earlier time will arrive" }, `mark of ${name} `,
       make("input", { type: "text", value, "aria-label": `mark of ${name} in batch ${number}`, "data-cell": `mark/${number}/${name}`, oninput: (event) => this.actions.changed((board) => { board.batches[number].marks[name] = event.target.value; }, true) }),
       button("×", `Remove this mark of ${name}`, () => this.actions.changed((board) => { delete board.batches[number].marks[name]; }))));
     const free = timed.filter((name) => !given.some(([one]) => one === name));

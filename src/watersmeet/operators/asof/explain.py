@@ -20,8 +20,8 @@ def facts(query: AnalyzedQuery, join: AnalyzedAsofJoin, names: Names) -> list[Fa
         ("version", [_version(join, names[join.right.alias])]),
         ("kept", _retention(join, left, names[join.right.alias])),
         ("default", [padding_in_words(join.defaults)] if join.defaults else []),
-        conditions("left only", join.left_only, "a left row that fails has no version"),
-        conditions("right only", join.right_only, "a left row whose version fails has none"),
+        conditions("left only", join.left_only, "a left row that fails gets no version"),
+        conditions("right only", join.right_only, "a left row whose version fails gets none"),
     ]
 
 
@@ -43,9 +43,9 @@ def _version(join: AnalyzedAsofJoin, right: str) -> str:
 def _retention(join: AnalyzedAsofJoin, left: str, right: str) -> list[str]:
     passed = f"the watermark of {join.left_time} has passed"
     until = {
-        "backward": f"a newer one of the same key is there and {passed} that",
+        "backward": f"a newer one with the same key exists and {passed} it",
         "forward": f"{passed} them",
-        "nearest": f"a newer one of the same key is there and {passed} that",
+        "nearest": f"a newer one with the same key exists and {passed} it",
     }[join.direction]
     bound = "" if join.tolerance is None or join.direction == "forward" else f", or {passed} them by {_distance(join)}"
     reach = "" if join.direction == "backward" or join.tolerance is None else f" by {_distance(join)}"

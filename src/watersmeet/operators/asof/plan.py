@@ -45,11 +45,11 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) ->
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
-    spread = "without a key the versions go to all shards, the questions are spread"
+    spread = "without a key, versions go to all shards and left rows are spread"
     why = (
-        f"as-of join, {join.direction}: each left row gets the version that its time asks for",
+        f"as-of join, {join.direction}: each left row gets the version that is valid at its time",
         on.keys.why() if on.keys.pairs else spread,
-        f"a left row waits until the watermark of {join.right_time} shows that its version is final",
+        f"a left row waits until the watermark of {join.right_time} proves that its version is final",
     )
     return JoinPlan(tuple(port_plans), operator, (*sides[0].columns, *sides[1].columns), (), why, join, pads)
 

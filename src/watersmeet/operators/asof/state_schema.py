@@ -15,13 +15,11 @@ from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, St
 def spine(identity: Identity, name: str) -> SpineSchema:
     """The questions, or the versions."""
     if name == "versions":
-        return SpineSchema(
-            RIGHT, "until no question can ask for it; one that a newer one has replaced leaves some time later"
-        )
+        return SpineSchema(RIGHT, "until no left row can need it; a replaced version may stay a little longer")
     if identity["direction"] != "backward":
-        return SpineSchema(LEFT, "until no better version can come")
+        return SpineSchema(LEFT, "until no better version can arrive")
     left, right = (port["time"] for port in identity["ports"])
-    return SpineSchema(LEFT, "until no better version can come", expiry=partial(_expiry_times, left, right))
+    return SpineSchema(LEFT, "until no better version can arrive", expiry=partial(_expiry_times, left, right))
 
 
 def _expiry_times(own: str, other: str, rows: pa.RecordBatch) -> ExpiryTimes:

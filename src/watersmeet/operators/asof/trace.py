@@ -17,7 +17,7 @@ class _AsofTracer(FamilyTracer):
     def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
         reason = super().unmatchable_reason(context, port, row)
         if reason is None and port == RIGHT and row.get(OP, 1) < 0:
-            return "unfit", "It deletes the row of its key: from its time on there is none."
+            return "unfit", "It deletes its key: from its time on, there is no version."
         return reason
 
     def expiry(self, context: TraceContext, port: int, row: Row, row_id: int) -> int | None:
@@ -28,38 +28,37 @@ class _AsofTracer(FamilyTracer):
 
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
         if gone.reason == "expired":
-            text = "It is in force for no question that may still come"
-            return (f"{text}: it was followed" if gone.by is not None else text), context.operator.left.time
+            text = "It expired: no row that can still arrive needs this version"
+            return (f"{text}, which was replaced" if gone.by is not None else text), context.operator.left.time
         if gone.port == RIGHT and gone.row[context.operator.right.time] is None:
-            return "It has no time, so that it has no place among the versions.", None
+            return "Its time is NULL, so it is not a version.", None
         if gone.port == RIGHT and gone.by is not None:
-            return "A later change of its key has the same time, and takes its place.", None
+            return "A later change of its key has the same time and replaces it.", None
         if gone.port == RIGHT and context.operator.max_rows is None:
-            return "Its key already had a version of that time, and the first one counts.", None
-        return f"More rows were kept than may be ({context.operator.max_rows}), and its time was the earliest.", None
+            return "Its key already had a version with that time, and the first one counts.", None
+        return f"The state was over its limit of {context.operator.max_rows} rows, and its time was the earliest.", None
 
     def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
         watermark, name = context.received.get(context.operator.right.time), context.operator.right.time
         if watermark is None:
-            return "It came out alone: it can match nothing."
+            return "It was emitted without a match, because it cannot match."
         state = "has ended" if context.words.is_end(watermark) else f"is {context.words.moment(name, watermark)}"
-        return (
-            f"It came out alone: the watermark of {context.words.column_words(name)} {state}, and no version fits it."
-        )
+        reason = f"the watermark of {context.words.column_words(name)} {state}, and no version fits"
+        return f"It was emitted without a match: {reason}."
 
     def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
-        return "unmatched", "No version fits it, and the join shows only rows that have one."
+        return "unmatched", "No version fits, and the join only shows rows that have one."
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
         if port == RIGHT and self.unmatchable_reason(context, port, row) is not None:
-            return "It stays, since it ends the version before it."
+            return "It is kept, because it ends the previous version."
         if port == RIGHT:
-            return f"It is a version that rows of {context.names[LEFT]} may still get."
+            return f"It is a version that rows of {context.names[LEFT]} can still match."
         end, name = self.expiry(context, port, row, row_id), context.operator.right.time
         watermark = context.received.get(name)
-        now = "has none yet" if watermark is None else f"is {context.words.moment(name, watermark)} now"
-        passed = "" if end is None else f" has passed {context.words.moment(name, end)}"
-        return f"It is open until the watermark of {context.words.column_words(name)}{passed}; that {now}."
+        now = "there is none yet" if watermark is None else f"it is {context.words.moment(name, watermark)} now"
+        passed = "" if end is None else f" passes {context.words.moment(name, end)}"
+        return f"It waits until the watermark of {context.words.column_words(name)}{passed}; {now}."
 
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
         question, version = (row, other) if port == LEFT else (other, row)

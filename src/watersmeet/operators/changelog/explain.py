@@ -29,41 +29,41 @@ def _until(join: AnalyzedTableJoin) -> str:
     if join.final_key_pair is None:
         return "they are replaced or deleted"
     left, right = join.final_key_pair
-    return f"{left} and {right} are settled: no row with them changes any more"
+    return f"{left} and {right} are final: rows with these values no longer change"
 
 
 def _emission(join: AnalyzedTableJoin, left: str, right: str) -> list[str]:
     match join.kind:
         case "semi":
-            return [f"each {left} row as long as a {right} row meets it"]
+            return [f"each {left} row, as long as a {right} row matches it"]
         case "anti":
-            return [f"each {left} row as long as no {right} row meets it"]
+            return [f"each {left} row, as long as no {right} row matches it"]
         case _:
-            return ["every change of a pair: + where it comes about, - where one of its rows goes"]
+            return ["every change of a pair: + when it appears, - when one of its rows goes away"]
 
 
 def _lonely(join: AnalyzedTableJoin, names: tuple[str, str]) -> list[str]:
     sides: tuple[Side, Side] = ("left", "right")
     preserved = [name for side, name in zip(sides, names, strict=True) if join.kind in PRESERVED[side]]
-    return [f"{name} rows that meet none are shown with NULLs, which the first match takes back" for name in preserved]
+    return [f"{name} rows without a match are shown with NULLs, until the first match" for name in preserved]
 
 
 def _failure_remark(join: AnalyzedTableJoin, side: Side) -> str:
     if join.kind == "anti" and side == "left":
         return "a left row that fails is shown"
     is_shown = join.kind in PRESERVED[side] and join.kind not in LEFT_ONLY
-    return f"a {side} row that fails {'is shown with NULLs' if is_shown else 'meets nothing'}"
+    return f"a {side} row that fails {'is shown with NULLs' if is_shown else 'matches nothing'}"
 
 
 def _no_equality_warning(left: str, right: str) -> list[str]:
     return [
-        f"no equality: every batch compares what changed in {left} with all of {right}, and the other way round",
-        "an equality would find the rows of one key only",
+        f"no equality: every batch compares what changed in {left} with all of {right}, and vice versa",
+        "with an equality, only rows of one key are compared",
     ]
 
 
 EXPLAIN = JoinExplainer(
     lambda join: f"{kind_in_words(join.kind)} JOIN of tables",
     facts,
-    pair_distance=lambda join: PairDistance(why="Tables meet as they are: their rows have no times to compare."),
+    pair_distance=lambda join: PairDistance(why="Rows of tables have no event times to compare."),
 )

@@ -40,14 +40,14 @@ def _why(join: AnalyzedTableJoin, on: JoinCondition, routes: tuple[Route, Route]
     after = on.why_after("changes")
     if on.keys.pairs:
         reason = "the plan names it" if join.is_merge else "ON has an equality between the tables"
-        ended = ("a row is forgotten once the key is settled in both tables",) if is_final else ()
+        ended = ("a row is removed once the key is final in both tables",) if is_final else ()
         return (f"merge join: {reason}", on.keys.why(), *ended, *after)
     sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
-    where = f"the {sent} table goes to all shards, the {spread} is spread"
+    where = f"the {sent} table goes to all shards, the {spread} one is spread"
     return (
-        "block-nested join: ON has no equality between the tables, so every change meets the whole other table",
+        "block-nested join: ON has no equality between the tables, so every change is compared with the other table",
         "one shard: both tables are preserved" if "one" in routes else where,
-        "an equality, such as `a.id = b.id`, would make it a merge join, which reads only what changes touch",
+        "an equality, such as `a.id = b.id`, would make it a merge join, which only reads rows with changed keys",
         *after,
     )
 

@@ -14,12 +14,12 @@ class _ChangelogTracer(FamilyTracer):
 
     def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
         if context.operator.kind == "semi":
-            return f"There is a row of {context.names[1 - port]} for it."
-        return f"It stands alone: {context.names[1 - port]} has no row for it."
+            return f"A row of {context.names[1 - port]} matches it."
+        return f"It is shown without a match: {context.names[1 - port]} has no matching row."
 
     def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
         if context.operator.kind == "semi" and sign < 0:
-            return "taken back", f"There is no row of {context.names[1]} for it any more."
+            return "taken back", f"No row of {context.names[1]} matches it any longer."
         return None
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:

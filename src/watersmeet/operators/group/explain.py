@@ -24,10 +24,10 @@ def _groups(group: AnalyzedGroup) -> str:
         return f"a group is kept until the watermark of {group.time} passes the end of its window"
     if group.final_by is not None:
         (by,) = (output.expr for output in group.by if output.name == group.final_by)
-        return f"a group is kept until {expression_in_words(by)} is settled: no row with it changes any more"
+        return f"a group is kept until {expression_in_words(by)} is final: rows with this value no longer change"
     if not group.by:
-        return "one group, which is kept for ever"
-    return "every group is kept for ever: state grows with the number of groups, not of rows"
+        return "one group, kept forever"
+    return "every group is kept forever: the state grows with the number of groups, not of rows"
 
 
 EXPLAIN = StageExplainer(facts)

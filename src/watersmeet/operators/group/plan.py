@@ -131,13 +131,13 @@ def _why(group: AnalyzedGroup) -> tuple[str, ...]:
     elif group.is_session and len(group.by) == 1:
         lines.append("one shard: any two sessions may become one")
     else:
-        lines.append("sharded by a hash of what is grouped by" + (" besides sessions" if group.is_session else ""))
+        lines.append("sharded by a hash of the group key" + (" besides sessions" if group.is_session else ""))
     if group.time is not None:
-        lines.append(f"a group is forgotten once the watermark of {group.time} has passed the end of its window")
+        lines.append(f"a group is removed once the watermark of {group.time} has passed the end of its window")
     elif group.final_by is not None:
-        lines.append(f"a group is forgotten once {_final_column(group)} is settled: no row with it changes any more")
+        lines.append(f"a group is removed once {_final_column(group)} is final: rows with this value no longer change")
     elif group.by:
-        lines.append("every group is kept for good, since no event-time window ends it: state grows with the groups")
+        lines.append("every group is kept forever, because no event-time window ends it")
     return tuple(lines)
 
 

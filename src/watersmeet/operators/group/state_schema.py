@@ -23,11 +23,11 @@ def spine(identity: Identity, name: str) -> SpineSchema:
     keys = tuple(port.get("keys", ()))
     times = port.get("times", ())
     if not times:
-        ends = "for ever" if not identity["changes"] else "until its last row is gone"
+        ends = "forever" if not identity["changes"] else "until the last row of the group is deleted"
         return SpineSchema(
             0, ends if name == "groups" else UNTIL_REPLACED, "newest" if name == "groups" else "weights", keys=keys
         )
-    ends, rule = "until the watermark has reached the end of its window", "newest" if name == "groups" else "weights"
+    ends, rule = "until the watermark reaches the end of the window", "newest" if name == "groups" else "weights"
     return SpineSchema(0, ends, rule, partial(_until, times[0]), keys)
 
 

@@ -122,7 +122,7 @@ def _far_ends(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
             )
             start = next((time for time in own if time.family == expiry.time.family), own[0])
             lines += [
-                f"a row of {who} is kept until its own end, however far {expression_in_words(expiry.end)} is",
+                f"a row of {who} is kept until its own end time, however late {expression_in_words(expiry.end)} is",
                 f"`AND {expiry.time} <= {start} + {day}` or `SET watersmeet.state.max_rows` would limit that",
             ]
     return lines

@@ -21,7 +21,7 @@ def _side_retention(plan: JoinPlan, join: AnalyzedIntervalJoin, port: int) -> Po
         if bound.column.alias in join.inputs[port].aliases
     ]
     if not lengths:
-        return PortRetention(port, "unknown", law="rows are kept until the end that each carries")
+        return PortRetention(port, "unknown", law="rows are kept until the end in each row")
     length, other, bound = min(lengths)
     return PortRetention(port, "time", length, f"the bound and the lag of {other}", behind=1 - port, bound=bound)
 

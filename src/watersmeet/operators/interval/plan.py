@@ -138,14 +138,14 @@ def _further(bound: TimeBound, operands: Operands) -> Condition:
 
 
 def _why(on: JoinCondition, routes: tuple[Route, Route], *, is_timed: bool) -> tuple[str, ...]:
-    bounded = "time bounds hold in both directions" if is_timed else "rows carry the end of their life"
+    bounded = "time bounds hold in both directions" if is_timed else "each row has its own end time"
     if on.keys.pairs:
         how = on.keys.why()
     elif "one" in routes:
-        how = "one shard: without an equality every row may meet every other, and both sides are preserved"
+        how = "one shard: without an equality, any two rows can match, and both sides are preserved"
     else:
         sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
-        how = f"block-nested: without an equality the {sent} side goes to all shards, the {spread} is spread"
+        how = f"block-nested: without an equality, the {sent} side goes to all shards and the {spread} side is spread"
     return (f"interval join: both sides are streams and {bounded}", how, *on.why_after())
 
 

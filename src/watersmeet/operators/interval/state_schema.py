@@ -23,7 +23,9 @@ def spine(identity: Identity, name: str) -> SpineSchema:
     port = SIDES.index(name)
     ends = [*limits_of(identity, port), *(limit for limit in end_limits_of(identity, port))]
     return SpineSchema(
-        port, "until the watermark of the other side has passed what it can meet", expiry=partial(_expiry_times, ends)
+        port,
+        "until the watermark of the other side passes every time that can match",
+        expiry=partial(_expiry_times, ends),
     )
 
 

@@ -19,30 +19,30 @@ class _IntervalTracer(FamilyTracer):
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
         if gone.reason == "dropped":
             return (
-                f"More rows were kept than may be ({context.operator.max_rows}), and its time was the earliest.",
+                f"The state was over its limit of {context.operator.max_rows} rows, and its time was the earliest.",
                 None,
             )
         bounds = [bound for bound in _own(context, gone.port) if bound.column == gone.column]
         bound = max(bounds, key=lambda candidate: context.received.get(candidate.other, 0) - candidate.constant)
         watermark, end = context.received[bound.other], _end(bound, gone.row)
         if context.words.is_end(watermark):
-            return f"The input of {bound.other.split('.')[0]} has ended: nothing more can meet it.", bound.other
+            return f"The input of {bound.other.split('.')[0]} has ended: nothing more can match it.", bound.other
         other, ended = context.words.column_words(bound.other), context.words.moment(bound.other, end)
         now = context.words.moment(bound.other, watermark)
-        return f"It lived until the watermark of {other} had passed {ended}, and that is {now}", bound.other
+        return f"It expired when the watermark of {other} passed {ended} and reached {now}", bound.other
 
     def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
-        return "It came out alone at once, since it can match nothing."
+        return "It was emitted at once without a match, because it cannot match."
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
         bounds = [bound for bound in _own(context, port) if row[bound.column] is not None]
         if not bounds:
-            return "It is kept until the end."
+            return "It is kept until the input ends."
         bound = min(bounds, key=lambda candidate: _end(candidate, row))
         watermark, other = context.received.get(bound.other), context.words.column_words(bound.other)
-        now = "has none yet" if watermark is None else f"is {context.words.moment(bound.other, watermark)} now"
+        now = "there is none yet" if watermark is None else f"it is {context.words.moment(bound.other, watermark)} now"
         end = context.words.moment(bound.other, _end(bound, row))
-        return f"It is alive until the watermark of {other} has passed {end}; that {now}."
+        return f"It is kept until the watermark of {other} passes {end}; {now}."
 
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
         left, right = (row, other) if port == 0 else (other, row)

@@ -36,7 +36,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     columns = tuple(column for column in rows.columns if column not in keys)
     port = _port(columns, keys, query.key, types)
     why = (
-        "latest row per key: the stream is shown as a table, in which a row takes the place of the one with its key",
+        "latest row per key: the result is a table, in which a row replaces the previous one with its key",
         "sharded by the key of the result",
     )
     return JoinPlan(
@@ -56,7 +56,7 @@ def table(scan: AnalyzedScan, plan: ScanPlan, types: Types) -> JoinPlan:
     keys = tuple(f"{scan.alias}.{name}" for name in names)
     columns = tuple(f"{scan.alias}.{name}" for name in plan.columns)
     port = _port(columns, keys, tuple(leaf_column(scan.alias, name) for name in names), types)
-    why = ("table by its primary key: an upsert takes back the row that it replaces", "sharded by the primary key")
+    why = ("table by its primary key: an upsert retracts the row that it replaces", "sharded by the primary key")
     return JoinPlan(
         (_port_plan(plan, (*columns, OP), port),),
         LatestOperator(port),

@@ -17,10 +17,10 @@ def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[
     stream, table = (left, right) if join.table == "right" else (right, left)
     return [
         keys(join.keys),
-        ("rows", [f"each {stream} row once, with the {table} rows that are there when it comes"]),
+        ("rows", [f"each {stream} row once, with the {table} rows that exist when it arrives"]),
         ("kept", [f"{table} rows are kept until they are replaced or deleted", *_wait_remark(join, stream, table)]),
         ("alone", _alone(join, stream, table)),
-        ("load first", [f"{stream} rows are held back until {table} is caught up"] if join.load_first else []),
+        ("load first", [f"{stream} rows are held back until {table} is loaded"] if join.load_first else []),
         conditions("left only", join.left_only, _failure_remark(join, "left")),
         conditions("right only", join.right_only, _failure_remark(join, "right")),
         conditions("also", join.residual),
@@ -35,11 +35,11 @@ def _is_preserving(join: AnalyzedLookupJoin) -> bool:
 
 def _alone(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
     if not _is_preserving(join):
-        return [f"{stream} rows that find no {table} row are dropped, even if one comes later"]
-    padded = f"{stream} rows that find no {table} row come out at once, with NULLs"
+        return [f"{stream} rows without a {table} row are dropped, even if one arrives later"]
+    padded = f"{stream} rows without a {table} row are emitted at once, with NULLs"
     later = {
-        "reemit": f"they come out once more when their first {table} row comes",
-        "ignore": f"{table} rows that come later change nothing",
+        "reemit": f"they are emitted again when their first {table} row arrives",
+        "ignore": f"{table} rows that arrive later change nothing",
     }
     return [padded, later[join.late_table]]
 
@@ -50,8 +50,8 @@ def _wait_remark(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]
         return []
     time = [] if join.retention is None else [f"for {format_duration(join.retention)} by the wall clock"]
     count = [] if join.waiting is None else [f"the latest {join.waiting} of them at most"]
-    limits = ", ".join([*time, *count]) or f"until a {table} row comes, however long that takes"
-    return [f"{stream} rows that found none are kept {limits}"]
+    limits = ", ".join([*time, *count]) or f"until a {table} row arrives, however long that takes"
+    return [f"{stream} rows without a match are kept {limits}"]
 
 
 def _failure_remark(join: AnalyzedLookupJoin, side: Side) -> str:
@@ -64,6 +64,6 @@ EXPLAIN = JoinExplainer(
     lambda join: f"{kind_in_words(join.kind)} JOIN of a stream with a table",
     facts,
     pair_distance=lambda join: PairDistance(
-        why="A row meets what its table holds when it comes: a row of a table has no time to compare."
+        why="A lookup uses the table as it is when a row arrives: table rows have no event time to compare."
     ),
 )

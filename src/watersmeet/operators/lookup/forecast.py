@@ -16,9 +16,9 @@ def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     if join.kind not in ("left", "right", "full") or join.late_table != "reemit":
         return (table_rows,)
     if join.retention is not None:
-        return (table_rows, PortRetention(1 - table, "time", join.retention, "rows without a table row wait so long"))
+        return (table_rows, PortRetention(1 - table, "time", join.retention, "how long rows without a table row wait"))
     if join.waiting is not None:
-        return (table_rows, PortRetention(1 - table, "number", join.waiting, "so many rows without a table row wait"))
+        return (table_rows, PortRetention(1 - table, "number", join.waiting, "how many rows without a table row wait"))
     return (table_rows, PortRetention(1 - table, "unknown", law="rows without a table row wait for it"))
 
 

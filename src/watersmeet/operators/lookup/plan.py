@@ -33,8 +33,10 @@ def plan(join: AnalyzedLookupJoin, inputs: tuple[PortInput, ...], types: Types) 
         idle=inputs[1 - table].idle, unions=unions_of(inputs[1 - table].lags),
     )  # fmt: skip
     why = (
-        "lookup join: each row of the stream meets what the table has for it at that moment",
-        on.keys.why() if on.keys.pairs else "without an equality the table goes to all shards, the stream is spread",
+        "lookup join: each stream row is looked up once, in the table as it is at that moment",
+        on.keys.why()
+        if on.keys.pairs
+        else "without an equality, the table goes to all shards and the stream is spread",
         *on.why_after(),
     )
     return JoinPlan((left_way, right_way), operator, (*left.columns, *right.columns), on.after, why, join)

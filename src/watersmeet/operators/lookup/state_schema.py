@@ -17,9 +17,7 @@ def spine(identity: Identity, name: str) -> SpineSchema:
         return SpineSchema(table, UNTIL_REPLACED, "weights")
     if name == "held":
         return SpineSchema(1 - table, "until the table is loaded")
-    return SpineSchema(
-        1 - table, "until its table row comes, or until it has waited as long, or as many wait, as is set"
-    )
+    return SpineSchema(1 - table, "until a table row arrives, or a limit on time or rows is reached")
 
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:

@@ -12,23 +12,23 @@ class _LookupTracer(FamilyTracer):
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
         if gone.reason == "evicted":
             waited = context.words.duration(context.operator.retention or 0)
-            return f"It had waited for its row of the table for {waited}, and waits no longer.", None
-        return f"More rows waited for their row of the table than may ({context.operator.waiting}).", None
+            return f"It waited for a table row for {waited}, which is the limit.", None
+        return f"More than {context.operator.waiting} rows waited for a table row, which is the limit.", None
 
     def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
-        return f"It came out alone: {context.names[context.operator.table]} had no row for it."
+        return f"It was emitted without a match: {context.names[context.operator.table]} had no row for it."
 
     def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         return (
             "unmatched",
-            f"No row of {context.names[context.operator.table]} was there for it, and the join shows only pairs.",
+            f"No row of {context.names[context.operator.table]} matched it, and the join only shows pairs.",
         )
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
         join: LookupJoinOperator = context.operator
         if port == join.table:
             return "It is in the table."
-        return f"It waits for its row of {context.names[join.table]}."
+        return f"It waits for a row of {context.names[join.table]}."
 
 
 TRACE = _LookupTracer()

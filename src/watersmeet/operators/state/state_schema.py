@@ -92,7 +92,7 @@ class StateSchema:
     arrival: str | None = None
 
 
-UNTIL_FINAL = "until it is settled, or replaced or deleted before"
+UNTIL_FINAL = "until they are final, replaced or deleted"
 """What ends the life of a row behind windows."""
-UNTIL_REPLACED = "until it is replaced or deleted"
+UNTIL_REPLACED = "until they are replaced or deleted"
 """What ends the life of a row of a table."""

@@ -9,8 +9,8 @@ from watersmeet.plan.nodes import Relation
 from watersmeet.plan.query import AnalyzedQuery
 
 _DISORDER = {
-    "drop": "a late row, or a second one of the same time on its port, is dropped and counted",
-    "error": "a late row, or a second one of the same time on its port, stops the query",
+    "drop": "a late row, or a second row with the same time on its port, is dropped and counted",
+    "error": "a late row, or a second row with the same time on its port, stops the query",
 }
 
 
@@ -32,7 +32,5 @@ EXPLAIN = JoinExplainer(
     facts,
     why_filter_stays=lambda join, port, who: f"{who} rows advance time, whether they are shown or not",
     parsed=_describe_parsed,
-    pair_distance=lambda join: PairDistance(
-        why="Rows of a SYNC JOIN have equal times, so that those of a pair are never apart."
-    ),
+    pair_distance=lambda join: PairDistance(why="Rows that match in a SYNC JOIN have equal times."),
 )

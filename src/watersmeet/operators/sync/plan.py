@@ -27,9 +27,9 @@ def plan(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...], types: Types) ->
     columns = tuple(column for port_input in inputs for column in port_input.needed)
     words = "dropped and counted" if join.disorder == "drop" else "an error"
     why = (
-        f"sync join of {len(inputs)} ports: rows meet when all ports have the same time",
+        f"sync join of {len(inputs)} ports: rows match when all ports have the same time",
         "sharded by the time",
-        f"times of a port must increase: what does not is {words}",
+        f"times of a port must increase: a row that does not fit is {words}",
     )
     return JoinPlan(ports, operator, columns, (), why, join)
 

@@ -16,13 +16,13 @@ def spine(identity: Identity, name: str) -> SpineSchema:
     kind, _, number = name.partition("/")
     port = int(number)
     if kind == "seen":
-        return SpineSchema(port, "until the watermark of its side has passed it")
+        return SpineSchema(port, "until the watermark of their side passes their time")
     times = [port_identity["time"] for port_identity in identity["ports"]]
     if len(times) > 2:
-        return SpineSchema(port, "until the watermark of a side without its time has passed it")
+        return SpineSchema(port, "until the watermark of a side without a match passes their time")
     return SpineSchema(
         port,
-        "until the watermark of the other side has passed it",
+        "until the watermark of the other side passes their time",
         expiry=partial(_expiry_times, times[port], times[1 - port]),
     )
 

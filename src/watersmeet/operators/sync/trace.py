@@ -18,10 +18,10 @@ class _SyncTracer(FamilyTracer):
         name = context.operator.ports[port].time
         time = event_time(row[name])
         if time is None:
-            return "It has no time, so that it stands beside no row of another port.", None
+            return "Its time is NULL, so it matches no row of another port.", None
         if is_below(time, context.received.get(name)):
             return super().late_reason(context, port, row)
-        return f"Its port already had a row of the time {context.words.moment(name, time)}.", None
+        return f"Its port already had a row with the time {context.words.moment(name, time)}.", None
 
     def expiry(self, context: TraceContext, port: int, row: Row, row_id: int) -> int | None:
         return context.time(port, row)
@@ -29,19 +29,19 @@ class _SyncTracer(FamilyTracer):
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
         if gone.reason == "dropped":
             return (
-                f"More rows were kept than may be ({context.operator.max_rows}), and its time was the earliest.",
+                f"The state was over its limit of {context.operator.max_rows} rows, and its time was the earliest.",
                 None,
             )
         watermark, other = context.received[gone.column], gone.column.split(".")[0]
         if context.words.is_end(watermark):
-            return f"The input of {other} has ended without a row of its time.", gone.column
+            return f"The input of {other} has ended without a row with its time.", gone.column
         moment = context.words.moment(gone.column, watermark)
         passed = f"the watermark of {context.words.column_words(gone.column)} is {moment}"
-        return f"No row of its time has come from {other}, and none can: {passed}", gone.column
+        return f"No row with its time has arrived from {other}, and none can: {passed}", gone.column
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
         others = [context.words.column_words(name) for n, name in enumerate(context.operator.times) if n != port]
-        return f"It waits for rows of its time from {' and '.join(name.split('.')[0] for name in others)}."
+        return f"It waits for rows with its time from {' and '.join(name.split('.')[0] for name in others)}."
 
 
 TRACE = _SyncTracer()

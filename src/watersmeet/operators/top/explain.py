@@ -15,7 +15,7 @@ def facts(top: AnalyzedTop) -> list[Fact]:
         for by in top.order
     ]
     groups = [expression_in_words(by.shown) for by in top.by]
-    ended = [] if top.final_by is None else [f"kept until {groups[top.final_by]} is settled"]
+    ended = [] if top.final_by is None else [f"kept until {groups[top.final_by]} is final"]
     limit = f"{top.limit}{', and rows equal to the last' * top.ties}"
     return [("first of each", groups), ("order by", words), ("limit", [limit]), ("groups", ended)]
 

@@ -52,11 +52,11 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     first += f"{' of each group' if by else ''}{', and those equal to the last' * top.ties}"
     why = (
         f"{first}: a table that is kept up to date",
-        "sharded by a hash of what makes a group" if by else "one shard: every row competes with every other",
+        "sharded by a hash of the group key" if by else "one shard: every row competes with every other",
     )
     final_by = None if top.final_by is None else by[top.final_by]
     if final_by is not None:
-        why = (*why, "a group is forgotten once it is settled: no row of it changes any more")
+        why = (*why, "a group is removed once it is final: its rows no longer change")
     own = None if top.final_by is None else finality_column(top.by[top.final_by].expr)
     handed_on = () if own is None else tuple(sorted(query.relation.equal_columns(own)))
     operator = TopNOperator(columns, order, top.limit, is_table, position, by, code, top.ties, final_by, handed_on)

@@ -16,7 +16,7 @@ from watersmeet.operators.state.state_schema import UNTIL_REPLACED, SpineSchema,
 
 def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows that are shown, or all rows."""
-    return SpineSchema(0, "until others are before it" if name == "shown" else UNTIL_REPLACED, "weights")
+    return SpineSchema(0, "until other rows rank before them" if name == "shown" else UNTIL_REPLACED, "weights")
 
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: Names) -> list[
     if join.order[0] is not None and join.order[1] is not None:
         first, second = f"{join.left.alias}.{word(join.order[0])}", f"{join.right.alias}.{word(join.order[1])}"
         order = f"by {first} and {second} within a batch, {left} before {right} where they are equal"
-    failing = "a {} row that fails meets nothing, and stays as long as any other"
+    failing = "a {} row that fails matches nothing, and stays in its window like any other"
     return [
         keys(join.keys),
         ("windows", [line for name, scan, window in sides for line in _stay(name, scan, window)]),
@@ -42,7 +42,7 @@ def _stay(name: str, scan: AnalyzedLeaf, window: AnalyzedWindow) -> list[str]:
     of_same = f" of the same {within}" if within else ""
     match window.kind:
         case "count" if window.size == 0:
-            lines = [f"{name} rows are not kept: each meets what is there when it arrives"]
+            lines = [f"{name} rows are not kept: each is matched once, when it arrives"]
         case "count":
             rows = format_count(window.size, "newer row")
             lines = [f"{name} rows stay until {rows}{of_same} arrived on their side"]
@@ -67,10 +67,10 @@ def _limit(name: str, window: AnalyzedWindow) -> list[str]:
     limit = window.limit
     if limit is None:
         return []
-    least = "the one that was added to the longest time ago is discarded"
+    least = "the least recently used one is discarded"
     match limit.kind:
         case "age":
-            return [f"a partition of {name} to which nothing was added for {format_duration(limit.size)} is discarded"]
+            return [f"a partition of {name} without a new row for {format_duration(limit.size)} is discarded"]
         case "partitions":
             return [f"beyond {format_count(limit.size, 'partition')} of {name}, {least}"]
         case "rows":
@@ -80,7 +80,7 @@ def _limit(name: str, window: AnalyzedWindow) -> list[str]:
 def _discard_lines(join: AnalyzedWindowJoin) -> list[str]:
     if all(window.limit is None for window in join.windows):
         return []
-    emitted = "rows of discarded partitions come out as if they were evicted"
+    emitted = "rows of discarded partitions are emitted like evicted rows"
     return [emitted if join.emit_discarded else "rows of discarded partitions are only counted"]
 
 
@@ -90,10 +90,10 @@ def _alone(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: tuple[str, str
         if join.kind not in PRESERVED[side]:
             continue
         if join.unmatched[port]:
-            lines.append(f"{names[port]} rows that met nothing go to {query.sinks_of_unmatched[port]} when they leave")
+            lines.append(f"{names[port]} rows without a match go to {query.sinks_of_unmatched[port]} when they leave")
         else:
             padded = padding_in_words(join.paddings[1 - port])
-            lines.append(f"{names[port]} rows that met nothing come out when they leave, with {padded}")
+            lines.append(f"{names[port]} rows without a match are emitted when they leave, with {padded}")
     return lines
 
 

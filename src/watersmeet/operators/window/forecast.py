@@ -20,7 +20,7 @@ def _window_retention(port: int, window: AnalyzedWindow) -> PortRetention:
         return PortRetention(port, "number", window.size, of, per_key=bool(window.partition_by))
     if window.kind == "time":
         return PortRetention(port, "time", window.size, "the window, by the clock")
-    return PortRetention(port, "unknown", law="rows leave by how a column of theirs differs from that of newer ones")
+    return PortRetention(port, "unknown", law="rows leave when a column differs enough from that of newer rows")
 
 
 FORECAST = forecast

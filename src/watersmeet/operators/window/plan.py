@@ -139,16 +139,16 @@ def _choose_sharding(join: AnalyzedWindowJoin) -> Sharding:
     """By which equalities rows may be sharded: all rows of a partition, and all that may meet, must share a shard."""
     for scan, window in zip((join.left, join.right), join.windows, strict=True):
         if window.limit is not None:
-            return Sharding((), f"one shard: {LIMITS[window.limit.kind]} of {scan.alias} looks at all partitions")
+            return Sharding((), f"one shard: {LIMITS[window.limit.kind]} of {scan.alias} applies to all partitions")
         if not window.partition_by and not _is_free(window):
             words = f"{window.kind.upper()} of {scan.alias} without PARTITION BY"
-            return Sharding((), f"one shard: {words} looks at all of its rows")
+            return Sharding((), f"one shard: {words} applies to all rows")
     if not join.keys:
-        return Sharding((), "one shard: without an equality every row may meet every other")
+        return Sharding((), "one shard: without an equality, any two rows can match")
     if join.punctuated and None in join.order:
-        return Sharding((), "one shard: only it knows the order of all arrivals, and none is declared")
+        return Sharding((), "one shard: the order of arrivals decides, and no ORDER BY is declared")
     if join.punctuated and any(window.kind == "time" for window in join.windows):
-        return Sharding((), "one shard: the rows that time evicts together are counted by _seq")
+        return Sharding((), "one shard: _seq counts the rows that time evicts at once")
     pairs = tuple(i for i, pair in enumerate(join.keys) if all(map(_decides, pair, join.windows)))
     if not pairs:
         return Sharding((), "one shard: no equality compares expressions of PARTITION BY")
@@ -169,14 +169,14 @@ def _decides(key: Expr, window: AnalyzedWindow) -> bool:
 
 
 def _why(join: AnalyzedWindowJoin, sharding: Sharding, on: JoinCondition) -> tuple[str, ...]:
-    lines = ["window join: an arriving row meets what is in the window of the other side", sharding.why]
+    lines = ["window join: an arriving row is matched with the window of the other side", sharding.why]
     if None in join.order:
         lines.append(
             "no ORDER BY is declared for the sources: left rows of a batch arrive before its right rows, so the result "
             "depends on how rows fall into batches"
         )
     if any(window.kind == "time" for window in join.windows) and sharding.pairs:
-        lines.append("after a restart, TIME evicts from a shard again once a row has been inserted there")
+        lines.append("after a restart, TIME evicts rows from a shard only once a new row arrives there")
     return (*lines, *on.why_after())
 
 

@@ -17,12 +17,12 @@ def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows of a side."""
     port = ("left", "right").index(name)
     window = identity["windows"][port]
-    of = " of its partition" if window["partition"] else ""
+    of = " in the same partition" if window["partition"] else ""
     match window["kind"]:
         case "count":
-            ends = f"until {window['size']} later rows of its side{of} have come"
+            ends = f"until {window['size']} later rows of their side{of} arrive"
         case "delta":
-            ends = f"until a row of its side{of} comes that is more than {window['size']} away from it"
+            ends = f"until a row of their side{of} arrives that differs by more than {window['size']}"
         case _:
             ends = f"for {window['size'] / 1_000_000:g} s by the clock"
     return SpineSchema(port, ends)

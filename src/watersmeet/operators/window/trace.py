@@ -23,14 +23,14 @@ class _WindowTracer(FamilyTracer):
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
         window, name = context.operator.windows[gone.port], context.names[gone.port]
         if gone.reason == "dropped":
-            return f"More rows were kept than may be ({context.operator.max_rows}), and it was the oldest.", None
+            return f"The state was over its limit of {context.operator.max_rows} rows, and it was the oldest.", None
         if gone.reason == "discarded":
-            return f"Its partition was discarded whole: the window of {name} has a limit on partitions.", None
+            return f"Its whole partition was discarded: the window of {name} has a limit on partitions.", None
         if gone.by is gone.row:
-            return f"The window of {name} does not store it, so that it left when it came.", None
+            return f"The window of {name} stores no rows, so it left at once.", None
         if gone.by is None:
             return (
-                f"The window of {name} keeps rows for {_size(context, window)} of wall clock, and that was over.",
+                f"The window of {name} keeps rows for {_size(context, window)} by the wall clock, and that had passed.",
                 None,
             )
         return f"The window of {name} holds {_size(context, window)}, and it was evicted", None

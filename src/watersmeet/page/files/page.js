@@ -91,7 +91,7 @@ function Page() {
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   }, [project]);
-  if (!project || !query) return html`<main class="empty"><p>${alive ? "…" : "Asking …"}</p></main>`;
+  if (!project || !query) return html`<main class="empty"><p>${alive ? "…" : "Loading …"}</p></main>`;
   document.title = `${query.problems.length ? `(${query.problems.length}) ` : ""}${query.name} · Watersmeet`;
   return html`
     <header class="top">

@@ -31,7 +31,7 @@ const calm = (query) =>
   query.life === "unknown"
     ? "This query has not run yet. `watersmeet run` starts it, and what it does appears here."
     : query.life === "runs"
-      ? "Nothing to do: no source is silent, no row is lost."
+      ? "No problems: no source is silent, no row is lost."
       : `It ${query.life === "ended" ? "has ended" : "was stopped"}; the next run continues from its checkpoint.`;
 
 // What stands between backquotes is to be typed.
@@ -115,7 +115,7 @@ const BUSY = 60;
 export function Drawing({ drawing, query, now, chosen, choose }) {
   const margin = 18;
   const box = `${-margin} ${-margin} ${drawing.width + 2 * margin} ${drawing.height + 2 * margin}`;
-  return html`<section class="drawing" aria-label="The query, alive">
+  return html`<section class="drawing" aria-label="The query, live">
     <div class="scroll">
       <svg viewBox=${box} style=${{ width: `${drawing.width + 2 * margin}px` }} role="group">
         <defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto" markerUnits="userSpaceOnUse"><path class="head" d="M 0 0 L 8 4 L 0 8 z" /></marker></defs>
@@ -205,7 +205,7 @@ function newest(one) {
   if (one.newest) return mark(one.newest, one.temporal);
   if (one.silent) return "none yet";
   if (one.own === "ended") return "ended";
-  return one.lag === null ? "not told behind a view" : "not told: its watermark also moves without rows";
+  return one.lag === null ? "not known behind a view" : "not known: its watermark also advances without rows";
 }
 
 // Where each column stands beside the others: newest event, watermark, and now if that is near.
@@ -219,7 +219,7 @@ function Tracks({ marks, now }) {
   const end = isNear ? Math.max(now, high) : high;
   const x = (at) => 150 + (690 * (at - low)) / Math.max(1e-9, end - low);
   const down = 30;
-  return html`<svg class="tracks" viewBox=${`0 0 880 ${open.length * down + 34}`} role="img" aria-label="Where watermarks stand beside each other">
+  return html`<svg class="tracks" viewBox=${`0 0 880 ${open.length * down + 34}`} role="img" aria-label="Watermarks compared with each other">
     ${open.map((one, n) => {
       const y = 14 + n * down;
       const own = moment(one.own);
@@ -263,10 +263,10 @@ export function State({ query }) {
   if (query.max_rows) lines.push({ label: "limit", values: at.map(() => query.max_rows), limit: true });
   return html`<section aria-label="State">
     <h2>State</h2>
-    <p class="said">${plural(query.state_rows, "row")} in ${bytes(query.state_bytes)}. ${query.max_rows ? `The limit is ${plural(query.max_rows, "row")} per join.` : "There is no limit but the bounds."}</p>
+    <p class="said">${plural(query.state_rows, "row")} in ${bytes(query.state_bytes)}. ${query.max_rows ? `The limit is ${plural(query.max_rows, "row")} per join.` : "There is no limit besides the bounds."}</p>
     ${query.next.length ? html`<ul class="next">${query.next.map((line) => html`<li>${line}</li>`)}</ul>` : null}
     <${Chart} title="Rows kept" at=${at} lines=${lines} show=${short} />
-    <${Chart} title="Bytes, as Spark counts them" at=${at} lines=${[{ label: "state", values: state_bytes }]} show=${bytes} height=${110} />
+    <${Chart} title="Bytes, as reported by Spark" at=${at} lines=${[{ label: "state", values: state_bytes }]} show=${bytes} height=${110} />
   </section>`;
 }
 
@@ -287,7 +287,7 @@ export function Batches({ query }) {
   named.sort((a, b) => sum(b.values) - sum(a.values));
   return html`<section aria-label="Batches">
     <h2>Batches</h2>
-    <p class="said">${plural(query.batches, "batch").replace("batchs", "batches")} in all runs. <span class="faint">${query.series.at.length < query.batches ? "Each point of a chart stands for several." : ""}</span></p>
+    <p class="said">${plural(query.batches, "batch").replace("batchs", "batches")} in all runs. <span class="faint">${query.series.at.length < query.batches ? "Each point of a chart covers several batches." : ""}</span></p>
     <${Chart} title="Seconds, by what Spark did" at=${at} lines=${named.length ? named : [{ label: "batch", values: each(query.series.seconds) }]} show=${(s) => `${Number(s.toPrecision(2))} s`} stacked=${true} />
     <${Chart} title="Rows in a batch" at=${at} lines=${["rows_in", "rows_out", "late"].map((name) => ({ label: name.replace("_", " "), values: each(query.series[name]) }))} show=${short} height=${130} />
     <details><summary>The latest batches</summary><div class="wide"><table class="batches">
@@ -306,7 +306,7 @@ function Events({ events }) {
   if (!events.length) return null;
   return html`<details open=${events.some((one) => ["failed", "retried"].includes(one.kind))}>
     <summary>Starts and failures</summary>
-    <ol class="events">${events.map((one) => html`<li class=${one.kind}><time>${stamp(one.at)}</time> <b>${one.kind === "retried" ? "failed, starts again" : one.kind}</b> ${one.text}</li>`)}</ol>
+    <ol class="events">${events.map((one) => html`<li class=${one.kind}><time>${stamp(one.at)}</time> <b>${one.kind === "retried" ? "failed, restarted" : one.kind}</b> ${one.text}</li>`)}</ol>
   </details>`;
 }
 
@@ -317,7 +317,7 @@ export function Rows({ rows, query }) {
   if (!rows) return null;
   const ask = async (row) => {
     if (told?.number === row.number) return tell(null);
-    tell({ number: row.number, text: "Reading what the query has read …" });
+    tell({ number: row.number, text: "Reading the input of the query …" });
     const answer = await fetch(`api/why/${encodeURIComponent(query.name)}?row=${row.number}`).then((one) => one.json()).catch(() => ({ text: "No answer: the run has ended." }));
     tell((now) => (now?.number === row.number ? { number: row.number, text: answer.text } : now));
   };
@@ -347,7 +347,7 @@ export function Rows({ rows, query }) {
 
 export function Text({ query, project }) {
   return html`<section aria-label="The query"><h2>The query</h2>
-    <pre class="sql"><code>${query.sql || "It came as a plan, not as SQL."}</code></pre>
+    <pre class="sql"><code>${query.sql || "The query is a Substrait plan, not SQL."}</code></pre>
     <dl class="facts">
       <dt>checkpoint</dt><dd>${query.checkpoint}</dd>
       <dt>Spark's page</dt><dd>${query.spark ? html`<a href=${query.spark} rel="noreferrer">${query.spark}</a>` : query.life === "runs" ? "off; --conf spark.ui.enabled=true switches it on" : "only while it runs"}</dd>

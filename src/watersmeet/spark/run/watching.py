@@ -132,7 +132,7 @@ class WatchedQuery:
         self.listeners.on_failure(self.prepared.name, message, wait)
         if wait is not None:
             self.due = time.monotonic() + wait
-            self._notify(f"failed, starts again in {wait:g} s ({self.failures} of {policy.restarts}). {message}")
+            self._notify(f"failed, restarting in {wait:g} s ({self.failures} of {policy.restarts}). {message}")
             return True
         self.failure = error
         return False

@@ -58,12 +58,12 @@ class State:
 
     @property
     def batch(self) -> int:
-        """The batch after which it was so."""
+        """The number of the last committed batch."""
         return self.checkpoint.batch
 
     @property
     def shards(self) -> int:
-        """In how many shards it is."""
+        """The number of shards."""
         return self.checkpoint.owner.shards
 
     @cached_property
@@ -88,12 +88,12 @@ class State:
 
     @cached_property
     def summary(self) -> DataFrame:
-        """A row per operator, side and shard: rows, bytes, runs, times, marks, and when the next rows expire."""
+        """A row per operator, side and shard: rows, bytes, runs, times, watermarks, and when the next rows expire."""
         frames = [self._summary(operator) for operator in self.checkpoint.operators]
         return reduce(DataFrame.unionAll, frames)
 
     def rows(self, side: str | None = None, operator: int | None = None) -> DataFrame:
-        """The rows that are alive of a side: their columns, whether they have matched, and until when they live.
+        """The rows in the state of a side: their columns, whether they have matched, and when they expire.
 
         ``side``: its alias in the query, or another name of `kept`; ``operator``: the number of the operator.
         """
@@ -117,7 +117,7 @@ class State:
 
     @cached_property
     def problems(self) -> DataFrame:
-        """A row for everything that is not as it should be: operator, shard, problem. None: all is well."""
+        """A row per problem: operator, shard, problem. No rows if the state is consistent."""
         return reduce(DataFrame.unionAll, map(self._problems, self.checkpoint.operators))
 
     def _problems(self, operator: StatefulOperator) -> DataFrame:

@@ -107,13 +107,13 @@ def absent_sources(checkpoint: Path, declared: Sequence[Source]) -> list[str]:
             path = read["options"].get("path")
             source = by_name.get(read["source"])
             if path is not None and not _is_there(path):
-                notes.append(f"{path}, which {read['source']} reads, is not there.")
+                notes.append(f"{path}, which {read['source']} reads, does not exist.")
             elif path is None and source is not None:
                 notes += [refusal.message for refusal in source_format(source).check_reachable()]
             elif path is None:
                 topics = read["options"].get("subscribe", read["format"])
-                notes.append(f"whether {topics}, which {read['source']} reads, is there is seen when it runs.")
-    notes += [f"{file}, which its next batch reads, is not there." for file in _next_files(checkpoint)]
+                notes.append(f"{topics}, which {read['source']} reads, is checked when the query runs.")
+    notes += [f"{file}, which its next batch reads, does not exist." for file in _next_files(checkpoint)]
     return list(dict.fromkeys(notes))
 
 
