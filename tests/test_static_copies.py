@@ -36,3 +36,23 @@ def test_copy_is_found_by_what_decides_about_its_rows(tmp_path: Path) -> None:
     typed = replace(ITEMS, fields=(Field("id", "BIGINT"), *ITEMS.fields[1:]))
     others = (typed, replace(ITEMS, format="json"), replace(ITEMS, options={**ITEMS.options, "path": "/other"}))
     assert len({copy_of(other, tmp_path) for other in others} | {made}) == 4
+
+
+def test_copy_of_columns_in_another_order_is_another(tmp_path: Path) -> None:
+    id_, name, price = MORE.fields
+    made = copy_of(MORE, tmp_path)
+    made.mkdir(parents=True)
+    write_declaration(MORE, made)
+    # The second column of a row of CSV was the name, and is the price now.
+    for fields in ((id_, price, name), (id_, price), (name,)):
+        assert copy_of(replace(MORE, fields=fields), tmp_path) != made
+        assert copy_of(replace(MORE, fields=fields, format="json"), tmp_path) != made
+    by_name = replace(MORE, format="json")
+    made = copy_of(by_name, tmp_path)
+    made.mkdir()
+    write_declaration(by_name, made)
+    assert copy_of(replace(by_name, fields=(price, name)), tmp_path) == made
+    # As an earlier version left it.
+    (tmp_path / "earlier" / "static" / "items").mkdir(parents=True)
+    pq.write_table(pa.table({"name": ["tea"], "id": [1]}), tmp_path / "earlier" / "static" / "items" / "0.parquet")
+    assert copy_of(ITEMS, tmp_path / "earlier").name != "items"

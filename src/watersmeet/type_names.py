@@ -150,12 +150,30 @@ def is_moment(type: str) -> bool:
     return time_type_of(type) not in (None, "integer")
 
 
-def normalise_type(type_: str) -> str:
-    """A type in the spelling that comparisons use.
+_PARTS = re.compile(r"`(?:``|[^`])*`|\w+|\s+|.", re.DOTALL)
 
-    >>> normalise_type("integer")
-    'INT'
+
+def normalise_type(type_: str) -> str:
+    """A type in the spelling that comparisons use. The names of fields stay as they are.
+
+    >>> normalise_type("integer"), normalise_type("array<struct<userName: string, b map<int,  int>>>")
+    ('INT', 'ARRAY<STRUCT<userName: STRING, b MAP<INT, INT>>>')
     """
-    text = " ".join(type_.upper().split())
-    type_name = BY_NAME.get(text)
-    return type_name.name if type_name else text
+    text = " ".join(type_.split())
+    if "<" in text:
+        return _with_field_names(text)
+    type_name = BY_NAME.get(text.upper())
+    return type_name.name if type_name else text.upper()
+
+
+def _with_field_names(text: str) -> str:
+    parts, open_, is_name = list[str](), list[bool](), False
+    for part in _PARTS.findall(text):
+        if part == "<":
+            open_.append("".join(parts).rstrip().endswith("STRUCT"))
+        elif part == ">" and open_:
+            open_.pop()
+        is_field = is_name and not part.isspace()
+        parts.append(part if is_field else part.upper())
+        is_name = open_[-1:] == [True] and (part in ("<", ",") or (is_name and not is_field))
+    return "".join(parts)

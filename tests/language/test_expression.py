@@ -328,7 +328,12 @@ def test_another_second_argument_is_refused():
         ("collect_list(x)[0]", "collect_list(`x`)[0]", ["collect_list(`x`)"]),
         ("[min(x), [1, count(*)]]", "array(min(`x`), array(1, count(*)))", ["min(`x`)", "count(*)"]),
         ("extract(DAY FROM max(t))", "extract(DAY FROM max(`t`))", ["max(`t`)"]),
-        ("struct(sum(x) AS s, b)", "struct(sum(`x`) AS s, b)", ["sum(`x`)"]),
+        ("struct(sum(x) AS s, b)", "struct(sum(`x`) AS s, b AS `b`)", ["sum(`x`)"]),
+        (
+            "struct(a, sum(x), 1 + max(y), [b])",
+            "struct(a AS `a`, sum(`x`) AS `col2`, 1 + max(`y`) AS `col3`, array(b))",
+            ["sum(`x`)", "max(`y`)"],
+        ),
         ("count(*) LIKE '1%'", "count(*) LIKE '1%'", ["count(*)"]),
         ("count(*) FILTER (WHERE y > 1) || 'x'", "count_if((`y` > 1)) || 'x'", ["count_if((`y` > 1))"]),
     ],

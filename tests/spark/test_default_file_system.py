@@ -32,6 +32,16 @@ INSERT INTO joined SELECT STREAM o.id, p.t AS paid FROM orders o LEFT JOIN paid 
 INSERT INTO counts SELECT TABLE i.price, count(*) AS n FROM items i GROUP BY i.price;
 """
 
+CASE = """
+name: a table joined with itself
+sql: |
+  CREATE TABLE t (id BIGINT, v BIGINT, PRIMARY KEY (id));
+  SELECT TABLE a.id, b.v FROM t a JOIN t b ON a.id = b.v;
+batches:
+- in: {t: [[1, 1], [2, 1]]}
+  out: [["+", 1, 1], ["+", 1, 1]]
+"""
+
 
 def arrive(shop: Path, batch: int) -> None:
     """A file of each stream: three orders of which one is never paid; the second batch has a late order."""
@@ -67,6 +77,9 @@ def test_default_file_system_of_another_kind_changes_nothing(
     (shop / "watersmeet.yml").write_text("name: shop\nlibraries: [{glob: {include: '*.sql'}}]\n")
     (shop / "shop.sql").write_text(SCRIPT.format(root=shop, bound=5))
     ran("check", shop, "--deep")
+    assert "orders" in ran("advise", shop)
+    (shop / "case.yaml").write_text(CASE)
+    assert "1 passed" in ran("test", shop / "case.yaml", "--on", "spark")
     ran("run", shop, "--once")
     assert "continue with its state" in ran("check", shop, "--against", shop / "storage")
 
@@ -95,6 +108,7 @@ def test_default_file_system_of_another_kind_changes_nothing(
     ran("state", "export", shop, "--query", "joined", "--to", tmp_path / "joined.tar.gz")
     (shop / "storage").rename(tmp_path / "before")
     ran("state", "import", tmp_path / "joined.tar.gz", shop, "--move")
+    assert "joined" in ran("compact", shop)
     ran("run", shop, "--end")
 
     couriers = {row["id"]: row.get("paid") for row in rows_in(shop / "output" / "joined")}

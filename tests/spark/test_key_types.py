@@ -33,7 +33,10 @@ MORE = {
     "DECIMAL(20,5)": "1.00000; 0.50000; 0.50001; 0",
     "DECIMAL(38,0)": "9007199254740992; 9223372036854775807",
     "STRING": "'-0.0'; '0'; '9007199254740993'; '16777217'; 'TRUE'; 'X'; 'x '; ''; 'Infinity'",
-    "STRING COLLATE UTF8_LCASE": "'x'; 'X'; 'Ab'; 'aB'; ''",
+    "STRING COLLATE UTF8_LCASE": (
+        # Both small sigmas are one letter there, and the capital I with a dot is two.
+        "'x'; 'X'; 'Ab'; 'aB'; ''; 'a\u03a3'; 'a\u03c3'; 'a\u03c2'; '\u03a3'; '\u03c2'; '\u0130'; 'i\u0307'"
+    ),
     "DATE": "'1582-10-15'",
     "TIMESTAMP": "'1582-10-15 00:00:00'; '2024-01-01 00:00:00.000001'",
     "TIMESTAMP_NTZ": "'1582-10-15 00:00:00'; '2024-01-01 00:00:00.000001'",

@@ -91,9 +91,22 @@ class Operands:
         if common is None:
             return ("{}", "{}")
         # Text of another collation is refused where types are known; this one compares by its lower case.
-        wrap = "lower(CAST({} AS STRING))" if common.endswith(" COLLATE UTF8_LCASE") else "{}"
+        wrap = key_template(common)
         cast_ = wrap.format(f"CAST({{}} AS {common})")
         return (wrap if types[0] == common else cast_, wrap if types[1] == common else cast_)
+
+
+def key_template(type_: str | None) -> str:
+    """How a value of a type is wrapped so that equal bytes are equal values: UTF8_LCASE compares by lower case.
+
+    ``lower`` alone writes a capital sigma at the end of a word as another letter than the collation does, which takes
+    both small sigmas for one.
+
+    >>> key_template("STRING")
+    '{}'
+    """
+    is_folded = type_ is not None and type_.endswith(" COLLATE UTF8_LCASE")
+    return "translate(lower(CAST({} AS STRING)), '\u03c2', '\u03c3')" if is_folded else "{}"
 
 
 def _constant(expr: Expr) -> Constant:

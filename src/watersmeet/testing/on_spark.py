@@ -46,9 +46,12 @@ class SparkQuery:
         self.stepped: dict[int, BatchOutput] = {}
         for name in ("#marks", *(source.name for source in script.sources)):
             (folder / "in" / name).mkdir(parents=True)
-        frames = {s.name: self._reader(spark, _ddl(s), s.name) for s in script.sources}
-        watermarks = self._reader(spark, WATERMARKS_SCHEMA, "#marks")
-        (self.built,) = build(spark, script, frames, watermarks=watermarks, late="kept", clock="marks")
+        try:
+            frames = {s.name: self._reader(spark, _ddl(s), s.name) for s in script.sources}
+            watermarks = self._reader(spark, WATERMARKS_SCHEMA, "#marks")
+            (self.built,) = build(spark, script, frames, watermarks=watermarks, late="kept", clock="marks")
+        except PySparkException as error:
+            raise _stop_error(error) from error
 
     def _reader(self, spark: SparkSession, schema: str, name: str) -> DataFrame:
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1")

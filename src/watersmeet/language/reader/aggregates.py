@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language.reader.calls import note_calls
+from watersmeet.language.reader.calls import NAMES_FIELDS, note_calls
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.tokens import Token
 from watersmeet.plan.expressions import AGGREGATES, FILTERED, Expr
@@ -139,8 +139,13 @@ def _apply_filter(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[s
 
 
 def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
-    """A call whose arguments are expressions; None if there is more between its brackets, as in ``struct(x AS y)``."""
+    """A call whose arguments are expressions; None if there is more between its brackets, as in ``struct(x AS y)``.
+
+    None also of a function that names fields after its arguments: the text around aggregates says these names.
+    """
     first = cursor.position
+    if cursor.tokens[first].word in NAMES_FIELDS:
+        return None
     cursor.position = opening
     name = cursor.text_from(first)
     cursor.next()

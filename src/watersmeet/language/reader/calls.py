@@ -22,6 +22,9 @@ _GRAMMAR = frozenset({
 _UNCOUNTED = frozenset({"FROM", "FOR", "IN", "AS", "=>", "*", "DISTINCT", "ALL", "PLACING", "ORDER"})
 """Words among the arguments of a call whose number says nothing."""
 
+NAMES_FIELDS = frozenset({"STRUCT"})
+"""Functions whose result has fields named after the columns among their arguments, where Spark reads other names."""
+
 
 def note_calls(cursor: Cursor, first: int, end: int) -> None:
     """Note the functions that are called by the tokens from index ``first`` to ``end`` (exclusive)."""

@@ -14,10 +14,10 @@ from sqlglot.errors import ParseError
 
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.language.reader.aggregates import find_aggregate, read_aggregate
-from watersmeet.language.reader.calls import note_calls, without_functions
+from watersmeet.language.reader.calls import NAMES_FIELDS, note_calls, without_functions
 from watersmeet.language.reader.cursor import SUBQUERY_HINT, Cursor
 from watersmeet.language.reader.tokens import Token
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.expressions import Expr, Reference, quote
 
 _PREFIX = "SELECT ("
 _UNIT_FIRST = re.compile(r"\b(?:date_trunc|trunc)(?=\s*\()", re.IGNORECASE)
@@ -28,6 +28,9 @@ _KEYWORDS = frozenset({
     "ESCAPE", "DIV", "DISTINCT", "INTERVAL",
 })  # fmt: skip
 """Words inside such a text that are no names, unless a reference is found there."""
+
+_VALUES = frozenset({"NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER"})
+"""Words that stand for a value, and not for a column."""
 
 
 def text_leaf(cursor: Cursor, first: int) -> Expr:
@@ -45,6 +48,11 @@ def text_leaf(cursor: Cursor, first: int) -> Expr:
     refs = _references(text, place)
     if not arrays:
         _note_keywords(cursor, first, refs)
+    names = _field_names(cursor, first, arrays)
+    if names:
+        arrays = dict(sorted((arrays | names).items()))
+        text = _with_arrays(cursor, first, arrays)
+        refs = _references(text, place)
     whole = Expr("other", text=text, refs=refs, span=cursor.span_from(first))
     return (
         _split_around_aggregates(cursor, first, whole, arrays)
@@ -69,7 +77,9 @@ def _split_around_aggregates(cursor: Cursor, first: int, whole: Expr, arrays: di
     for index, behind, aggregate in _aggregates(cursor, first, end):
         last = behind - 1
         parts += [_piece(whole, position, offset(index)), aggregate]
-        position = offset(last) + len(arrays.get(last, cursor.tokens[last].text))
+        closing, written = cursor.tokens[last].text, arrays.get(last, "")
+        # A name behind the bracket belongs to the text around it.
+        position = offset(last) + len(closing if written.startswith(closing) else written or closing)
     parts.append(_piece(whole, position, len(whole.text)))
     return Expr("around", tuple(part for part in parts if part.text or part.args), span=whole.span)
 
@@ -108,6 +118,51 @@ def _arrays(cursor: Cursor, first: int) -> dict[int, str]:
         elif word == "]" and stack and stack.pop():
             written[i] = ")"
     return written
+
+
+def _field_names(cursor: Cursor, first: int, written: dict[int, str]) -> dict[int, str]:
+    """The last tokens of arguments after which Spark names a field, each with what is written there and this name.
+
+    Spark names the field of ``struct(k)`` after the column, and columns have other names where Spark evaluates the
+    text. An aggregate is a column there, too, and Spark gives its field a number.
+    """
+    names, end = dict[int, str](), cursor.position
+    for index in range(first, end - 1):
+        is_called = cursor.tokens[index + 1].word == "(" and cursor.tokens[index - 1].word != "."
+        if not is_called or cursor.tokens[index].word not in NAMES_FIELDS:
+            continue
+        for number, (begin, behind) in enumerate(_arguments(cursor, index + 2, end), 1):
+            name = _field_name(cursor, begin, behind, number)
+            if name is not None:
+                last = behind - 1
+                names[last] = f"{names.get(last, written.get(last, cursor.tokens[last].text))} AS {quote(name)}"
+    return names
+
+
+def _field_name(cursor: Cursor, begin: int, behind: int, number: int) -> str | None:
+    """The name that Spark would give the field of an argument, where it cannot see it; None: it can."""
+    tokens = cursor.tokens[begin:behind]
+    is_path = len(tokens) % 2 == 1 and all(
+        token.is_name if i % 2 == 0 else token.word == "." for i, token in enumerate(tokens)
+    )
+    if is_path:
+        return None if len(tokens) == 1 and tokens[0].word in _VALUES else tokens[-1].value
+    has_name = tokens[-1].is_name and len(tokens) > 1 and (tokens[-2].word == "AS" or _ends_operand(tokens[-2]))
+    return None if has_name or find_aggregate(cursor, begin, behind) is None else f"col{number}"
+
+
+def _arguments(cursor: Cursor, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The arguments of a call from token ``begin`` on, each by its first token and the one behind it."""
+    depth = 0
+    for index in range(begin, end):
+        word = cursor.tokens[index].word
+        if depth == 0 and word in (",", ")"):
+            if index > begin:
+                yield begin, index
+            begin = index + 1
+            if word == ")":
+                return
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word, 0)
 
 
 def _ends_operand(token: Token) -> bool:

@@ -20,7 +20,7 @@ from watersmeet.operators.window.kernel import (
 )
 from watersmeet.operators.window.relation import LIMITS, PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.physical.change import ChangeEffect, StageEdit
-from watersmeet.physical.condition import Operands
+from watersmeet.physical.condition import Operands, key_template
 from watersmeet.physical.difference import IdentityChange, describe_first
 from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.leaves import output_columns
@@ -120,19 +120,13 @@ def _with_some_column(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
 def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec:
     column = None if window.column is None else operands.operand(port, window.column).name
     partition = tuple(
-        operands.operand(port, expr, _partition_template(expr, operands.types)).name for expr in window.partition_by
+        operands.operand(port, expr, key_template(operands.types.type_of(expr))).name for expr in window.partition_by
     )
     limit = None
     if window.limit is not None:
         kind = "count" if window.limit.kind == "partitions" else window.limit.kind
         limit = PartitionLimit(kind, window.limit.size)
     return WindowSpec(window.kind, window.size, column, partition, limit)
-
-
-def _partition_template(expr: Expr, types: Types) -> str:
-    """How a partition's value is wrapped so that values that compare equal are the same; see `Operands.comparable`."""
-    type_ = types.type_of(expr)
-    return "lower(CAST({} AS STRING))" if type_ is not None and type_.endswith(" COLLATE UTF8_LCASE") else "{}"
 
 
 def _choose_sharding(join: AnalyzedWindowJoin) -> Sharding:

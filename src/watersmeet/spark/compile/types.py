@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from watersmeet.analyze.check_determinism import query_recomputations, refuse_non_deterministic
 from watersmeet.catalog import Field, Span
@@ -122,9 +123,10 @@ class SparkTypes:
         """Add computed columns under an alias; what Spark cannot evaluate is refused, and taken for a text."""
         columns = list[Column]()
         for output in outputs:
-            name, type_ = f"{alias}.{output.name}", "string"
+            name, type_ = f"{alias}.{output.name}", cast("DataType", StringType())
             try:
-                type_ = self._type(output.expr.sql(), output.expr.span, output.expr.sql())
+                # Not by its text: Spark cannot read every name of a field there.
+                type_ = self._analyze(output.expr.sql(), output.expr.span, output.expr.sql()).schema[0].dataType
             except WatersmeetError as error:
                 self._refusals += error.refusals
             columns.append(F.lit(None).cast(type_).alias(name))
@@ -160,7 +162,7 @@ class SparkTypes:
 
     def _type_if_any(self, sql: str) -> str | None:
         with suppress(AnalysisException), suppress_logs():
-            return normalise_type(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
+            return ddl_of(self.empty.selectExpr(sql).schema[0].dataType)
         return None
 
     def check(self, expr: Expr) -> None:
@@ -176,7 +178,7 @@ class SparkTypes:
             raise refuse("TYPE_MISMATCH", self.script.place(expr.span), expression=expr.sql(), reason=reason, hint=hint)
 
     def _type(self, sql: str, span: Span, shown: str) -> str:
-        return normalise_type(self._analyze(sql, span, shown).schema[0].dataType.simpleString())
+        return ddl_of(self._analyze(sql, span, shown).schema[0].dataType)
 
     def _analyze(self, sql: str, span: Span, shown: str) -> DataFrame:
         try:
@@ -191,6 +193,25 @@ class SparkTypes:
             if function is not None:
                 raise refuse("UNKNOWN_FUNCTION", place, function=function, hint=function_hint(function)) from error
             raise refuse("TYPE_MISMATCH", place, expression=shown, reason=first_line(error), hint=_HINT) from error
+
+
+def ddl_of(type_: DataType) -> str:
+    """A type as Spark reads it back, whatever the names of its fields are.
+
+    >>> ddl_of(ArrayType(StructType([StructField("userName", StringType()), StructField("a b", StringType())])))
+    'ARRAY<STRUCT<userName:STRING,`a b`:STRING>>'
+    """
+    match type_:
+        case ArrayType():
+            return f"ARRAY<{ddl_of(type_.elementType)}>"
+        case MapType():
+            return f"MAP<{ddl_of(type_.keyType)},{ddl_of(type_.valueType)}>"
+        case StructType():
+            names = (name if name.isidentifier() and name.isascii() else quote(name) for name in type_.names)
+            fields = zip(names, type_.fields, strict=True)
+            return f"STRUCT<{','.join(f'{name}:{ddl_of(field.dataType)}' for name, field in fields)}>"
+        case _:
+            return normalise_type(type_.simpleString())
 
 
 def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[tuple[str, StructField]]:

@@ -23,24 +23,29 @@ from watersmeet.physical.identity import digest
 FOLDER, DECLARATION = "static", "_declaration.json"
 """The folder of the storage, and the file beside a copy: Spark takes it for hidden."""
 
+BY_PLACE = frozenset({"csv"})
+"""Formats whose columns are read by their place in a row, whatever they are called."""
+
 Declaration = Mapping[str, Any]
-"""What decides about the rows of a copy: table, format, changes, options and columns."""
+"""What decides about the rows of a copy: table, format, changes, options, columns, and their order where it counts."""
 
 
 def declaration_of(source: Source) -> dict[str, Any]:
     """What a table is declared as. Secrets are not in it.
 
-    >>> declaration_of(Source("Items", (), kind="table", format="csv", options={"path": "/data", "static": "true"}))
-    {'table': 'items', 'format': 'csv', 'changes': None, 'options': {'path': '/data'}, 'columns': {}}
+    >>> declaration_of(Source("Items", (), kind="table", format="json", options={"path": "/data", "static": "true"}))
+    {'table': 'items', 'format': 'json', 'changes': None, 'options': {'path': '/data'}, 'columns': {}}
     """
     options = source_format(source).row_options
-    return {
+    declaration: dict[str, Any] = {
         "table": source.name.lower(),
         "format": str(source.format).lower(),
         "changes": source.changes,
         "options": {name: options[name] for name in sorted(options) if name != "static"},
         "columns": {field.name.lower(): field.type.upper() for field in source.fields},
     }
+    # Which column of a file a name stands for is a matter of its place there.
+    return {**declaration, "order": list(declaration["columns"])} if declaration["format"] in BY_PLACE else declaration
 
 
 def copy_of(source: Source, storage: Path) -> Path:
@@ -81,7 +86,9 @@ def write_declaration(source: Source, folder: Path) -> None:
 def _covers(declaration: Declaration, wanted: Declaration) -> bool:
     """Whether a copy has the rows and the columns of a declaration; what is not known of it is as it should be."""
     same = all(declaration.get(name, wanted[name]) == wanted[name] for name in ("format", "changes", "options"))
-    columns = declaration["columns"]
+    columns, order = declaration["columns"], wanted.get("order", [])
+    # A copy of an earlier version tells the order only as its files have it.
+    same = same and [*declaration.get("order", columns)][: len(order)] == order
     return same and all(columns.get(name) in (type_, "") for name, type_ in wanted["columns"].items())
 
 
@@ -99,6 +106,9 @@ def _difference(declaration: Declaration, wanted: Declaration) -> str:
             return f"its column `{name}` was not declared"
         if was not in (now, ""):
             return f"its column `{name}` was {was}, now it is {now}"
+    order = wanted.get("order", [])
+    if [*declaration.get("order", declaration["columns"])][: len(order)] != order:
+        return "its columns were in another order, and a row has them by their place"
     was, now = declaration.get("options", {}), wanted["options"]
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):
