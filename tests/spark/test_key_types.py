@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from tests.spark.test_types import COMPARED, MODES, ansi_mode
 
 from watersmeet.operators.core.condition import null_safe_equal
+from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.routing import code_of, is_hashable
-from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.ports import JoinKeys, leaf_column
 from watersmeet.queries import analyze, read_script

@@ -8,7 +8,7 @@ from typing import Any
 
 from watersmeet.counts import format_count
 from watersmeet.deprecation import accept_old_names
-from watersmeet.fates import Lineage, RowArrival, RowOutcome
+from watersmeet.fates.model import Lineage, RowArrival, RowOutcome
 from watersmeet.fates.words import row_in_words, value_in_words
 from watersmeet.observe.progress import watermark_text
 

@@ -16,8 +16,9 @@ from watersmeet.answers.question import Question, texts_of
 from watersmeet.answers.summary import Summary, summary_of
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
-from watersmeet.fates.telling import Batch, Detail, lineage_of, run_trace
+from watersmeet.fates.telling import Detail, lineage_of, run_trace
 from watersmeet.fates.words import row_in_words, value_in_words
+from watersmeet.local.query import Batch
 from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.python_values import python_rows

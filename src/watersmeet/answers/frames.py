@@ -13,8 +13,8 @@ from watersmeet.answers.asking import RecordedQuery, ReplayedQuery, answer, read
 from watersmeet.answers.question import Question
 from watersmeet.catalog import Source
 from watersmeet.errors import refuse
-from watersmeet.fates.telling import Batch
 from watersmeet.formats.feed import CHANGE
+from watersmeet.local.query import Batch
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
 from watersmeet.physical import join_plans, plan_query, scan_plans

@@ -19,13 +19,12 @@ from watersmeet.explanation.topology import (
 )
 from watersmeet.formats.malformed import SHOWN
 from watersmeet.plan.expressions import conjuncts
-from watersmeet.plan.facts import Fact, is_unnamed, texts
+from watersmeet.plan.facts import Fact, condition_facts, is_unnamed, texts
 from watersmeet.plan.nodes import (
     Clause,
     Item,
     Join,
     Lateral,
-    ParsedJoin,
     Query,
     Relation,
     Scan,
@@ -34,7 +33,7 @@ from watersmeet.plan.nodes import (
     Union,
     View,
 )
-from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, within_in_words, word
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 
 
 @dataclass(frozen=True)
@@ -177,12 +176,3 @@ def _scan(scan: Scan, context: _Context) -> PlanBlock:
 
 def _block(kind: StepKind, heading: str, facts: tuple[Fact, ...], *inputs: PlanBlock) -> PlanBlock:
     return PlanBlock(heading, (PlanStep(kind, heading, facts, {kind: heading, **facts_as_data(facts)}),), inputs)
-
-
-def condition_facts(join: ParsedJoin) -> tuple[Fact, ...]:
-    """The condition of a join as it was asked for."""
-    return (
-        ("on", texts(conjuncts(join.on))),
-        ("using", [", ".join(word(name) for name in join.using)] if join.using else []),
-        ("within", [within_in_words(join.within)] if join.within else []),
-    )

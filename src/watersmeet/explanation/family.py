@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from watersmeet.explanation.topology import Inputs
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.nodes import Clause, Relation
 from watersmeet.plan.query import AnalyzedQuery
@@ -104,3 +103,7 @@ def explainer(families: Families, join: AnalyzedJoin) -> JoinExplainer[Any]:
     join_explainer = families[join.family].explain
     assert isinstance(join_explainer, JoinExplainer)
     return join_explainer
+
+
+Inputs = Literal["sides", "inputs", "parts", "input"]
+"""What the inputs of a block are called: ``sides`` are left and right."""

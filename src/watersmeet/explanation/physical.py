@@ -10,6 +10,7 @@ from watersmeet.formats import source_format
 from watersmeet.physical.columnar import is_columnar, sources_of_columns
 from watersmeet.physical.identity import digest
 from watersmeet.physical.nodes import (
+    SHARDS,
     JoinPlan,
     PortPlan,
     QueryPlan,
@@ -27,12 +28,6 @@ from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedScan, ConditionalJoin
 from watersmeet.plan.result_columns import expand_group
 from watersmeet.plan.words import expression_in_words, word
-
-SHARDS = (
-    "one per core when the query first runs, or as many as spark.sql.shuffle.partitions says",
-    "rows are repartitioned before they are kept, because Spark's sources do not say which partition has a key",
-)
-"""How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
 
 
 def render(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 
 from watersmeet.explanation.family import Families
-from watersmeet.explanation.physical import SHARDS, plan_details
+from watersmeet.explanation.physical import plan_details
 from watersmeet.explanation.query import query_topology, render_query
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
-from watersmeet.physical.nodes import QueryPlan
+from watersmeet.physical.nodes import SHARDS, QueryPlan
 from watersmeet.plan.query import AnalyzedQuery
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from watersmeet.explanation.family import Inputs
 from watersmeet.plan.facts import Fact
 
 StepKind = Literal[
@@ -21,9 +22,6 @@ them the changes of a table, ``view`` gives the columns of a query that is read 
 result."""
 
 _RANK: Mapping[StepKind, int] = {"group": 1, "filter": 2, "table": 3, "sink": 4, "repartition": 5}
-
-Inputs = Literal["sides", "inputs", "parts", "input"]
-"""What the inputs of a block are called: ``sides`` are left and right."""
 
 
 @dataclass(frozen=True)

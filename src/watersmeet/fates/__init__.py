@@ -10,7 +10,8 @@ from watersmeet.fates.model import (
     TracedWatermark,
     UnmatchedReason,
 )
-from watersmeet.fates.telling import Batch, trace_query
+from watersmeet.fates.telling import trace_query
+from watersmeet.local.query import Batch
 
 __all__ = [
     "Batch",

@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from watersmeet.fates.words import row_in_words
 from watersmeet.formats.feed import CHANGE
+from watersmeet.local.query import WHERE
 from watersmeet.operators.core.python_values import python_value
 from watersmeet.operators.core.rowwise import freeze
-
-WHERE = "#where"
-"""The column of a source's rows that says where each was read."""
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.fates.family import TraceContext
-from watersmeet.fates.flights import WHERE, TracedRows, same_row
+from watersmeet.fates.flights import TracedRows, same_row
 from watersmeet.fates.model import OutcomeKind
 from watersmeet.fates.stage import TraceStage, row_column
 from watersmeet.fates.words import Words, capital, value_in_words
 from watersmeet.formats.feed import CHANGE
-from watersmeet.local.query import PART, PARTITION, ROW, DroppedRows
+from watersmeet.local.query import PART, PARTITION, ROW, WHERE, DroppedRows
 from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.python_values import python_rows, python_values
 from watersmeet.operators.core.rowwise import ReferenceStep, RemovedRow, Row
 from watersmeet.operators.core.two_sided import LEFT_ONLY
-from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical import ScanPlan
 
 LEFT: Mapping[str, OutcomeKind] = {

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
-
-import pyarrow as pa
 
 from watersmeet.fates.brief import CountingRecorder
 from watersmeet.fates.family import Families
@@ -26,24 +23,11 @@ from watersmeet.fates.notes import TraceRecorder
 from watersmeet.fates.stage import TraceStage
 from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import key_in_words
-from watersmeet.operators.core.operator import Watermarks
+from watersmeet.local.query import Batch
 from watersmeet.physical import QueryPlan
 
 Detail = Literal["sentences", "counts"]
 """``counts``: what became of each row, without reasons; several times as quick."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What arrives in one batch: rows per source, and marks from outside per ``alias.column``, with the clock.
-
-    ``number``: which batch it was; None: the next one. ``restart``: the query was started anew before it.
-    """
-
-    rows: Mapping[str, pa.Table]
-    watermarks: Watermarks = field(default_factory=dict[str, int])
-    restart: bool = False
-    number: int | None = None
 
 
 def run_trace(

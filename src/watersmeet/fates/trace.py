@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.fates.family import Families, tracer_of
-from watersmeet.fates.flights import WHERE
 from watersmeet.fates.notes import RowEvent, TraceRecorder
 from watersmeet.fates.stage import TraceStage, output_rows, row_column
 from watersmeet.fates.words import Words
 from watersmeet.local.definitions import output_table
-from watersmeet.local.query import ROW, BatchOutput, LocalFrame, LocalQuery, prepare_port
+from watersmeet.local.query import ROW, WHERE, BatchOutput, LocalFrame, LocalQuery, prepare_port
 from watersmeet.local.rows import NeedsSparkError, complete_rows
 from watersmeet.local.values import value_of
 from watersmeet.operators.core.changes import WEIGHT

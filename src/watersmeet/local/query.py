@@ -36,10 +36,10 @@ from watersmeet.local.values import (
 )
 from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.operators.core.condition import Condition
+from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import LOADED, NOW, RUN, StepReport, Watermarks
 from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
 from watersmeet.operators.core.watermarks import watermark_behind
-from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical import (
     Computed,
     JoinPlan,
@@ -419,3 +419,20 @@ def _where(rows: pa.Table, parts: tuple[Expr, ...]) -> pa.Table:
     for part in parts:
         rows = rows.filter(pa.array(is_true(part, rows)))
     return rows
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What arrives in one batch: rows per source, and marks from outside per ``alias.column``, with the clock.
+
+    ``number``: which batch it was; None: the next one. ``restart``: the query was started anew before it.
+    """
+
+    rows: Mapping[str, pa.Table]
+    watermarks: Watermarks = field(default_factory=dict[str, int])
+    restart: bool = False
+    number: int | None = None
+
+
+WHERE = "#where"
+"""The column of a source's rows that says where each was read."""

@@ -340,3 +340,10 @@ def _user_aliases(plan: RelationPlan) -> Iterator[str]:
         yield from (
             _user_aliases(leaf.input) if isinstance(leaf, ViewPlan) and leaf.alias.startswith("#") else (leaf.alias,)
         )
+
+
+SHARDS = (
+    "one per core when the query first runs, or as many as spark.sql.shuffle.partitions says",
+    "rows are repartitioned before they are kept, because Spark's sources do not say which partition has a key",
+)
+"""How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from watersmeet.catalog import Source
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, conjuncts
+from watersmeet.plan.nodes import ParsedJoin
 from watersmeet.plan.relation import AnalyzedRelation, Padding, laterals, leaves
-from watersmeet.plan.words import expression_in_words, word
+from watersmeet.plan.words import expression_in_words, within_in_words, word
 
 Fact = tuple[str, Sequence[str]]
 """A label and its lines; nothing is said where there are none."""
@@ -67,3 +68,12 @@ def is_unnamed(name: str) -> bool:
 def rows_of(side: AnalyzedRelation, names: Mapping[str, str]) -> str:
     """What to call the rows of one side of a join, by `row_names`."""
     return " with ".join(names[alias] for alias in side.aliases)
+
+
+def condition_facts(join: ParsedJoin) -> tuple[Fact, ...]:
+    """The condition of a join as it was asked for."""
+    return (
+        ("on", texts(conjuncts(join.on))),
+        ("using", [", ".join(word(name) for name in join.using)] if join.using else []),
+        ("within", [within_in_words(join.within)] if join.within else []),
+    )

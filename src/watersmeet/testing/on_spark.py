@@ -24,9 +24,8 @@ from watersmeet.operators.core.operator import StepReport, Watermarks
 from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.build import Built, build
-from watersmeet.spark.compile.frames import SIDE_OUTPUT_COLUMNS
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
-from watersmeet.spark.exchange.rows import PORT_OUTPUT_PREFIX
+from watersmeet.spark.exchange.rows import PORT_OUTPUT_PREFIX, SIDE_OUTPUT_COLUMNS
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.told import without_plan
 from watersmeet.spark.refusals import last_cause

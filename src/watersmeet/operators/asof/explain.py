@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Amount
-from watersmeet.explanation.asked import condition_facts
 from watersmeet.explanation.family import JoinExplainer, Names, PairDistance, ParsedSection
 from watersmeet.operators.asof.analyze import AnalyzedAsofJoin, ParsedAsofJoin
-from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of, texts
+from watersmeet.plan.facts import Fact, condition_facts, conditions, keys, padding_in_words, rows_of, texts
 from watersmeet.plan.nodes import Relation
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.plan.words import amount_in_words, kind_in_words

@@ -57,13 +57,13 @@ import pyarrow.compute as pc
 from watersmeet.operators.asof.versions import VOID, VersionMatches, Versions, Which
 from watersmeet.operators.core.changes import OP, POSITION
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, reach, stable_order
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, reach, stable_order
 from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT, Emission, StateStore, Watermarks
 from watersmeet.operators.core.port import Port
 from watersmeet.operators.core.shard import Shard
 from watersmeet.operators.core.two_sided import TwoSided
 from watersmeet.operators.core.watermarks import Bound, WatermarkState
-from watersmeet.operators.state.layout import KeyedRows, RowLayout, as_int64
+from watersmeet.operators.state.layout import KeyedRows, RowLayout
 from watersmeet.operators.state.spine import ShardState
 from watersmeet.operators.state.timeline import Timeline
 

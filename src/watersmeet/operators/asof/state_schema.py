@@ -7,8 +7,8 @@ from functools import partial
 import pyarrow as pa
 
 from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import LEFT, RIGHT
-from watersmeet.operators.state.layout import as_int64
 from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, StateSchema
 
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -251,3 +253,20 @@ def _expand(probes: Ints, start: Ints, stop: Ints) -> Pairs:
         return Pairs(probes, start)
     offset_in_stretch = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
     return Pairs(np.repeat(probes, counts), np.repeat(start, counts) + offset_in_stretch)
+
+
+MICROS_PER_DAY = 86_400_000_000
+
+
+def as_int64(array: pa.Array) -> Ints:
+    """An event time or code as int64: TIMESTAMP and DATE in microseconds, NULL as the highest value."""
+    kind = array.type
+    if pa.types.is_date32(kind):
+        array = pc.multiply(array.cast(pa.int32()).cast(pa.int64()), pa.scalar(MICROS_PER_DAY, pa.int64()))
+    elif pa.types.is_timestamp(kind):
+        array = array.view(pa.int64())
+    elif not pa.types.is_int64(kind):
+        array = array.cast(pa.int64())
+    if array.null_count:
+        array = pc.fill_null(array, int(HIGHEST))
+    return array.to_numpy(zero_copy_only=False)

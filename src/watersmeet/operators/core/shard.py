@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.operators.core.histogram import Histogram, build_histogram, sample_stride
-from watersmeet.operators.core.matching import Bools, Ints, distances
+from watersmeet.operators.core.matching import Bools, Ints, as_int64, distances
 from watersmeet.operators.core.operator import (
     END_OF_INPUT,
     Emission,
@@ -26,7 +26,7 @@ from watersmeet.operators.core.operator import (
 )
 from watersmeet.operators.core.port import Port
 from watersmeet.operators.core.watermarks import Bound, WatermarkState, derive_watermarks, with_partitions
-from watersmeet.operators.state.layout import KeyedRows, RowLayout, as_int64
+from watersmeet.operators.state.layout import KeyedRows, RowLayout
 from watersmeet.operators.state.spine import ShardState, Spine
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"

@@ -17,18 +17,11 @@ import pyarrow as pa
 
 from watersmeet.operators.core.changes import first_positions, key_ids
 from watersmeet.operators.core.condition import null_safe_equal
-from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, match
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, as_int64, match
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.group.format_1 import upgrade_groups
 from watersmeet.operators.state.budget import Budget
-from watersmeet.operators.state.layout import (
-    FinalityBound,
-    KeyedRows,
-    RowLayout,
-    as_int64,
-    concat_rows,
-    to_record_batch,
-)
+from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout, concat_rows, to_record_batch
 from watersmeet.operators.state.spine import ShardState, Spine
 
 CODE, END, COUNT = "#code", "#end", "count()#0"

@@ -64,7 +64,7 @@ from watersmeet.operators.core.changes import (
 )
 from watersmeet.operators.core.condition import null_safe_equal_at
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, stable_order
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import Emission, StateOverflowError, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import TopN
 from watersmeet.operators.core.port import Port
@@ -84,14 +84,7 @@ from watersmeet.operators.group.groups import CODE, END, SIGNED, EndCounts, find
 from watersmeet.operators.group.members import Members
 from watersmeet.operators.group.sessions import ARRIVAL, OWN, move_rows, session_bounds
 from watersmeet.operators.group.values import aggregate_values
-from watersmeet.operators.state.layout import (
-    NO_WATERMARK,
-    FinalityBound,
-    KeyedRows,
-    RowLayout,
-    as_int64,
-    to_record_batch,
-)
+from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, RowLayout, to_record_batch
 from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.table import enforce_limit
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, key_ids, row_codes
-from watersmeet.operators.core.matching import Bools, Ints
+from watersmeet.operators.core.matching import Bools, Ints, as_int64
 from watersmeet.operators.group.groups import CODE, END
 from watersmeet.operators.group.members import Members
-from watersmeet.operators.state.layout import as_int64, to_record_batch
+from watersmeet.operators.state.layout import to_record_batch
 
 if TYPE_CHECKING:
     from watersmeet.operators.group.kernel import GroupByOperator

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST
+from watersmeet.operators.core.matching import HIGHEST, as_int64
 from watersmeet.operators.group.groups import END, SIGNED, EndCounts
 from watersmeet.operators.state.inspect import ShardInspector
-from watersmeet.operators.state.layout import as_int64
 from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ExpiryTimes, SpineSchema, StateSchema
 
 

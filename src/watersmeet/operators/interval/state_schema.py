@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import Ints, shift_times
-from watersmeet.operators.state.layout import as_int64
+from watersmeet.operators.core.matching import Ints, as_int64, shift_times
 from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, StateSchema
 
 SIDES = ("left", "right")

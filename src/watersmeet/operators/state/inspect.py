@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, group_rows, key_ids
 from watersmeet.operators.core.identity import CanonicalNames
-from watersmeet.operators.core.matching import Bools, Ints
+from watersmeet.operators.core.matching import Bools, Ints, as_int64
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.state.format import (
     DIRECTORY,
@@ -28,7 +28,7 @@ from watersmeet.operators.state.format import (
     decode_note,
     decode_rows,
 )
-from watersmeet.operators.state.layout import as_int64, to_record_batch
+from watersmeet.operators.state.layout import to_record_batch
 from watersmeet.operators.state.spine import GONE
 from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema
 

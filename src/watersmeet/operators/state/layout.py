@@ -10,12 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import WEIGHT, concat_tables
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, sort_order, stable_order
-
-MICROS_PER_DAY = 86_400_000_000
+from watersmeet.operators.core.matching import LOWEST, Bools, Ints, as_int64, sort_order, stable_order
 
 NoteKind = Literal["flag", "number"]
 
@@ -191,20 +188,6 @@ def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
         {name: np.concatenate([part.times[name] for part in parts]) for name in parts[0].times},
         {name: np.concatenate([part.attributes[name] for part in parts]) for name in shared},
     )
-
-
-def as_int64(array: pa.Array) -> Ints:
-    """An event time or code as int64: TIMESTAMP and DATE in microseconds, NULL as the highest value."""
-    kind = array.type
-    if pa.types.is_date32(kind):
-        array = pc.multiply(array.cast(pa.int32()).cast(pa.int64()), pa.scalar(MICROS_PER_DAY, pa.int64()))
-    elif pa.types.is_timestamp(kind):
-        array = array.view(pa.int64())
-    elif not pa.types.is_int64(kind):
-        array = array.cast(pa.int64())
-    if array.null_count:
-        array = pc.fill_null(array, int(HIGHEST))
-    return array.to_numpy(zero_copy_only=False)
 
 
 def to_record_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.operators.core.identity import CanonicalNames, Identity
-from watersmeet.operators.core.matching import HIGHEST, Bools, Ints
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64
 from watersmeet.operators.core.operator import StateStore, StreamOperator
 from watersmeet.operators.state.format import (
     DIRECTORY,
@@ -29,7 +29,7 @@ from watersmeet.operators.state.format import (
     encode_rows,
 )
 from watersmeet.operators.state.inspect import MATCHED, ShardInspector
-from watersmeet.operators.state.layout import NoteKind, Values, as_int64
+from watersmeet.operators.state.layout import NoteKind, Values
 from watersmeet.operators.state.spine import GONE
 from watersmeet.operators.state.state_schema import StateSchema, UnevenError
 

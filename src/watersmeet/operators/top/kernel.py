@@ -28,7 +28,7 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import LOWEST, Bools, Ints, stable_order
+from watersmeet.operators.core.matching import LOWEST, Bools, Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import Emission, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import SortColumn, TopN, are_least, ranks_of
 from watersmeet.operators.core.port import Port
@@ -39,7 +39,6 @@ from watersmeet.operators.state.layout import (
     FinalityBound,
     KeyedRows,
     RowLayout,
-    as_int64,
     concat_rows,
     to_record_batch,
 )

@@ -9,8 +9,8 @@ import numpy as np
 
 from watersmeet.operators.core.changes import WEIGHT, key_ids
 from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.state.inspect import ShardInspector
-from watersmeet.operators.state.layout import as_int64
 from watersmeet.operators.state.state_schema import UNTIL_REPLACED, SpineSchema, StateSchema
 
 

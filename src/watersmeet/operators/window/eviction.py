@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.operators.core.changes import key_ids
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, shift_times, stable_order
-from watersmeet.operators.state.layout import KeyedRows, RowLayout, as_int64
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, shift_times, stable_order
+from watersmeet.operators.state.layout import KeyedRows, RowLayout
 
 if TYPE_CHECKING:
     from watersmeet.operators.window.kernel import PartitionLimit, WindowSpec

@@ -57,13 +57,13 @@ import pyarrow as pa
 
 from watersmeet.operators.core.condition import Condition
 from watersmeet.operators.core.identity import CanonicalNames, Identity
-from watersmeet.operators.core.matching import HIGHEST, Bools, Ints
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64
 from watersmeet.operators.core.operator import LEFT, NOW, RIGHT, RUN, Emission, StateStore, Watermarks
 from watersmeet.operators.core.port import Port
 from watersmeet.operators.core.shard import Shard
 from watersmeet.operators.core.two_sided import TwoSided
 from watersmeet.operators.state.budget import Budget
-from watersmeet.operators.state.layout import KeyedRows, RowLayout, as_int64, to_record_batch
+from watersmeet.operators.state.layout import KeyedRows, RowLayout, to_record_batch
 from watersmeet.operators.state.spine import ShardState, Spine
 from watersmeet.operators.window.eviction import (
     CLOCK,

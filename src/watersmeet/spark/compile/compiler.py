@@ -51,7 +51,6 @@ from watersmeet.physical.nodes import LeafPlan
 from watersmeet.physical.together import ChainedColumn, carry_columns, code_side, find_chained_link
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.compile.frames import (
-    SIDE_OUTPUT_COLUMNS,
     InputFrame,
     all_true,
     compile_lateral,
@@ -59,8 +58,6 @@ from watersmeet.spark.compile.frames import (
     compile_static_join,
     compile_union,
     compile_view,
-    explode_changes,
-    is_row,
 )
 from watersmeet.spark.exchange.alike import Precombine
 from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline
@@ -82,7 +79,17 @@ from watersmeet.spark.exchange.packing import (
     Repack,
     Unpack,
 )
-from watersmeet.spark.exchange.rows import JoinOutput, JoinSchema, complete_rows, ddl_field, output_schema, port_structs
+from watersmeet.spark.exchange.rows import (
+    SIDE_OUTPUT_COLUMNS,
+    JoinOutput,
+    JoinSchema,
+    complete_rows,
+    ddl_field,
+    explode_changes,
+    is_row,
+    output_schema,
+    port_structs,
+)
 from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, JoinStage, SampleRows, ShardProcessor, Shards
 from watersmeet.spark.private import unknown_spark

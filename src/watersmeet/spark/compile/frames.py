@@ -10,25 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.formats.feed import CHANGE
-from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.query import Output
 from watersmeet.spark.exchange.columns import FILE, KEEP, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN
-from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
-from watersmeet.spark.exchange.rows import JoinOutput
+from watersmeet.spark.exchange.rows import SIDE_OUTPUT_COLUMNS, JoinOutput, is_row
 from watersmeet.spark.sources.file_order import FILE_DDL, with_files
 
-SIDE_OUTPUT_COLUMNS = (LATE_OUTPUT_COLUMN, MALFORMED_SHOWN, *UNMATCHED_OUTPUT_COLUMNS)
-"""The columns in which a result shows what is no row of it."""
 PASSTHROUGH_COLUMNS = (WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, FILE, WEIGHT, OP, *SIDE_OUTPUT_COLUMNS)
 """What goes through views and laterals as it is."""
 _PLACE = "#place"
@@ -226,20 +221,7 @@ def _nullable(
     return {name: f.nullable for name, f in zip(names, schema, strict=True)}
 
 
-def is_row(frame: DataFrame) -> Column:
-    """Whether a row of a result is one, and not something that is shown apart."""
-    conditions = (F.col(name).isNull() for name in SIDE_OUTPUT_COLUMNS if name in frame.columns)
-    return reduce(lambda a, b: a & b, conditions, F.lit(True))
-
-
 def all_true(parts: tuple[Expr, ...]) -> Column:
     """Whether all conditions are true of a row."""
     # As one text: Spark makes a balanced tree of it, where columns that are joined one by one make one as deep as long.
     return F.expr(" AND ".join(f"coalesce({part.sql()}, false)" for part in parts) or "true")
-
-
-def explode_changes(frame: DataFrame) -> DataFrame:
-    """Changes as a result shows them: each as often as its weight says, with whether it comes or goes."""
-    weight = F.col(quote(WEIGHT))
-    times = F.array_repeat(F.when(weight > 0, "+").otherwise("-"), cast("int", F.abs(weight).cast("int")))
-    return frame.select("*", F.explode(times).alias(CHANGE)).drop(WEIGHT)

@@ -10,7 +10,7 @@ import warnings
 
 from pyspark.sql import SparkSession
 
-from watersmeet.explanation.physical import SHARDS
+from watersmeet.physical.nodes import SHARDS
 from watersmeet.plan.nodes import Script
 
 PARTITIONS = "spark.sql.shuffle.partitions"

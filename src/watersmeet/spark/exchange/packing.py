@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.operators.core.changes import POSITION
+from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.routing import route_codes, split_rows
 from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
 from watersmeet.operators.core.watermarks import watermark_behind
-from watersmeet.operators.state.layout import as_int64
 from watersmeet.physical.nodes import Route, WatermarkLag
 from watersmeet.spark.exchange.alike import Batches, Precombine
 from watersmeet.spark.exchange.columns import FILE, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN, ColumnPipeline

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import reduce
 from typing import cast
 
 from pyspark.sql import Column, DataFrame
@@ -24,9 +25,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from watersmeet.formats.feed import CHANGE
+from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan, ScanPlan
 from watersmeet.plan.expressions import quote
+from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
 
 PORT_OUTPUT_PREFIX = "_port_"
 """How the columns begin in which a result shows the ports of a join that have outputs of their own."""
@@ -143,3 +147,20 @@ def _make_derived(column: Derived) -> Column:
     port = F.col(quote(column.port))
     side = F.get(F.array(*map(F.lit, column.sides)), port)
     return F.when(port.isNotNull(), F.struct(side.alias("side"), value.alias("at"))).alias(column.name)
+
+
+SIDE_OUTPUT_COLUMNS = (LATE_OUTPUT_COLUMN, MALFORMED_SHOWN, *UNMATCHED_OUTPUT_COLUMNS)
+"""The columns in which a result shows what is no row of it."""
+
+
+def is_row(frame: DataFrame) -> Column:
+    """Whether a row of a result is one, and not something that is shown apart."""
+    conditions = (F.col(name).isNull() for name in SIDE_OUTPUT_COLUMNS if name in frame.columns)
+    return reduce(lambda a, b: a & b, conditions, F.lit(True))
+
+
+def explode_changes(frame: DataFrame) -> DataFrame:
+    """Changes as a result shows them: each as often as its weight says, with whether it comes or goes."""
+    weight = F.col(quote(WEIGHT))
+    times = F.array_repeat(F.when(weight > 0, "+").otherwise("-"), cast("int", F.abs(weight).cast("int")))
+    return frame.select("*", F.explode(times).alias(CHANGE)).drop(WEIGHT)

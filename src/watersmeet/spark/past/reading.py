@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
-from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.fates import Batch
-from watersmeet.fates.flights import WHERE
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
-from watersmeet.local.query import PARTITION
-from watersmeet.locations import local_path, location_of
+from watersmeet.local.query import PARTITION, WHERE
+from watersmeet.locations import local_path
 from watersmeet.operators.core.operator import NOW
 from watersmeet.operators.core.python_values import python_rows
 from watersmeet.physical import QueryPlan, scan_plans
@@ -30,9 +28,10 @@ from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
 from watersmeet.spark.past.log import OffsetLog, plain_path
+from watersmeet.spark.rebuild.input import refuse_trace, replay_frame, whole_topics
 from watersmeet.spark.sources.file_order import order_of_files
-from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE, count_malformed, place_of
-from watersmeet.spark.sources.reading import is_static, read_source
+from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE, place_of
+from watersmeet.spark.sources.reading import is_static
 from watersmeet.spark.sources.static_copies import copy_of
 
 _BATCH = "#batch"
@@ -62,13 +61,6 @@ class InputHistory:
     waiting: Mapping[str, pa.Table] = field(default_factory=dict[str, pa.Table])
     unknown: tuple[str, ...] = ()
     uncertain_until: int = -1
-
-
-class _InBatches:
-    """A session that reads as a batch what it would read as a stream."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.read = self.readStream = spark.read
 
 
 def read_input_history(
@@ -114,7 +106,7 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, s
     """All rows of a source, each with its batch and where it was read."""
     frame = replay_frame(spark, script, whole_topics(source), storage)
     if source_format(source).has_partitions and PLACE not in frame.columns:
-        raise _untraceable(source, "its values are read as they are, so a record cannot be identified")
+        raise refuse_trace(source, "its values are read as they are, so a record cannot be identified")
     names = (*(f.name for f in source.fields), CHANGE, PARTITION, REASON, VALUE)
     columns = [F.col(quote(name)) for name in names if name in frame.columns]
     place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
@@ -132,7 +124,7 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, s
             is_static=is_static(source) and not copy_of(source, storage).is_dir(),
         )
     except PySparkException as error:
-        raise _untraceable(source, str(error).strip().partition("\n")[0]) from error
+        raise refuse_trace(source, str(error).strip().partition("\n")[0]) from error
 
 
 def _in_order(table: pa.Table) -> pa.Table:
@@ -140,34 +132,6 @@ def _in_order(table: pa.Table) -> pa.Table:
     keys = table.select(["#order"]).flatten()
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     return table.drop_columns(["#order"]).take(order)
-
-
-def replay_frame(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
-    """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
-    if is_static(source) and copy_of(source, storage).is_dir():
-        return spark.read.parquet(location_of(copy_of(source, storage)))
-    format_ = source_format(source)
-    if not is_static(source) and "path" not in source.lowercase_options and not format_.has_partitions:
-        raise _untraceable(source, f"{source.format} cannot be read again")
-    frame = read_source(cast("SparkSession", _InBatches(spark)), script, source)
-    return count_malformed(source, frame, "drop")
-
-
-def _untraceable(source: Source, reason: str) -> WatersmeetError:
-    return refuse("NOT_TOLD", query=f"the queries that read {source.name}", reason=reason)
-
-
-def whole_topics(source: Source) -> Source:
-    """The source as it is read at once: topics from their first record that is there to the last."""
-    if not source_format(source).has_partitions:
-        return source
-    options = {
-        name: value
-        for name, value in source.options.items()
-        if name.lower()
-        not in ("startingoffsets", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "failondataloss")
-    }
-    return replace(source, options={**options, "failOnDataLoss": "false"})
 
 
 def _assign_batches(source: Source, table: pa.Table, log: OffsetLog, *, is_static: bool) -> pa.Table:

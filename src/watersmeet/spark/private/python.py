@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 
 from watersmeet.spark.private import asking
 from watersmeet.spark.private.spare import DAEMON, WORKER
+from watersmeet.spark.session.shims import shim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,8 +60,6 @@ exec {python} "$@"
 
 def worker_python(environ: Mapping[str, str]) -> str:
     """The Python that Spark's workers on this machine run: this interpreter, with its installed PySpark."""
-    from watersmeet.spark.session.shims import shim  # imported late: a session imports this module
-
     spec = find_spec("pyspark")
     home = environ.get("SPARK_HOME")
     if os.name != "posix" or spec is None or spec.origin is None:

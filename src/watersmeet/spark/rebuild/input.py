@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from typing import cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,11 +28,10 @@ from watersmeet.operators.core.operator import Watermarks
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.past.log import OffsetLog
-from watersmeet.spark.past.reading import replay_frame, whole_topics
 from watersmeet.spark.rebuild.logs import is_in
 from watersmeet.spark.sources.file_order import order_of_files
-from watersmeet.spark.sources.malformed import PLACE, decode_path, place_of, readable_rows
-from watersmeet.spark.sources.reading import is_static
+from watersmeet.spark.sources.malformed import PLACE, count_malformed, decode_path, place_of, readable_rows
+from watersmeet.spark.sources.reading import is_static, read_source
 from watersmeet.spark.sources.static_copies import copy_of
 
 WATERMARKS_SCHEMA = "column STRING, value BIGINT"
@@ -230,3 +230,39 @@ def _set_file_time(file: Path, step: int) -> None:
     """Spark takes files in the order of their times."""
     moment = int(time.time()) // 86400 * 86400 - 86400 + step
     os.utime(file, (moment, moment))
+
+
+class _InBatches:
+    """A session that reads as a batch what it would read as a stream."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.read = self.readStream = spark.read
+
+
+def replay_frame(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
+    """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
+    if is_static(source) and copy_of(source, storage).is_dir():
+        return spark.read.parquet(location_of(copy_of(source, storage)))
+    format_ = source_format(source)
+    if not is_static(source) and "path" not in source.lowercase_options and not format_.has_partitions:
+        raise refuse_trace(source, f"{source.format} cannot be read again")
+    frame = read_source(cast("SparkSession", _InBatches(spark)), script, source)
+    return count_malformed(source, frame, "drop")
+
+
+def refuse_trace(source: Source, reason: str) -> WatersmeetError:
+    """The refusal to trace the rows of a source."""
+    return refuse("NOT_TOLD", query=f"the queries that read {source.name}", reason=reason)
+
+
+def whole_topics(source: Source) -> Source:
+    """The source as it is read at once: topics from their first record that is there to the last."""
+    if not source_format(source).has_partitions:
+        return source
+    options = {
+        name: value
+        for name, value in source.options.items()
+        if name.lower()
+        not in ("startingoffsets", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "failondataloss")
+    }
+    return replace(source, options={**options, "failOnDataLoss": "false"})

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Sink
 from watersmeet.formats.sink import PATH
-from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.exchange.rows import is_row
 from watersmeet.spark.time_texts import text_options
 
 BATCH = "_batch"

@@ -26,10 +26,15 @@ from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.spark.exchange.consolidate import consolidate
 from watersmeet.spark.sinks.outputs import drain_batch
 from watersmeet.spark.sinks.positions import BatchPlans, Position
-from watersmeet.spark.sinks.postgres_batches import BATCHES, BatchRecord, lock_record, read_record, table_exists
+from watersmeet.spark.sinks.postgres_batches import (
+    BATCHES,
+    BatchRecord,
+    Connection,
+    lock_record,
+    read_record,
+    table_exists,
+)
 from watersmeet.spark.sinks.postgres_types import text_for_postgres, type_in_postgres
-
-Connection = psycopg.Connection[Any]
 
 _NEW = Identifier("watersmeet_new")
 """The temporary table that a batch is copied into."""

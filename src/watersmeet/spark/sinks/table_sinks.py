@@ -26,8 +26,8 @@ from watersmeet.locations import local_path
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.spark.compile.frames import explode_changes
 from watersmeet.spark.exchange.consolidate import columns_of, consolidate
+from watersmeet.spark.exchange.rows import explode_changes
 from watersmeet.spark.private.files import is_reachable
 from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.avro import encode_avro
