@@ -474,8 +474,16 @@ def why(
 
     Example::
 
-        print(ws.why("SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.id",
-                     "orders", {"id": 17}, orders=orders, deliveries=deliveries))
+        print(ws.why("SELECT STREAM o.id, d.courier "
+                     "FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.order_id",
+                     "orders", {"id": 2}, orders=orders, deliveries=deliveries))
+
+        the query: 1 row of orders has id 2.
+
+        o (id 2, item 'rug', at 2026-03-02 08:10:00)
+          arrived    batch 0
+          padded     batch 0: The input of d has ended: nothing more can match it.
+          why        No row of d has the key 2.
     """
     from watersmeet.answers.frames import answer_from_checkpoint, answer_of_frames, find_checkpoint_query
     from watersmeet.answers.question import Question, convert_values, find_source

@@ -36,7 +36,7 @@ def test_files_are_written_anew(folder: Path) -> None:
     )
     assert (folder / "messy.sql").read_text() == CLEAN
     again = watersmeet("fmt", folder / "messy.sql", folder / "deep", folder)
-    assert again.stdout == "0 files changed, 2 unchanged.\n"
+    assert again.stdout == "0 files reformatted, 2 unchanged.\n"
 
 
 def test_check_changes_nothing(folder: Path) -> None:
