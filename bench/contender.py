@@ -149,7 +149,7 @@ def _measure(run: Run, folder: Path, spark: SparkSession, launched: float) -> di
 def keep_checkpoints_as_runs(spark: SparkSession) -> None:
     """Let checkpoints be written as ``watersmeet run`` lets them, for all contenders; an older tree may not have it."""
     with suppress(ImportError):
-        from watersmeet.spark.private.local_files import keep_checkpoints_here
+        from watersmeet.spark.private.files import keep_checkpoints_here
 
         keep_checkpoints_here(spark)
 
@@ -380,7 +380,7 @@ def of_ours(progress: Any, number: str) -> int:
     """A number that our joins report of a batch, of all sides together."""
     joins = [o.asDict() for name, o in progress["observedMetrics"].items() if name.startswith("watersmeet:")]
     if any("reports" in join for join in joins):
-        from watersmeet.observe.told import by_join  # where it is used: an older tree does not have it
+        from watersmeet.metrics.metrics import by_join  # where it is used: an older tree does not have it
 
         joins = [*by_join(text for join in joins for text in join["reports"]).values()]
     return sum(int(n or 0) for join in joins for name, n in join.items() if name.partition("_")[0] == number)

@@ -11,13 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.operator import Emission, StateStore, StepReport, StreamOperator, Watermarks
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Emission, Port, StateStore, StepReport, StreamOperator, Watermarks
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.compiler import Compiler
-from watersmeet.spark.sources.columnar import find_files
-from watersmeet.spark.sources.reading import read_sources
+from watersmeet.spark.connectors.reading import find_files, read_sources
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ from rich.table import Table
 
 from bench.contender import FRAMES
 from bench.data import LAG_SECONDS, SECONDS_PER_BATCH, Workload
-from watersmeet.forecast.costs import MEASURED
-from watersmeet.forecast.query import ForecastInput, batch_seconds
-from watersmeet.forecast.writes import times_written
+from watersmeet.tools.forecast.costs import MEASURED, times_written
+from watersmeet.tools.forecast.query import ForecastInput, batch_seconds
 
 STATE, TIME = 0.2, 0.4
 """How far off forecasts may be."""

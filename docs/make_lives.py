@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from watersmeet.drawing import draw_timeline
-from watersmeet.testing import parse_case, read_case
-from watersmeet.testing.telling import trace_case
+from watersmeet.tools.studio.drawing import draw_timeline
+from watersmeet.tools.testing import parse_case, read_case
+from watersmeet.tools.testing.assertions import trace_case
 
 ROOT = Path(__file__).parent.parent
 STORIES = ROOT / "src" / "watersmeet" / "board" / "stories"

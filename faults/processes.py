@@ -15,7 +15,7 @@ from queue import Empty, Queue
 from threading import Thread
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
-KINDS = {"jvm": "SparkSubmit", "worker": "watersmeet.spark.daemon", "ready": "watersmeet.spark.private.spare"}
+KINDS = {"jvm": "SparkSubmit", "worker": "watersmeet.spark.daemon", "ready": "watersmeet.spark.private.prefork_server"}
 """By which word of its command line a process is known."""
 
 

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _with_kafka(conf: dict[str, str]) -> dict[str, str]:
     """Settings with the jars of Kafka's connector; without them where they cannot be had."""
     from watersmeet.errors import WatersmeetError
-    from watersmeet.spark.session.connectors import with_connectors
+    from watersmeet.spark.session.jars import with_connectors
 
     with suppress(WatersmeetError):
         return with_connectors(["kafka"], conf, os.environ)
@@ -48,7 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A local session as Watersmeet makes it, with few partitions."""
     from pyspark.sql import SparkSession
 
-    from watersmeet.spark.private.local_files import keep_checkpoints_here
+    from watersmeet.spark.private.files import keep_checkpoints_here
     from watersmeet.spark.session import session
 
     assert SparkSession.getActiveSession() is None, "a test has made a session: it would be taken, with its settings"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from watersmeet.operators.core.changes import MULTIPLICITY
 from watersmeet.operators.core.operator import Emission
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.spark.exchange.alike import MIN_ROWS, Precombine
-from watersmeet.testing import MemoryStore
+from watersmeet.spark.exchange.precombine import MIN_ROWS, Precombine
+from watersmeet.tools.testing import MemoryStore
 
 FUNCTIONS = ("count", "sum", "avg", "var_pop", "min", "max")
 GROUPING = GroupByOperator(

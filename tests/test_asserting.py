@@ -9,7 +9,7 @@ import pytest
 
 import watersmeet as ws
 from watersmeet import WatersmeetError
-from watersmeet.testing import parse_case, read_case
+from watersmeet.tools.testing import parse_case, read_case
 
 CASES = Path(__file__).parent / "cases"
 

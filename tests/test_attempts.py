@@ -26,24 +26,23 @@ from faults.retries.queries import QUERIES, rows_of, script
 
 from watersmeet.catalog import Source
 from watersmeet.local import query, values
-from watersmeet.local.cells import arrow_table, change_table
+from watersmeet.local.cells import NeedsSparkError, arrow_table, change_table, complete_rows, output_schema
 from watersmeet.local.query import BatchOutput, LocalQuery
-from watersmeet.local.rows import NeedsSparkError, complete_rows, output_schema
 from watersmeet.operators import OPERATORS, state_schema_of
 from watersmeet.operators.core.chain import Link
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.state import cache
-from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.state.state_schema import ShardInspector
 from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query
 from watersmeet.physical.identity import assign_names, canonical_json
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.exchange import stateful
 from watersmeet.spark.exchange.packing import REPORT, ROWS, UNMATCHED, WATERMARKS, from_blobs, to_blob
 from watersmeet.spark.exchange.stateful import JoinStage, ShardProcessor, Shards
-from watersmeet.testing import read_case
-from watersmeet.testing.execute import arrivals_of
-from watersmeet.testing.script import script_of
+from watersmeet.tools.testing import read_case
+from watersmeet.tools.testing.case import script_of
+from watersmeet.tools.testing.execute import arrivals_of
 
 FILES = sorted(
     file for file in (Path(__file__).parent / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")

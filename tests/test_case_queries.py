@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.cli.init import init_project
+from watersmeet.cli.demo import init_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.testing import Result, read_case, run_case
+from watersmeet.tools.testing import Result, read_case, run_case
 
 CASE = """
 name: orders above a price

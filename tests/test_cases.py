@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.local.rows import NeedsSparkError
-from watersmeet.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
-from watersmeet.testing.telling import trace_case
+from watersmeet.local.cells import NeedsSparkError
+from watersmeet.tools.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
+from watersmeet.tools.testing.assertions import trace_case
 
 CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.yaml"))

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from watersmeet.catalog import Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.columns import NoColumnsError, columns_of
-from watersmeet.formats.kept_columns import save_columns
+from watersmeet.formats.columns import NoColumnsError, columns_of, save_columns
 from watersmeet.project import fill_columns, with_columns
 from watersmeet.queries import analyze, read_script
 

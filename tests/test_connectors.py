@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from watersmeet.cli.console import read_project
 from watersmeet.cli.run import Cluster
-from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.connectors import CONNECTORS, connector_of, connectors_of, formats_in
-from watersmeet.formats.jar_digests import JAR_DIGESTS
+from watersmeet.formats.connectors import CONNECTORS, JAR_DIGESTS, connector_of, connectors_of, formats_in
 from watersmeet.queries import read_script
-from watersmeet.spark.session import connectors
-from watersmeet.spark.session.connectors import FOLDER, with_connectors
-from watersmeet.spark.session.jars import fetch_jars
+from watersmeet.spark.session import jars
+from watersmeet.spark.session.jars import FOLDER, fetch_jars, with_connectors
 
 NOTHING = {"PATH": "", "XDG_CACHE_HOME": "/nowhere/to/be/made"}
 
@@ -85,7 +83,7 @@ def test_a_folder_of_jars_stands_for_all_that_would_be_fetched(tmp_path: Path) -
 def test_a_connector_may_need_settings_beside_those_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connectors, "spark_version", lambda: "4.1.4")
+    monkeypatch.setattr(jars, "spark_version", lambda: "4.1.4")
     (tmp_path / "delta.jar").touch()
     environ = {**NOTHING, FOLDER: str(tmp_path)}
     found = with_connectors(["delta"], {}, environ)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
 from watersmeet.errors import Refusal, WatersmeetError, refusal_in
-from watersmeet.observe.logs import LogOptions, log
+from watersmeet.metrics.logs import LogOptions, log
 
 COMMANDS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 SENT = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x7f\x00"
@@ -41,8 +41,7 @@ def test_refusals_of_a_script_hold_no_command_to_the_terminal(tmp_path: Path) ->
 def test_values_in_refusals_and_in_the_log_hold_no_command_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from watersmeet.cli.failure import Format, print_refusals
-    from watersmeet.cli.output import print_text
+    from watersmeet.cli.console import Format, print_refusals, print_text
     from watersmeet.cli.run import notify
 
     parameters = {"source": "orders", "place": f"t{SENT}", "reason": f"odd {SENT}", "value": f'{{"a": "{SENT}"}}'}

@@ -24,12 +24,11 @@ from pyspark.sql.types import (
 
 from watersmeet.spark.exchange import packing, stateful
 from watersmeet.spark.exchange.arrivals import InputBuffer
-from watersmeet.spark.exchange.crossing import is_bounded
-from watersmeet.spark.exchange.leaving import OUTPUT_NAMES, OutputBuffer
+from watersmeet.spark.exchange.output import OUTPUT_NAMES, OutputBuffer, is_bounded
 from watersmeet.spark.exchange.packing import LATE, PACKED, REPORT, ROWS, SPACER, Pack, Unpack, from_blobs
 from watersmeet.spark.exchange.stateful import ShardProcessor, Shards
-from watersmeet.spark.private import crossings
-from watersmeet.spark.private.crossings import BYTES, RECORDS, UNLIMITED, PythonTransfer, room_here
+from watersmeet.spark.private import transfer
+from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room_here
 
 ROOM, MOST = 1024, 50
 SIZES = [0, 10, ROOM - 1, ROOM, 3 * ROOM, 40 * ROOM, 7, 7, 100 * ROOM, 2 * ROOM + 5]
@@ -154,7 +153,7 @@ def test_there_are_spacers_where_spark_counts_records_alone(
 
         getLocalProperty = {BYTES: bytes_, RECORDS: records}.get  # noqa: N815 - Spark's
 
-    monkeypatch.setattr(crossings, "TaskContext", Task)
+    monkeypatch.setattr(transfer, "TaskContext", Task)
     assert room_here() == room
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.private.files import LocalFolder
-from watersmeet.spark.private.told import is_whole_changelog
-from watersmeet.spark.run.damage import check_files, state_damage
+from watersmeet.spark.private.introspection import is_whole_changelog
+from watersmeet.spark.state.owner import check_files, state_damage
 
 FILES = {
     "metadata": '{"id":"c8484eb4"}',

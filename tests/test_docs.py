@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 import watersmeet as ws
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_expression
+from watersmeet.parser import read_expression
 from watersmeet.queries import analyze, read_script
-from watersmeet.testing import parse_case, read_case, run_case
+from watersmeet.tools.testing import parse_case, read_case, run_case
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "examples")

@@ -12,17 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.observe.progress import Progress
-from watersmeet.operators.core.operator import StreamOperator
-from watersmeet.operators.core.port import Port
+from watersmeet.metrics.progress import Progress
+from watersmeet.operators.core.operator import Port, StreamOperator
 from watersmeet.operators.core.python_values import arrow_values, python_values
 from watersmeet.operators.core.rowwise import compare, event_time
-from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
-from watersmeet.page.rows import RowSamples
-from watersmeet.spark.exchange.examples import MAX_CHARACTERS, ROWS_PER_KIND, Examples
-from watersmeet.testing.case import CaseBatch
-from watersmeet.testing.outcome import Outcome
-from watersmeet.testing.outcome import compare as compare_case
+from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
+from watersmeet.spark.exchange.observations import MAX_CHARACTERS, ROWS_PER_KIND, Examples
+from watersmeet.tools.studio.page.model import RowSamples
+from watersmeet.tools.testing.case import CaseBatch
+from watersmeet.tools.testing.outcome import Outcome
+from watersmeet.tools.testing.outcome import compare as compare_case
 
 
 def examples(left: tuple[str, ...], right: tuple[str, ...]) -> Examples:
@@ -146,7 +145,7 @@ def test_rows_that_cannot_be_shown_are_counted_and_fail_nothing(monkeypatch: pyt
     def failing(table: object) -> None:
         raise MemoryError("too much")
 
-    monkeypatch.setattr("watersmeet.spark.exchange.examples.python_rows", failing)
+    monkeypatch.setattr("watersmeet.spark.exchange.observations.python_rows", failing)
     found = examples(("l.k",), ())
     found.take(pa.table({"l.k": [1]}))
     found.take(pa.table({"l.k": [1]}))

@@ -14,17 +14,14 @@ from bench.sections import forecast as forecast_section
 from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
-from watersmeet.forecast.cluster import ClusterRequest, plan_cluster, spread_over, spreads
-from watersmeet.forecast.costs import MEASURED
-from watersmeet.forecast.query import ForecastInput, QueryForecast, forecast_query
-from watersmeet.forecast.rates import Rate, parse_rates, read_sampled_rates
-from watersmeet.forecast.report import render
-from watersmeet.forecast.writes import runs_alive, times_written
 from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
-from watersmeet.spark.exchange.simulation import simulate
+from watersmeet.tools.forecast.cluster import ClusterRequest, plan_cluster, simulate, spread_over, spreads
+from watersmeet.tools.forecast.costs import MEASURED, runs_alive, times_written
+from watersmeet.tools.forecast.query import ForecastInput, QueryForecast, forecast_query, render
+from watersmeet.tools.forecast.rates import Rate, parse_rates, read_sampled_rates
 
 SECOND = 1_000_000
 STREAMS = """

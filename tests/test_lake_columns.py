@@ -15,13 +15,12 @@ from typer.testing import CliRunner
 
 from watersmeet.catalog import Source
 from watersmeet.cli.app import app
-from watersmeet.cli.script import open_script
+from watersmeet.cli.console import open_script
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.columns import NoColumnsError, columns_of
-from watersmeet.formats.kept_columns import save_columns
+from watersmeet.formats.columns import NoColumnsError, columns_of, save_columns
 from watersmeet.project import fill_columns
 from watersmeet.queries import read_readable, read_script, refusals_in
-from watersmeet.testing import read_case
+from watersmeet.tools.testing import read_case
 
 CASES = Path(__file__).parent / "cases"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from watersmeet.spark.exchange import leaving as module
-from watersmeet.spark.exchange.leaving import OutputBuffer
+from watersmeet.spark.exchange import output as module
+from watersmeet.spark.exchange.output import OutputBuffer
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
 
 

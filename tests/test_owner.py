@@ -8,7 +8,7 @@ import pytest
 from tests.physical.test_identity import JOIN, edited, told
 
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.spark.run.owner import Owner
+from watersmeet.spark.state.owner import Owner
 
 ANEW = "start anew elsewhere."
 TEXT = Owner((told(JOIN),)).to_text("4.3.0")

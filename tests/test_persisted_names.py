@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 
 import watersmeet
-from watersmeet.analyze.settings import SETTINGS
 from watersmeet.errors import WatersmeetError
-from watersmeet.local.rows import NeedsSparkError
-from watersmeet.local.store import MemoryStore
-from watersmeet.observe import prometheus
-from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
-from watersmeet.observe.progress import Progress
+from watersmeet.local.cells import NeedsSparkError
+from watersmeet.local.shards import MemoryStore
+from watersmeet.logical.passes.settings import SETTINGS
+from watersmeet.metrics import prometheus
+from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
+from watersmeet.metrics.progress import Progress
 from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.operators.core.operator import StepError
 from watersmeet.operators.state.format import decode_rows
@@ -34,9 +34,9 @@ from watersmeet.physical import limits_of, plan_query
 from watersmeet.physical.identity import digest, identity_of
 from watersmeet.project import Spec
 from watersmeet.queries import analyze
-from watersmeet.testing import Case, CaseBatch, read_case
-from watersmeet.testing.execute import outcomes_of
-from watersmeet.testing.script import script_of
+from watersmeet.tools.testing import Case, CaseBatch, read_case
+from watersmeet.tools.testing.case import script_of
+from watersmeet.tools.testing.execute import outcomes_of
 
 GOLDEN = Path(__file__).parent / "persisted"
 CASES = sorted((Path(__file__).parent / "cases").rglob("*.yaml"))

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 import watersmeet
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark import private
-from watersmeet.spark.private import SEEN, told, unknown_spark
+from watersmeet.spark.private import SEEN, introspection, unknown_spark
 
 ROOT = Path(watersmeet.__file__).parent
 ROOM = ROOT / "spark" / "private"
@@ -70,13 +70,13 @@ def test_moments_are_in_the_zone_of_the_session_where_spark_tells_them_in_utc(mo
         ("s", StructType([StructField("m", MapType(StringType(), moment))])),
     ]  # fmt: skip
     schema = StructType([StructField(name, type_, name != "m") for name, type_ in pairs])
-    want = told.arrow_schema(schema, "Asia/Tokyo")
+    want = introspection.arrow_schema(schema, "Asia/Tokyo")
 
     def old(schema: Any, error: bool = False, timestamp_utc: bool = True) -> Any:
         return new(schema, timezone="UTC") if "timezone" in signature(new).parameters else new(schema)
 
     monkeypatch.setattr(types, "to_arrow_schema", old)
-    assert told.arrow_schema(schema, "Asia/Tokyo").equals(want, check_metadata=True)
+    assert introspection.arrow_schema(schema, "Asia/Tokyo").equals(want, check_metadata=True)
     assert want.field("t").type == pa.timestamp("us", "Asia/Tokyo")
 
 

@@ -8,16 +8,21 @@ from pathlib import Path
 from tests.physical.test_identity import JOIN, OTHER, edited, told
 from tests.test_changing import CHAIN
 
-from watersmeet.observe.progress import Progress
+from watersmeet.metrics.progress import Progress
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.state.state_schema import Reach
-from watersmeet.spark.past.log import read_log
 from watersmeet.spark.private.writers import FORMAT
-from watersmeet.spark.rebuild.input import ReplayRange
-from watersmeet.spark.rebuild.logs import SourcePositions, write_logs
-from watersmeet.spark.rebuild.reach import ReplayStart, lags_of, match_scans, replay_start, times_after_batches
-from watersmeet.spark.state.swap import prepare_staging, recover_swap, swap
+from watersmeet.spark.run.rebuild_input import (
+    ReplayRange,
+    ReplayStart,
+    lags_of,
+    match_scans,
+    replay_start,
+    times_after_batches,
+)
+from watersmeet.spark.state.checkpoint import prepare_staging, recover_swap, swap
+from watersmeet.spark.state.offset_log import SourcePositions, read_log, write_logs
 
 MINUTE = 60_000_000
 NOW = told(JOIN)

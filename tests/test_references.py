@@ -11,9 +11,9 @@ import pytest
 from tests.registry import registry
 from typer.testing import CliRunner
 
-from watersmeet import references
+from watersmeet import locations
 from watersmeet.cli.app import app
-from watersmeet.cli.script import open_script
+from watersmeet.cli.console import open_script
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.project import with_columns
 from watersmeet.queries import read_script
@@ -94,18 +94,18 @@ def test_no_refusal_quotes_a_password(text: str) -> None:
 
 GIVEN_TO_SPARK = {
     # Sources, by `read_source` and `find_files`: of a script that `resolve_options` gave, or of the topics of one.
-    "spark/sources/reading.py", "spark/sources/columnar.py", "spark/topics.py",
+    "spark/connectors/reading.py", "spark/connectors/reading.py", "spark/connectors/kafka.py",
     # Sinks: of such a script, too.
-    "spark/sinks/outputs.py", "spark/sinks/delta.py", "spark/sinks/files.py", "spark/sinks/snapshots.py",
-    "spark/run/running.py", "spark/sinks/compaction.py",
+    "spark/connectors/outputs.py", "spark/connectors/lakes.py", "spark/connectors/files.py", "spark/connectors/snapshots.py",
+    "spark/run/running.py", "spark/connectors/compaction.py",
     # None of a script.
-    "spark/rebuild/input.py", "spark/state/checkpoint.py", "demo/topics.py",
+    "spark/run/rebuild_input.py", "spark/state/checkpoint.py", "cli/demo_broker.py",
 }  # fmt: skip
 """Every module that hands options to Spark: a new one must have them from `resolve_options`."""
 
 
 def test_options_go_to_spark_in_known_places_only() -> None:
-    root = Path(references.__file__).parent
+    root = Path(locations.__file__).parent
     giving = [file for file in root.rglob("*.py") if ".options(**" in file.read_text("utf-8")]
     assert {str(file.relative_to(root)) for file in giving} == GIVEN_TO_SPARK
     resolving = [
@@ -170,4 +170,4 @@ def test_check_and_explain_send_no_secret_to_a_registry(
 
 def test_the_caret_stays_where_it_was() -> None:
     line = "OPTIONS (password 'hunter2', x)"
-    assert len(references.mask_line(line)) == len(line)
+    assert len(locations.mask_line(line)) == len(line)

@@ -15,25 +15,24 @@ from tests.joins.chained import ChainedQuery
 from tests.joins.test_chained import arrived, planned, queries, quick
 from tests.joins.test_chains import STREAMS, batches, found
 
+from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.query import LocalQuery
-from watersmeet.local.rows import NeedsSparkError
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore
 from watersmeet.operators import OPERATORS, state_schema_of
 from watersmeet.operators.core.matching import Ints
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.routing import shard_of
 from watersmeet.operators.core.rowwise import freeze
-from watersmeet.operators.state.inspect import ShardInspector
 from watersmeet.operators.state.reshard import FINGERPRINT, merge_shards, split_shard
-from watersmeet.operators.state.state_schema import UnevenError
+from watersmeet.operators.state.state_schema import ShardInspector, UnevenError
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, limits_of, plan_query
+from watersmeet.physical.chaining import chain_groups
 from watersmeet.physical.identity import assign_names, canonical_json
-from watersmeet.physical.together import chain_groups
 from watersmeet.queries import analyze
-from watersmeet.spark.state.places import is_unsharded, make_shard_assignment
-from watersmeet.testing import read_case
-from watersmeet.testing.execute import arrivals_of
-from watersmeet.testing.script import script_of
+from watersmeet.spark.state.rescale import is_unsharded, make_shard_assignment
+from watersmeet.tools.testing import read_case
+from watersmeet.tools.testing.case import script_of
+from watersmeet.tools.testing.execute import arrivals_of
 
 FILES = sorted(
     file for file in (Path(__file__).parent / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from watersmeet.catalog import Sink
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.databases import PostgresSink
 
 pytest.importorskip("psycopg", reason="the driver of Postgres is not installed")
 
@@ -15,7 +15,7 @@ HOSTILE = 'x"; DROP TABLE victims; --'
 
 
 def test_names_stay_names_in_the_sql_of_postgres() -> None:
-    from watersmeet.spark.sinks.postgres import Postgres
+    from watersmeet.spark.connectors.postgres import Postgres
 
     sink = PostgresSink(Sink("out", "postgres", {"table": f"shop.{HOSTILE}"}))
     target = Postgres(sink, "query", (HOSTILE,))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.spark.private.files import LocalFolder
-from watersmeet.spark.state.copies import readable_location
+from watersmeet.spark.state.checkpoint import readable_location
 
 
 def _checkpoint(place: Path) -> Path:

@@ -25,8 +25,8 @@ from watersmeet.operators.state.layout import RowLayout
 from watersmeet.operators.state.spine import ShardState
 from watersmeet.spark.exchange import store
 from watersmeet.spark.exchange.store import NAME, VALUE, States
-from watersmeet.spark.private import large
-from watersmeet.spark.private.requests import pipeline_requests
+from watersmeet.spark.private import transfer
+from watersmeet.spark.private.transfer import pipeline_requests
 
 SHARD = StructType([StructField("shard", IntegerType())])
 
@@ -208,30 +208,30 @@ def test_another_client_is_asked_one_request_after_the_other() -> None:
         assert answers is None
 
 
-@pytest.mark.parametrize("size", [large.LARGE - 1, large.LARGE, 3_000_000])
+@pytest.mark.parametrize("size", [transfer.LARGE - 1, transfer.LARGE, 3_000_000])
 def test_a_large_value_goes_out_as_pyspark_would_send_it(
     server: Server, states: States, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     value = np.random.default_rng(size).bytes(size)
     for together in (False, True):
         with pipeline_requests(states.handle) if together else nullcontext():
-            large.put(states.state, f"run/{together}", value)
+            transfer.put(states.state, f"run/{together}", value)
     ours, server.requests = server.requests, []
-    monkeypatch.setattr(large, "LARGE", size + 1)
+    monkeypatch.setattr(transfer, "LARGE", size + 1)
     for together in (False, True):
-        large.put(states.state, f"run/{together}", value)
+        transfer.put(states.state, f"run/{together}", value)
     assert server.values == {(0, f"run/{together}"): value for together in (False, True)}
     assert ours[-2:] == server.requests
 
 
 def test_a_large_value_that_is_refused_fails_the_batch(states: States) -> None:
     with pytest.raises(RuntimeError, match="no room"):
-        large.put(states.state, "forbidden", bytes(large.LARGE))
+        transfer.put(states.state, "forbidden", bytes(transfer.LARGE))
 
 
 def test_without_the_message_that_is_known_pyspark_makes_it(
     server: Server, states: States, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large, "_numbers", lambda: None)
-    large.put(states.state, "run", bytes(large.LARGE))
-    assert server.values == {(0, "run"): bytes(large.LARGE)}
+    monkeypatch.setattr(transfer, "_numbers", lambda: None)
+    transfer.put(states.state, "run", bytes(transfer.LARGE))
+    assert server.values == {(0, "run"): bytes(transfer.LARGE)}

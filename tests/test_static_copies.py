@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.catalog import Field, Source
-from watersmeet.spark.sources.static_copies import copy_of, write_declaration
+from watersmeet.spark.connectors.static import copy_of, write_declaration
 
 ITEMS = Source("items", (Field("id", "INT"), Field("name", "STRING")), kind="table", format="csv",
                options={"path": "/data", "static": "true", "password": "secret"})  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 from tests.checkpoints.kept import HERE, extract
 
 from watersmeet.cli.state import checkpoints_at
+from watersmeet.spark.state.checkpoint import clear_leftovers, prepare_staging, recover_swap
 from watersmeet.spark.state.moving import export_checkpoint, import_checkpoint
-from watersmeet.spark.state.swap import clear_leftovers, prepare_staging, recover_swap
 
 KILLED = """
 import os, signal, sys
@@ -28,7 +28,7 @@ def renamed(self, target):
 
 Path.rename = renamed
 """
-SWAP = "from watersmeet.spark.state.swap import swap; swap(Path(sys.argv[2]), Path(sys.argv[3]))"
+SWAP = "from watersmeet.spark.state.checkpoint import swap; swap(Path(sys.argv[2]), Path(sys.argv[3]))"
 IMPORT = (
     "from watersmeet.spark.state.moving import import_checkpoint; "
     "import_checkpoint(Path(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[3]).parent)"

@@ -31,7 +31,7 @@ from faults.retries.failing import POINTS, AfterCommit, FailingProcessor, Fault,
 from faults.retries.queries import ONE_BATCH_PER_START, QUERIES, script, write_rows
 from watersmeet.spark.compile import compiler
 from watersmeet.spark.session import session
-from watersmeet.spark.state.look import open_state
+from watersmeet.spark.state.inspect import open_state
 
 KINDS: tuple[Kind, ...] = ("fail", "slow", "lose")
 ROWS = 40

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from watersmeet.analyze.check_declarations import check_references
 from watersmeet.arguments import (
     Duration,
     check_choice,
@@ -41,26 +40,27 @@ from watersmeet.calls import (
 )
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.explanation.shown import Explanation
 from watersmeet.formats.connectors import formats_in
-from watersmeet.formats.malformed import MalformedPolicy
+from watersmeet.formats.source import MalformedPolicy
 from watersmeet.locations import local_path
-from watersmeet.observe.totals import Totals
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.passes.check_declarations import check_references
+from watersmeet.metrics.progress import Totals
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical import ChainGroups, LateRows, Limits, plan_query, read_chaining
-from watersmeet.plan.nodes import Script
 from watersmeet.project import open_project, storage_folder, with_columns
 from watersmeet.queries import analyze, read_script
+from watersmeet.tools.explain.physical import Explanation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from watersmeet.advice.report import Advice
-    from watersmeet.answers.answer import Answer
     from watersmeet.spark.compile.results import QueryRequest, QueryResult
-    from watersmeet.spark.state.look import State
+    from watersmeet.spark.state.inspect import State
+    from watersmeet.tools.advise.report import Advice
+    from watersmeet.tools.trace.answer import Answer
 
 
 def join(
@@ -277,10 +277,9 @@ def sql(
         +---+----+-------+
     """
     from watersmeet.spark.compile.results import QueryRequest
+    from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows
+    from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
     from watersmeet.spark.session import session
-    from watersmeet.spark.sources.columnar import find_files
-    from watersmeet.spark.sources.malformed import observe_malformed, readable_rows
-    from watersmeet.spark.sources.reading import read_sources, resolve_options
 
     check_text("text", text, '"SELECT STREAM ..."')
     check_choice("malformed", malformed, ("fail", "drop"))
@@ -306,7 +305,7 @@ def jars(*formats: str) -> str:
 
         SparkSession.builder.config("spark.jars", ws.jars("kafka")).getOrCreate()
     """
-    from watersmeet.spark.session.connectors import connector_jars
+    from watersmeet.spark.session.jars import connector_jars
 
     return ",".join(map(str, connector_jars(formats, {}, os.environ)))
 
@@ -320,9 +319,9 @@ def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: Da
 
         ws.substrait(Path("plan.substrait").read_bytes(), orders=orders, customers=customers)
     """
-    from watersmeet.language.substrait.plans import read_substrait
     from watersmeet.spark.compile.results import QueryRequest
-    from watersmeet.spark.sources.reading import read_sources
+    from watersmeet.spark.connectors.reading import read_sources
+    from watersmeet.tools.substrait.relations import read_substrait
 
     check_plan(plan)
     check_marks(marks)
@@ -412,10 +411,10 @@ def advise(
         found = ws.advise(orders, deliveries, on="left.id = right.order_id", left_time="ordered")
         print(found.sql)
     """
-    from watersmeet.advice.asked import join_pairs
-    from watersmeet.advice.pair import AdviceRequest, advise_pair
-    from watersmeet.advice.report import Advice
-    from watersmeet.spark.sources.sampling import sample_frame
+    from watersmeet.tools.advise.pair import AdviceRequest, advise_pair
+    from watersmeet.tools.advise.report import Advice
+    from watersmeet.tools.advise.request import join_pairs
+    from watersmeet.tools.advise.sampling import sample_frame
 
     share = given_share("keep", keep)
     rows = positive("sample", sample) or 1
@@ -452,7 +451,7 @@ def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None)
         kept.rows("orders").where("NOT _matched").show()
     """
     from watersmeet.spark.session import session
-    from watersmeet.spark.state.look import open_state as looked_into
+    from watersmeet.spark.state.inspect import open_state as looked_into
 
     check_session("spark", spark)
     return looked_into(checkpoint if isinstance(checkpoint, str) else Path(checkpoint), spark or session())
@@ -485,10 +484,10 @@ def why(
           padded     batch 0: The input of d has ended: nothing more can match it.
           why        No row of d has the key 2.
     """
-    from watersmeet.answers.frames import answer_from_checkpoint, answer_of_frames, find_checkpoint_query
-    from watersmeet.answers.question import Question, convert_values, find_source
+    from watersmeet.spark.connectors.reading import read_sources, resolve_options
     from watersmeet.spark.session import session
-    from watersmeet.spark.sources.reading import read_sources, resolve_options
+    from watersmeet.tools.trace.live import answer_from_checkpoint, answer_of_frames, find_checkpoint_query
+    from watersmeet.tools.trace.questions import Question, convert_values, find_source
 
     check_text("text", text, '"SELECT STREAM ..."')
     check_text("source", source, '"orders"')
@@ -538,11 +537,11 @@ def progress(query: StreamingQuery | str | Path) -> Totals | dict[str, Totals]:
         ws.progress("shop")["joined"].rows_out
     """
     if isinstance(query, str | Path):
-        from watersmeet.observe.history import queries_of, read_history
+        from watersmeet.metrics.history import queries_of, read_history
 
         storage = storage_folder(open_project(Path(query)))
         return {name: read_history(storage, name).totals for name in queries_of(storage)}
-    from watersmeet.spark.run.reports import totals_of
+    from watersmeet.spark.run.watching import totals_of
 
     if not hasattr(query, "recentProgress"):
         hint = "pass what `writeStream...start()` returned, or the folder of a project."
@@ -581,8 +580,8 @@ def _result(
     spark: SparkSession, request: QueryRequest, marks: DataFrame | None, late: LateRows = "counted"
 ) -> DataFrame:
     """The DataFrame of the one query that is asked for; other calls know it again."""
-    from watersmeet.spark.compile.build import build
     from watersmeet.spark.compile.results import QueryResult, inline_results, remember
+    from watersmeet.spark.run.build import build
 
     request = inline_results(request)
     (built,) = build(
@@ -601,7 +600,7 @@ def _chains(request: QueryRequest) -> ChainGroups | None:
 
     Of a stream nobody knows yet which checkpoint it will continue, and that may have been begun otherwise.
     """
-    from watersmeet.spark.compile.build import chain_groups
+    from watersmeet.spark.run.build import chain_groups
 
     frame = next(iter(request.frames.values()), None)
     default = "on" if request.inputs == "batches" else "off"
@@ -614,8 +613,8 @@ def _chains(request: QueryRequest) -> ChainGroups | None:
 
 def _frame_sources(script: Script, frames: Mapping[str, DataFrame]) -> dict[str, Source]:
     """DataFrames as sources of a script. What a declaration says of a result goes before what its query has."""
-    from watersmeet.spark.compile.build import source_of
     from watersmeet.spark.compile.results import is_inlined
+    from watersmeet.spark.run.build import source_of
 
     sources = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
     declared = {source.name.lower() for source in script.sources}

@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from watersmeet import arguments as given
 from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
 from watersmeet.catalog import Source
-from watersmeet.language import read_expression
-from watersmeet.operators.asof.analyze import ParsedAsofJoin
-from watersmeet.operators.core.operator import Overflow
-from watersmeet.operators.sync.analyze import ParsedSyncJoin
-from watersmeet.operators.window.parse import read_window
-from watersmeet.operators.window.relation import Pad
-from watersmeet.physical import Limits
-from watersmeet.plan.expressions import Expr, column, quote
-from watersmeet.plan.nodes import (
+from watersmeet.logical.expressions import Expr, column, quote
+from watersmeet.logical.nodes import (
     PRESERVED,
     Clause,
     Item,
@@ -38,6 +31,13 @@ from watersmeet.plan.nodes import (
     Values,
     Within,
 )
+from watersmeet.operators.asof.analyze import ParsedAsofJoin
+from watersmeet.operators.core.operator import Overflow
+from watersmeet.operators.sync.analyze import ParsedSyncJoin
+from watersmeet.operators.window.parse import read_window
+from watersmeet.operators.window.relation import Pad
+from watersmeet.parser import read_expression
+from watersmeet.physical import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,8 +81,8 @@ class EventTime:
 
     def source(self, name: str, frame: DataFrame, prefix: str = "") -> Source:
         """A DataFrame as a source of that name with this event time; ``prefix`` is what its arguments begin with."""
-        from watersmeet.spark.compile.build import source_of
         from watersmeet.spark.compile.results import is_inlined
+        from watersmeet.spark.run.build import source_of
 
         check_frame(name, frame)
         check_column(f"{prefix}time", self.column)

@@ -7,6 +7,7 @@ called the passes raises them together as one `WatersmeetError`, so a script wit
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -16,9 +17,30 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from watersmeet.control_characters import escape_controls, replace_controls
 from watersmeet.deprecation import accept_old_names
-from watersmeet.references import mask_line, mask_secrets
+from watersmeet.locations import mask_line, mask_secrets
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+"""All of C0 and C1 except for tabs and line ends."""
+
+
+def escape_controls(text: str) -> str:
+    r"""Return a text in which each control character is written as in JSON; line ends and tabs stay.
+
+    >>> escape_controls("red: \x1b[31m\n") == "red: \\u001b[31m\n"
+    True
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def replace_controls(line: str) -> str:
+    r"""Return a line in which a sign of the same width stands for each control character.
+
+    >>> replace_controls("a\x1bb")
+    'a\ufffdb'
+    """
+    return _CONTROLS.sub("\ufffd", line)
+
 
 REFUSAL_PREFIX = "watersmeet refusal: "
 """How the line begins in which a refusal crosses from one process to another, as JSON."""

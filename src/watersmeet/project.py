@@ -17,20 +17,57 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats.columns import NoColumnsError, SourceColumns, columns_of
-from watersmeet.formats.kept_columns import load_columns
+from watersmeet.formats.columns import NoColumnsError, SourceColumns, columns_of, load_columns
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
-from watersmeet.locations import has_scheme, local_path
-from watersmeet.references import anchor_references, find_missing, references_in, resolve_references
-from watersmeet.type_names import time_type_of
-from watersmeet.yaml_text import DoubledKeyError, read_yaml
+from watersmeet.locations import (
+    anchor_references,
+    find_missing,
+    has_scheme,
+    local_path,
+    references_in,
+    resolve_references,
+)
+from watersmeet.schema import time_type_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from watersmeet.plan.nodes import Script
+    from watersmeet.logical.nodes import Script
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class DoubledKeyError(yaml.YAMLError):
+    """A key that stands twice in one mapping."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads what `yaml.safe_load` reads, and refuses keys that stand twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            name, line = (key.tag, str(key.value)), key.start_mark.line + 1
+            if name in lines:
+                raise DoubledKeyError(f"the key `{key.value}` appears twice, in lines {lines[name]} and {line}")
+            lines[name] = line
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(text: str) -> Any:
+    """What a text in YAML says.
+
+    >>> read_yaml("{name: shop, storage: here}")
+    {'name': 'shop', 'storage': 'here'}
+    """
+    return yaml.load(text, _Loader)
+
 
 SPEC_NAME = "watersmeet.yml"
 Sends = Literal["resolved", "nothing resolved"]

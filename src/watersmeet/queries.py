@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from watersmeet import analyze as analysis
-from watersmeet import language
-from watersmeet.analyze import Inputs, sort_refusals
+from watersmeet import parser
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language import UnreadPart
+from watersmeet.logical import passes as analysis
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.passes import Inputs, sort_refusals
+from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import FAMILIES
-from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.parser import UnreadPart
 
 _GRAMMARS = tuple(family.read for family in FAMILIES.values() if family.has_words)
 _ANALYSES = tuple(family.analyze for family in FAMILIES.values())
@@ -40,7 +40,7 @@ def read_script(text: str, name: str = "<sql>", *, external_names: Collection[st
 
 def read_readable(text: str, name: str = "<sql>") -> tuple[Script, UnreadPart]:
     """The statements of a text that can be read, and what is wrong with the others."""
-    return language.read_partial_script(text, name, _GRAMMARS)
+    return parser.read_partial_script(text, name, _GRAMMARS)
 
 
 def refusals_in(script: Script, unread: UnreadPart) -> list[Refusal]:
@@ -51,7 +51,7 @@ def refusals_in(script: Script, unread: UnreadPart) -> list[Refusal]:
 
 def format_script(text: str, name: str = "<sql>") -> str:
     """The text in canonical layout; refuses what cannot be read."""
-    return language.format_script(text, name, _GRAMMARS)
+    return parser.format_script(text, name, _GRAMMARS)
 
 
 def analyze(

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.advice.arrivals import SampledRows
 from watersmeet.catalog import Field, Source
+from watersmeet.tools.advise.arrivals import SampledRows
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

@@ -11,17 +11,14 @@ import pyarrow as pa
 import pytest
 from tests.advice.generated import SECOND, START, Truth
 
-from watersmeet.advice.arrivals import SampledRows, codes_of, numbers_of
-from watersmeet.advice.asked import join_pairs, skip_notes
-from watersmeet.advice.disorder import disorder
-from watersmeet.advice.distances import KeyedTimes, bounds_of, distances
-from watersmeet.advice.pair import AdviceRequest, PairAdvice, advise_pair
-from watersmeet.advice.pauses import pauses
-from watersmeet.advice.report import Advice
-from watersmeet.advice.skew import heaviest_shard, skew
-from watersmeet.advice.tables import advise_table
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.queries import analyze, read_script
+from watersmeet.tools.advise.arrivals import SampledRows, advise_table, codes_of, numbers_of
+from watersmeet.tools.advise.distances import KeyedTimes, bounds_of, distances
+from watersmeet.tools.advise.findings import disorder, heaviest_shard, pauses, skew
+from watersmeet.tools.advise.pair import AdviceRequest, PairAdvice, advise_pair
+from watersmeet.tools.advise.report import Advice
+from watersmeet.tools.advise.request import join_pairs, skip_notes
 
 TYPES = {"int64": "BIGINT", "string": "STRING", "timestamp[us]": "TIMESTAMP_NTZ", "date32[day]": "DATE"}
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.advice.generated import Shape, Truth
 from tests.examples import examples
 
-from watersmeet.advice.arrivals import SampledRows, numbers_of
-from watersmeet.advice.pair import AdviceRequest, PairAdvice, advise_pair
-from watersmeet.advice.report import Advice
 from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
+from watersmeet.tools.advise.arrivals import SampledRows, numbers_of
+from watersmeet.tools.advise.pair import AdviceRequest, PairAdvice, advise_pair
+from watersmeet.tools.advise.report import Advice
 
 BATCHES = 150
 TENTH = 0.1

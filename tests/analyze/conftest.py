@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from watersmeet.analyze import Inputs
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.logical.passes import Inputs
+from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.queries import analyze, read_script
 
 Analyzed = Callable[..., AnalyzedQuery]

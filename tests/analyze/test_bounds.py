@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.logical.relation import TimeBound
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
-from watersmeet.plan.relation import TimeBound
-from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import analyze, read_script
 
 DAY = 86_400_000_000

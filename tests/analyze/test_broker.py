@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 
 from watersmeet.catalog import Sink, Source
-from watersmeet.formats import broker
-from watersmeet.formats.broker import Topics
+from watersmeet.formats import kafka
+from watersmeet.formats.kafka import Topics
 
 Behaviour = Literal["answers", "is silent", "hangs up", "alerts"]
 ALERT = bytes([21, 3, 3, 0, 2, 2, 40])
@@ -20,7 +20,7 @@ ALERT = bytes([21, 3, 3, 0, 2, 2, 40])
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "SECONDS", 0.5)
+    monkeypatch.setattr(kafka, "SECONDS", 0.5)
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.logical.relation import AnalyzedScan
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
-from watersmeet.plan.relation import AnalyzedScan
-from watersmeet.plan.words import expression_in_words
 
 STREAMS = (
     "CREATE STREAM l (k STRING, a INT, b INT, t BIGINT, WATERMARK FOR t AS t - 0);"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze.settings import OVERFLOW
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.nodes import Join, Query, Scan, Script, Setting, Star, Within
+from watersmeet.logical.nodes import Join, Query, Scan, Script, Setting, Star, Within
+from watersmeet.logical.passes.settings import OVERFLOW
 from watersmeet.queries import analyze
 
 V = "CREATE STREAM v (id INT, t BIGINT, WATERMARK FOR t AS t - 0);"

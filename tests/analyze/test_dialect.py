@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.words import expression_in_words
 
 SOURCES = """\
 CREATE STREAM c (_key INT, id INT, name STRING, t BIGINT, WATERMARK FOR t AS t);

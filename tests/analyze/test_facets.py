@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze.table_sinks import key_columns
-from watersmeet.explanation.query import PlanDetails, render_query
+from watersmeet.logical.passes.table_sinks import key_columns
+from watersmeet.logical.relation import AnalyzedView
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
-from watersmeet.plan.relation import AnalyzedView
-from watersmeet.plan.words import expression_in_words
+from watersmeet.tools.explain.query import PlanDetails, render_query
 
 PLAIN = """\
 CREATE STREAM own (_key STRING, n BIGINT, m BIGINT);

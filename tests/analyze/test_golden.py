@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.explanation.query import PlanDetails, query_as_json, render_query
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.queries import analyze, read_script
+from watersmeet.tools.explain.query import PlanDetails, query_as_json, render_query
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.bounds import bounds_in_words, bounds_of
-from watersmeet.plan.query import GROUP
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.query import GROUP, bounds_in_words, bounds_of
+from watersmeet.logical.words import expression_in_words
 
 SOURCES = """\
 CREATE STREAM s (k STRING, n BIGINT, f DOUBLE, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL 5 SECONDS);

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.catalog import Amount
-from watersmeet.plan.relation import AnalyzedScan
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.relation import AnalyzedScan
+from watersmeet.logical.words import expression_in_words
 
 STREAMS = (
     "CREATE STREAM a (id INT NOT NULL, t BIGINT, u BIGINT, k STRING,"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.logical.relation import AnalyzedLateral, laterals
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
-from watersmeet.plan.relation import AnalyzedLateral, laterals
-from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\
 CREATE STREAM s (_key STRING, n BIGINT, xs ARRAY<BIGINT>, xss ARRAY<ARRAY<INT>>, t BIGINT,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.analyze.conftest import Analyzed, Refused
 
-from watersmeet.analyze.check_likely import find_suspicions
+from watersmeet.logical.passes.check_declarations import find_suspicions
 from watersmeet.queries import read_readable, read_script
-from watersmeet.testing.case import read_case
+from watersmeet.tools.testing.case import read_case
 
 STREAM = "CREATE STREAM s (id BIGINT, name STRING, t TIMESTAMP, d DATE, WATERMARK FOR t AS t)"
 PAIR = f"{STREAM}; CREATE STREAM r (id STRING, t TIMESTAMP, d DATE, b BOOLEAN, WATERMARK FOR t AS t);"

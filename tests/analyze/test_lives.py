@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.logical.query import bounds_in_words, bounds_of
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
-from watersmeet.plan.bounds import bounds_in_words, bounds_of
-from watersmeet.plan.words import expression_in_words
 
 SOURCES = """
 CREATE STREAM a (id BIGINT, start TIMESTAMP, expires TIMESTAMP, runs INTERVAL DAY TO SECOND, until STRING, last DATE,

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from tests.analyze.conftest import Analyzed, Refused
 
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.condition import holds
 from watersmeet.operators.core.rowwise import evaluate
 from watersmeet.physical import plan_query
 from watersmeet.physical.identity import assign_names, identity_of
 from watersmeet.physical.nodes import join_plans
-from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import format_script
 
 MANY = 1200

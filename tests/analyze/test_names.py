@@ -6,9 +6,9 @@ import pytest
 
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.expressions import column
-from watersmeet.plan.nodes import Item, Query, Scan, Script
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.expressions import column
+from watersmeet.logical.nodes import Item, Query, Scan, Script
+from watersmeet.logical.words import expression_in_words
 from watersmeet.queries import analyze
 
 STREAMS = (

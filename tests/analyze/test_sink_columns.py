@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.words import expression_in_words
 
 STREAMS = (
     "CREATE STREAM l (k BIGINT, v STRING, n INT, t BIGINT, WATERMARK FOR t AS t - 0);"

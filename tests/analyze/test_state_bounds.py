@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.analyze.conftest import Analyzed, Refused
 
-from watersmeet.plan.bounds import bounds_in_words, bounds_of
+from watersmeet.logical.query import bounds_in_words, bounds_of
 
 DECLARED = """
 CREATE STREAM a (id INT, v INT, t TIMESTAMP, WATERMARK FOR t AS t);

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.logical.relation import TimeColumn, scans
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.asof.analyze import AnalyzedAsofJoin
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
-from watersmeet.plan.relation import TimeColumn, scans
-from watersmeet.plan.words import expression_in_words
 
 STREAMS = (
     "CREATE STREAM a (k BIGINT, t BIGINT, v STRING, WATERMARK FOR t AS t - 0);"

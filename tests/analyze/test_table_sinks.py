@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.analyze.conftest import Analyzed, Refused
 
-from watersmeet.analyze.table_sinks import result_columns
+from watersmeet.logical.passes.table_sinks import result_columns
 
 TABLES = """
 CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id));

@@ -6,10 +6,10 @@ import pytest
 
 from watersmeet.catalog import Field, Source
 from watersmeet.duration import HOUR, MINUTE
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
-from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\
 CREATE STREAM o (id INT, customer_id INT, item STRING, n INT, t BIGINT, WATERMARK FOR t AS t - 5);

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.logical.relation import AnalyzedScan, AnalyzedView, scans
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
-from watersmeet.plan.relation import AnalyzedScan, AnalyzedView, scans
-from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\
 CREATE STREAM s (id BIGINT, k STRING, n BIGINT, t BIGINT, WATERMARK FOR t AS t - 3);

@@ -6,6 +6,8 @@ import pytest
 
 from watersmeet.catalog import Amount, Field, Source
 from watersmeet.errors import WatersmeetError
+from watersmeet.logical.nodes import Join, Query, Scan, Script, Star
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.window.relation import (
     PUNCTUATION,
     AnalyzedLimit,
@@ -13,8 +15,6 @@ from watersmeet.operators.window.relation import (
     WindowClause,
     punctuation,
 )
-from watersmeet.plan.nodes import Join, Query, Scan, Script, Star
-from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import analyze
 
 DAY = 86_400_000_000

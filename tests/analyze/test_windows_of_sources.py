@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.plan.relation import AnalyzedJoin
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.relation import AnalyzedJoin
 from watersmeet.queries import analyze, read_script
 
 STREAMS = """

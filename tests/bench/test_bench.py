@@ -21,7 +21,7 @@ from rich.console import Console
 
 from bench import __main__ as bench
 from bench import soak
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,8 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from watersmeet.board.model import Board
-from watersmeet.board.server import BoardSession, application
-from watersmeet.board.shelf import BoardEntry, build_catalog, open_board
+from watersmeet.tools.studio.board.model import Board
+from watersmeet.tools.studio.board.server import BoardEntry, BoardSession, application, build_catalog, open_board
 
 STORIES = Path(__file__).parent.parent.parent / "src" / "watersmeet" / "board" / "stories"
 

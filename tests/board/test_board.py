@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.board.conftest import STORIES
 
-from watersmeet.board.answer import BoardView, evaluate_board, export_case
-from watersmeet.board.model import Board, BoardBatch, WrongBoardError, board_from_case
-from watersmeet.board.shelf import build_catalog, open_board
 from watersmeet.operators import FAMILIES
-from watersmeet.testing import parse_case, read_case, run_case
+from watersmeet.tools.studio.board.answer import BoardView, evaluate_board, export_case
+from watersmeet.tools.studio.board.model import Board, BoardBatch, WrongBoardError, board_from_case
+from watersmeet.tools.studio.board.server import build_catalog, open_board
+from watersmeet.tools.testing import parse_case, read_case, run_case
 
 ROOT = Path(__file__).parent.parent.parent
 STORY = STORIES / "interval.yaml"

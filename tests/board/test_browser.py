@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.board.conftest import STORIES, Serve
 
-from watersmeet.board.model import Board, BoardBatch
-from watersmeet.board.shelf import open_board
 from watersmeet.operators import FAMILIES
-from watersmeet.testing import parse_case, read_case, run_case
+from watersmeet.tools.studio.board.model import Board, BoardBatch
+from watersmeet.tools.studio.board.server import open_board
+from watersmeet.tools.testing import parse_case, read_case, run_case
 
 IMAGE = Path(__file__).parent.parent.parent / "docs" / "images" / "play.png"
 MARKUP = "<img src=x onerror=document.title='taken'>"

@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 from tests.board.conftest import STORIES, Serve
 
-from watersmeet.board import server
-from watersmeet.board.answer import MOST_COMPUTED, BoardView
-from watersmeet.board.model import Board
-from watersmeet.board.server import board_json
-from watersmeet.board.shelf import open_board
-from watersmeet.testing import parse_case, run_case
+from watersmeet.tools.studio.board import server
+from watersmeet.tools.studio.board.answer import MOST_COMPUTED, BoardView
+from watersmeet.tools.studio.board.model import Board
+from watersmeet.tools.studio.board.server import board_json, open_board
+from watersmeet.tools.testing import parse_case, run_case
 
 JSON = {"Content-Type": "application/json"}
 

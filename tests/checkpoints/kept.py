@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 from watersmeet.physical.identity import digest
 from watersmeet.project import resolve_paths
 from watersmeet.queries import read_script
-from watersmeet.spark.run.owner import OWNER
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.state.owner import OWNER
 
 HERE = Path(__file__).parent
 QUERIES, REWORDED = HERE / "queries.sql", HERE / "reworded.sql"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from watersmeet.board.server import BoardSession
-from watersmeet.cli import play
+from watersmeet.cli import studio
 from watersmeet.cli.app import app
+from watersmeet.tools.studio.board.server import BoardSession
 
 ROOT = Path(__file__).parent.parent.parent
 STORY = ROOT / "src" / "watersmeet" / "board" / "stories" / "interval.yaml"
@@ -96,7 +96,7 @@ def test_play_refuses_before_it_serves(tmp_path: Path, monkeypatch: pytest.Monke
         assert refused.exit_code == 1
         assert "[BOARD_ADDRESS]" in refused.stderr
         assert "another process listens there" in refused.stderr
-    monkeypatch.setattr(play, "find_spec", lambda name: None if name == "uvicorn" else True)
+    monkeypatch.setattr(studio, "find_spec", lambda name: None if name == "uvicorn" else True)
     assert "[BOARD_NOT_INSTALLED] uvicorn is not installed" in watersmeet("play", STORY).stderr
 
 
@@ -117,7 +117,7 @@ def test_play_lays_out_what_it_is_given(path: str | None, name: str, monkeypatch
         tables.append(table)
         listening.close()
 
-    monkeypatch.setattr(play, "_serve", served)
+    monkeypatch.setattr(studio, "_serve", served)
     monkeypatch.chdir(ROOT / "examples" / "clicks")
     assert watersmeet("play", *([] if path is None else [ROOT / path])).exit_code == 0
     assert tables[0].first.name.startswith(name)
@@ -125,7 +125,7 @@ def test_play_lays_out_what_it_is_given(path: str | None, name: str, monkeypatch
 
 
 def test_play_elsewhere_prints_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play, "_serve", lambda table, listening: listening.close())
+    monkeypatch.setattr(studio, "_serve", lambda table, listening: listening.close())
     assert re.search(
         r"http://0\.0\.0\.0:\d+/\?token=[\w-]{20,}\n", watersmeet("play", STORY, "--host", "0.0.0.0").stdout
     )

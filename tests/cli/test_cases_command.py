@@ -8,9 +8,9 @@ import pytest
 import typer
 
 from watersmeet.cli import cases
-from watersmeet.cli.init import init_project
+from watersmeet.cli.demo import init_project
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.testing import Case, Result
+from watersmeet.tools.testing import Case, Result
 
 CASE = "name: {name}\nsql: SELECT\nbatches: [{{out: []}}]\n"
 

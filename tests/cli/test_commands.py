@@ -223,7 +223,7 @@ def test_the_command_is_installed() -> None:
 
 
 def test_every_condition_of_the_command_is_in_the_catalogue() -> None:
-    from watersmeet.cli.failure import UNREADABLE
+    from watersmeet.cli.console import UNREADABLE
 
     assert catalogue().keys() >= UNREADABLE
 

@@ -13,9 +13,8 @@ import pytest
 from tests.checkpoints.kept import HERE, extract
 from tests.cli.test_commands import watersmeet
 
-from watersmeet.spark.private.told import query_id
-from watersmeet.spark.run.in_use import lock_storage
-from watersmeet.spark.run.owner import Owner
+from watersmeet.spark.private.introspection import query_id
+from watersmeet.spark.state.owner import Owner, lock_storage
 
 QUERY = "interval_left"
 

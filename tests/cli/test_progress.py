@@ -9,11 +9,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from watersmeet.cli.failure import Format
+from watersmeet.cli.console import Format
 from watersmeet.cli.progress import ProgressDisplay, progress_summary, progress_table
 from watersmeet.cli.run import notify
-from watersmeet.observe.progress import Progress
-from watersmeet.observe.totals import Totals
+from watersmeet.metrics.progress import Progress, Totals
 
 SECOND_LONG = 1_000_000
 EIGHT = 1_772_438_400

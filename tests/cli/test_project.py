@@ -8,10 +8,9 @@ import pytest
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.nodes import Script
-from watersmeet.project import Project, open_project, resolve_paths
-from watersmeet.testing.case import parse_case
-from watersmeet.yaml_text import read_yaml
+from watersmeet.logical.nodes import Script
+from watersmeet.project import Project, open_project, read_yaml, resolve_paths
+from watersmeet.tools.testing.case import parse_case
 
 
 def project(folder: Path, spec: str, **files: str) -> Path:

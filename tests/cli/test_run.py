@@ -16,10 +16,9 @@ from tests.conftest import QUICK
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
-from watersmeet.cli.demo import run_demo
-from watersmeet.cli.init import init_project
+from watersmeet.cli.demo import init_project, run_demo
+from watersmeet.cli.demo_streams import make_streams
 from watersmeet.cli.run import Cluster
-from watersmeet.demo.streams import make_streams
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
 ON_LITTLE_DATA = [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]

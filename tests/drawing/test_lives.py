@@ -8,11 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from watersmeet.drawing import draw_timeline
-from watersmeet.drawing.lanes import SHAPES
-from watersmeet.drawing.scale import TimeScale
-from watersmeet.explanation.svg_layout import text_width
-from watersmeet.fates.model import (
+from watersmeet.operators.outcomes import (
     Lineage,
     OutcomeKind,
     RowArrival,
@@ -21,6 +17,9 @@ from watersmeet.fates.model import (
     TracedWatermark,
     UnmatchedReason,
 )
+from watersmeet.tools.explain.svg import text_width
+from watersmeet.tools.studio.drawing import draw_timeline
+from watersmeet.tools.studio.drawing.lanes import SHAPES, TimeScale
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from watersmeet.explanation.asked import render_script, script_as_json
-from watersmeet.explanation.physical import plan_details, render
-from watersmeet.explanation.query import PlanDetails, query_as_json, query_topology, render_query
-from watersmeet.explanation.topology import Topology
+from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
-from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze, read_script
+from watersmeet.tools.explain.parsed import render_script, script_as_json
+from watersmeet.tools.explain.physical import plan_details, render
+from watersmeet.tools.explain.query import PlanDetails, query_as_json, query_topology, render_query
+from watersmeet.tools.explain.topology import Topology
 
 GOLDEN = Path(__file__).parent / "golden"
 STREAMS = """

@@ -14,17 +14,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.explanation.asked import script_topologies
-from watersmeet.explanation.physical import plan_details
-from watersmeet.explanation.query import query_topology
-from watersmeet.explanation.shown import Explanation
-from watersmeet.explanation.sketch import sketch
-from watersmeet.explanation.svg import card_of, draw
-from watersmeet.explanation.svg_layout import MOST_ACROSS, BoxPlace, layout, text_width, wrap_text
-from watersmeet.explanation.topology import Edge, Node, PlanBlock, PlanStep, Topology, topology
 from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
+from watersmeet.tools.explain.parsed import script_topologies
+from watersmeet.tools.explain.physical import Explanation, plan_details
+from watersmeet.tools.explain.query import query_topology
+from watersmeet.tools.explain.svg import MOST_ACROSS, BoxPlace, card_of, draw, layout, text_width, wrap_text
+from watersmeet.tools.explain.topology import Edge, Node, PlanBlock, PlanStep, Topology, sketch, topology
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

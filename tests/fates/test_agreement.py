@@ -15,22 +15,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.answers.asking import trace_batches
-from watersmeet.answers.question import question_of
-from watersmeet.answers.summary import summary_of
-from watersmeet.fates import Batch, Lineage, trace_query
-from watersmeet.fates.telling import lineage_of, run_trace
-from watersmeet.local.cells import arrow_table, change_table
+from watersmeet.local.cells import NeedsSparkError, arrow_table, change_table
 from watersmeet.local.query import BatchOutput, LocalQuery
-from watersmeet.local.rows import NeedsSparkError
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import END_OF_INPUT, NOW
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.physical import QueryPlan, join_plans, limits_of, plan_query, scan_plans
 from watersmeet.queries import analyze, read_script
-from watersmeet.testing import read_case
-from watersmeet.testing.execute import arrivals_of
-from watersmeet.testing.script import script_of
+from watersmeet.tools.testing import read_case
+from watersmeet.tools.testing.case import script_of
+from watersmeet.tools.testing.execute import arrivals_of
+from watersmeet.tools.trace import Batch, Lineage, trace_query
+from watersmeet.tools.trace.answer import summary_of
+from watersmeet.tools.trace.questions import question_of, trace_batches
+from watersmeet.tools.trace.trace_query import lineage_of, run_trace
 
 FOLDER = Path(__file__).parent.parent / "cases"
 CASES = sorted(path for path in FOLDER.glob("*.yaml") if "\nfails:" not in path.read_text("utf-8"))

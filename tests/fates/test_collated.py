@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.query import LocalQuery
-from watersmeet.local.rows import NeedsSparkError
 from watersmeet.local.values import SPARK_EVALUATOR
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.testing import parse_case, read_case, run_case
-from watersmeet.testing.telling import trace_case
+from watersmeet.tools.testing import parse_case, read_case, run_case
+from watersmeet.tools.testing.assertions import trace_case
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.local.query import BatchOutput, LocalFrame, LocalQuery, prepare_port, watermarks_of
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.chain import Chain, Inlet, Link
 from watersmeet.operators.core.matching import Ints, as_int64
 from watersmeet.operators.core.operator import Emission, StepReport, Watermarks
-from watersmeet.operators.core.two_sided import TwoSided
+from watersmeet.operators.state.shard import TwoSided
 from watersmeet.physical import JoinPlan, PortPlan, QueryPlan, RelationPlan
-from watersmeet.physical.together import carry_columns, chain_of, code_side, find_chained_link
+from watersmeet.physical.chaining import carry_columns, chain_of, code_side, find_chained_link
 from watersmeet.schema import arrow_type
 
 

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 from tests.joins.table_strategies import tuples
 
-from watersmeet.local.shards import key_codes, step_in_shards
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore, key_codes, step_in_shards
 from watersmeet.operators.changelog.definition import freeze_bits
 from watersmeet.operators.core.operator import Emission, StreamOperator, Watermarks
 from watersmeet.physical import PortPlan, RelationPlan

@@ -15,8 +15,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Port
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 

@@ -19,9 +19,8 @@ from watersmeet.operators.changelog.definition import Bag, freeze_bits
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator
 from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
 from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
-from watersmeet.operators.core.operator import Emission
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.core.operator import Emission, Port
+from watersmeet.operators.state.layout import Budget
 from watersmeet.operators.state.table import BUDGET
 
 TINY = Budget(block=3, merge_at=2, smallest_tier=2, balanced=True, chunk=4)

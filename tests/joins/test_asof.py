@@ -20,12 +20,11 @@ from watersmeet.operators.asof import versions as asof_versions
 from watersmeet.operators.asof.definition import AsofReference
 from watersmeet.operators.asof.kernel import AsofJoinOperator
 from watersmeet.operators.core.changes import OP, POSITION
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Emission, Port, StateOverflowError
 from watersmeet.operators.core.rowwise import ReferenceStep
-from watersmeet.operators.state import timeline
-from watersmeet.operators.state.budget import Budget
-from watersmeet.testing import MemoryStore
+from watersmeet.operators.state import table as timeline
+from watersmeet.operators.state.layout import Budget
+from watersmeet.tools.testing import MemoryStore
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -119,13 +118,15 @@ def total(join: AsofJoinOperator, batches: Sequence[Batch]) -> Counter[tuple[Any
 
 @contextmanager
 def sizes(longest: int, short_runs: int, small: int) -> Generator[None]:
-    before, half = (timeline.BUDGET, asof_versions.BUDGET), longest // 2
-    timeline.BUDGET = Budget(block=longest, smallest_tier=half, smallest_at=short_runs + 1, largest=half, sparse=1)
+    before, half = (timeline.TIMELINE_BUDGET, asof_versions.BUDGET), longest // 2
+    timeline.TIMELINE_BUDGET = Budget(
+        block=longest, smallest_tier=half, smallest_at=short_runs + 1, largest=half, sparse=1
+    )
     asof_versions.BUDGET = replace(asof_versions.BUDGET, smallest_tier=small)
     try:
         yield
     finally:
-        timeline.BUDGET, asof_versions.BUDGET = before
+        timeline.TIMELINE_BUDGET, asof_versions.BUDGET = before
 
 
 @st.composite

@@ -7,11 +7,10 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.operators.state import cache
-from watersmeet.operators.state.budget import Budget
 from watersmeet.operators.state.format import RUN, decode_rows
-from watersmeet.operators.state.layout import RowLayout
+from watersmeet.operators.state.layout import Budget, RowLayout
 from watersmeet.operators.state.spine import ShardState
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 LAYOUT = RowLayout(("k", "v", "b"), code="k")
 APART = Budget(block=3, merge_at=100)

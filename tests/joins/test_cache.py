@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.state import cache as caches
 from watersmeet.operators.state.cache import RunCache
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
-from watersmeet.physical.together import chain_groups
+from watersmeet.physical.chaining import chain_groups
 from watersmeet.queries import analyze, read_script
 
 quick = settings(

@@ -22,13 +22,11 @@ from tests.joins.test_reference_duckdb import JOIN, sql
 from watersmeet.operators.changelog.definition import ChangelogReference, freeze_bits
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator
 from watersmeet.operators.core.changes import OP, ROWS_PER_PIECE, WEIGHT
-from watersmeet.operators.core.operator import StateOverflowError
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port, StateOverflowError
 from watersmeet.operators.state import table as state_table
-from watersmeet.operators.state.budget import Budget
-from watersmeet.operators.state.layout import KeyedRows
+from watersmeet.operators.state.layout import Budget, KeyedRows
 from watersmeet.operators.state.table import consolidate_rows
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
     derandomize=True,

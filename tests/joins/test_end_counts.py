@@ -17,7 +17,7 @@ from watersmeet.operators.group import groups
 from watersmeet.operators.group.groups import EndCounts
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 from watersmeet.operators.state.spine import DIRECTORY, ShardState
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 GAP = 1_000
 SESSIONS = GroupByOperator(

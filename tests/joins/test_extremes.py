@@ -18,8 +18,7 @@ from tests.joins import window_strategies as windows
 
 from watersmeet.operators.asof.definition import AsofReference
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, holds
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Port
 from watersmeet.operators.core.rowwise import evaluate
 from watersmeet.operators.core.watermarks import Bound, watermark_behind
 from watersmeet.operators.group.definition import GroupReference
@@ -29,7 +28,7 @@ from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator
 from watersmeet.operators.sync.definition import SyncReference
 from watersmeet.operators.window.definition import WindowReference
 from watersmeet.operators.window.kernel import WindowJoinOperator, WindowSpec
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 

@@ -23,16 +23,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.aggregates import FUNCTIONS, canonical_name, result_type
 from watersmeet.operators.core.operator import END_OF_INPUT, Emission, StateOverflowError
 from watersmeet.operators.core.rowwise import freeze
-from watersmeet.operators.group import exact_doubles as wide
+from watersmeet.operators.group import exact_sums as wide
 from watersmeet.operators.group import groups as stored_groups
 from watersmeet.operators.group.definition import GroupReference, GroupStep
-from watersmeet.operators.group.exact_integers import as_integers, carry, decimals, divide, limbs_of
+from watersmeet.operators.group.exact_sums import as_integers, carry, decimals, divide, limbs_of
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.layout import Budget
 from watersmeet.operators.state.spine import ShardState
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
 from watersmeet.operators.core.identity import CanonicalNames
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 from watersmeet.operators.interval.kernel import IntervalJoinOperator

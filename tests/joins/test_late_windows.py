@@ -11,12 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.operators.core.operator import END_OF_INPUT, Emission
-from watersmeet.operators.core.port import Port, PortWindow
+from watersmeet.operators.core.operator import END_OF_INPUT, Emission, Port, PortWindow
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.definition import IntervalReference
 from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 Row = dict[str, Any]
 quick = settings(

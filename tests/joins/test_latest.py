@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.local.store import MemoryStore
-from watersmeet.operators.core.operator import END_OF_INPUT, StateOverflowError
-from watersmeet.operators.core.port import Port
+from watersmeet.local.shards import MemoryStore
+from watersmeet.operators.core.operator import END_OF_INPUT, Port, StateOverflowError
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.latest.kernel import LatestOperator
-from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.layout import Budget
 
 Row = dict[str, Any]
 

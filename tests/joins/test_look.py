@@ -13,16 +13,15 @@ from tests.joins.strategies import histories, joins
 
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.condition import Apply, ColumnRef
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 from watersmeet.operators.interval.definition import IntervalReference, multiset
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.latest.kernel import LatestOperator
 from watersmeet.operators.state.format import encode_rows
-from watersmeet.operators.state.inspect import ShardInspector
-from watersmeet.operators.state.state_schema import SpineSchema
-from watersmeet.testing import MemoryStore
+from watersmeet.operators.state.state_schema import ShardInspector, SpineSchema
+from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
     derandomize=True, max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import conditions
 
-from watersmeet.local.store import MemoryStore
-from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, Emission, StateOverflowError
-from watersmeet.operators.core.port import Port
+from watersmeet.local.shards import MemoryStore
+from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, Emission, Port, StateOverflowError
 from watersmeet.operators.core.rowwise import ReferenceStep
 from watersmeet.operators.lookup import kernel as lookup_batch
 from watersmeet.operators.lookup.definition import LookupReference
 from watersmeet.operators.lookup.kernel import LookupJoinOperator
-from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.layout import Budget
 
 Row = dict[str, Any]
 

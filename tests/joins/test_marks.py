@@ -6,13 +6,12 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Port
 from watersmeet.operators.core.watermarks import Bound, derive_watermarks
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.state import cache
 from watersmeet.operators.state.cache import RunCache
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 
 def test_what_is_silent_follows_in_the_declared_order() -> None:

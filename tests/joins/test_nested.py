@@ -19,8 +19,8 @@ from watersmeet.operators.changelog import nested
 from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.condition import Apply, ColumnRef
-from watersmeet.operators.core.port import Port
-from watersmeet.testing import MemoryStore
+from watersmeet.operators.core.operator import Port
+from watersmeet.tools.testing import MemoryStore
 
 LESS = Apply("<", (ColumnRef("l.a"), ColumnRef("r.b")))
 

@@ -13,8 +13,7 @@ from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
 from watersmeet.operators.core.condition import Apply, ColumnRef
-from watersmeet.operators.core.operator import Emission
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Emission, Port
 from watersmeet.operators.core.rowwise import ReferenceStep
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.definition import IntervalReference, all_pairs, multiset
@@ -22,7 +21,7 @@ from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.state import cache
 from watersmeet.operators.state.cache import RunCache
 from watersmeet.operators.state.spine import ShardState
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
     derandomize=True,

@@ -14,8 +14,7 @@ from tests.examples import examples
 
 from watersmeet.operators.core import condition as vectorised
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.operators.core.operator import END_OF_INPUT
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, Port
 from watersmeet.operators.core.rowwise import compare, evaluate, event_time
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.definition import IntervalReference

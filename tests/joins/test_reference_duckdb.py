@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.joins.strategies import Row, joins, rows, table
 
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
 from watersmeet.operators.interval.definition import all_pairs, multiset
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 

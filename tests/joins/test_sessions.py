@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.test_group import CALLS, EPOCH, SCHEMA, Row, expect_same, quick, rows_of_values, table, tuples
 
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.operator import StateOverflowError
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.group import groups as stored_groups
 from watersmeet.operators.group import members as stored_members
 from watersmeet.operators.group.definition import GroupReference
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state.layout import Budget
 
 WINDOW = pa.struct({"start": pa.timestamp("us", "UTC"), "end": pa.timestamp("us", "UTC")})
 GAP = 3

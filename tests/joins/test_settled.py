@@ -18,18 +18,17 @@ from watersmeet.operators import state_schema_of
 from watersmeet.operators.changelog.definition import ChangelogReference
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.core.condition import Apply, ColumnRef
-from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.operator import END_OF_INPUT, Port
 from watersmeet.operators.core.order import SortColumn, TopN
-from watersmeet.operators.core.port import Port
 from watersmeet.operators.core.rowwise import freeze
-from watersmeet.operators.core.two_sided import Kind
 from watersmeet.operators.group.definition import GroupReference
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.state.shard import Kind
 from watersmeet.operators.state.spine import ShardState
+from watersmeet.operators.state.state_schema import ShardInspector
 from watersmeet.operators.top.definition import TopReference
 from watersmeet.operators.top.kernel import TopNOperator
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
     derandomize=True, max_examples=examples(60), deadline=None, database=None,

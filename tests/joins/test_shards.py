@@ -25,14 +25,13 @@ from tests.joins.sharded import Sharded, changed, with_code
 from tests.joins.table_strategies import drawn_joins
 from tests.joins.test_changelog import quick
 
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.asof.definition import AsofReference
 from watersmeet.operators.changelog.definition import ChangelogReference
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.core.changes import OP, POSITION
-from watersmeet.operators.core.operator import RUN
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import RUN, Port
 from watersmeet.operators.interval.definition import IntervalReference, multiset
 from watersmeet.operators.lookup.definition import LookupReference
 from watersmeet.operators.state.reshard import FINGERPRINT, NULL_KEYS, merge_shards, places_null_keys, split_shard
@@ -40,7 +39,7 @@ from watersmeet.operators.sync.definition import SyncReference
 from watersmeet.operators.window.definition import WindowReference
 from watersmeet.operators.window.kernel import WindowJoinOperator, WindowSpec
 from watersmeet.physical.nodes import Route
-from watersmeet.spark.state.places import make_shard_assignment
+from watersmeet.spark.state.rescale import make_shard_assignment
 
 
 def with_null_codes(tables: dict[int, pa.Table], exact: bool) -> dict[int, pa.Table]:

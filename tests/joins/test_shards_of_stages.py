@@ -16,7 +16,7 @@ from tests.joins import test_group, test_latest, test_sessions, test_settled, te
 from tests.joins.sharded import Sharded, with_code
 from tests.joins.test_settled import changes, forgetful
 
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.group.definition import GroupReference
 from watersmeet.operators.group.kernel import GroupByOperator

@@ -14,11 +14,10 @@ from tests.examples import examples
 from tests.joins.test_properties import forget_decoded_runs
 
 from watersmeet.operators.core.identity import CanonicalNames
-from watersmeet.operators.state.budget import Budget
 from watersmeet.operators.state.format import DIRECTORY, FORMAT, UnknownFormatError
-from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout
 from watersmeet.operators.state.spine import ShardState, Spine
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 LAYOUT = RowLayout(("l.k", "l.t", "l.v"), ("l.t",), "l.t", "l.k", notes=(("matched", "flag"), ("sums", "number")))
 NAMES = CanonicalNames([("l.k", "0.k"), ("l.t", "0.t")])

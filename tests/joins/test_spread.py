@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.operators.core.histogram import RANGES, SAMPLE, bucket_maximum, build_histogram
-from watersmeet.operators.core.shard import StepCounters
+from watersmeet.operators.core.matching import RANGES, SAMPLE, bucket_maximum, build_histogram
+from watersmeet.operators.state.shard import StepCounters
 
 
 @given(st.integers(0, 2**62))

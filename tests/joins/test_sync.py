@@ -16,14 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Emission, Port, StateOverflowError
 from watersmeet.operators.core.rowwise import ReferenceStep
-from watersmeet.operators.state import timeline
-from watersmeet.operators.state.budget import Budget
+from watersmeet.operators.state import table as timeline
+from watersmeet.operators.state.layout import Budget
 from watersmeet.operators.sync.definition import SyncReference
 from watersmeet.operators.sync.kernel import DisorderError, SyncJoinOperator
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 Row = dict[str, Any]
 
@@ -94,12 +93,14 @@ def total(join: SyncJoinOperator, batches: list[Batch]) -> Counter[tuple[Any, ..
 
 @contextmanager
 def runs_of(longest: int, short_runs: int) -> Generator[None]:
-    before, half = timeline.BUDGET, longest // 2
-    timeline.BUDGET = Budget(block=longest, smallest_tier=half, smallest_at=short_runs + 1, largest=half, sparse=1)
+    before, half = timeline.TIMELINE_BUDGET, longest // 2
+    timeline.TIMELINE_BUDGET = Budget(
+        block=longest, smallest_tier=half, smallest_at=short_runs + 1, largest=half, sparse=1
+    )
     try:
         yield
     finally:
-        timeline.BUDGET = before
+        timeline.TIMELINE_BUDGET = before
 
 
 @st.composite

@@ -16,8 +16,7 @@ from tests.joins.table_strategies import TINY
 from tests.joins.test_properties import forget_decoded_runs
 
 from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
-from watersmeet.operators.state.budget import Budget
-from watersmeet.operators.state.layout import KeyedRows, RowLayout, concat_rows
+from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout, concat_rows
 from watersmeet.operators.state.spine import ShardState
 from watersmeet.operators.state.table import (
     BUDGET,
@@ -27,7 +26,7 @@ from watersmeet.operators.state.table import (
     table_layout,
     with_weights,
 )
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 LAYOUT = table_layout(("k", "v"), "k")
 SUMMED = table_layout(("k", "v"), "k", ("sums", "number"))

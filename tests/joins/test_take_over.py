@@ -12,12 +12,11 @@ from tests.examples import examples
 from tests.joins.strategies import UNLIMITED, Batch, arrivals, histories, joins
 from tests.joins.test_properties import emitted, forget_decoded_runs
 
-from watersmeet.operators.core.operator import NOW
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import NOW, Port
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.definition import IntervalReference, multiset
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
     derandomize=True, max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow]

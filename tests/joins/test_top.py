@@ -17,7 +17,7 @@ from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.state.spine import ShardState
 from watersmeet.operators.top.definition import TopReference
 from watersmeet.operators.top.kernel import TopNOperator
-from watersmeet.testing import MemoryStore
+from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
     derandomize=True, max_examples=examples(80), deadline=None, database=None,

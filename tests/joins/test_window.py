@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core import rowwise
-from watersmeet.operators.core.operator import NOW, RUN, StepReport, Watermarks
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import NOW, RUN, Port, StepReport, Watermarks
 from watersmeet.operators.window.definition import WindowReference
 from watersmeet.operators.window.eviction import discard_visits, first_above, partition_limit_ends, row_limit_ends
 from watersmeet.operators.window.kernel import PartitionLimit, WindowJoinOperator, WindowKind, WindowSpec

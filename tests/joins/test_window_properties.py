@@ -15,10 +15,10 @@ from tests.examples import examples
 from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
-from watersmeet.local.store import MemoryStore
+from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.operator import Emission, StateOverflowError
 from watersmeet.operators.core.rowwise import ReferenceStep
-from watersmeet.operators.state.inspect import ShardInspector
+from watersmeet.operators.state.state_schema import ShardInspector
 from watersmeet.operators.window import kernel as window_batch
 from watersmeet.operators.window import matching as window_meet
 from watersmeet.operators.window.definition import WindowReference

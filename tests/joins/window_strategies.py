@@ -11,8 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.joins.strategies import conditions
 
-from watersmeet.operators.core.operator import NOW, RUN
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import NOW, RUN, Port
 from watersmeet.operators.window.kernel import PartitionLimit, WindowJoinOperator, WindowSpec
 
 Row = dict[str, Any]

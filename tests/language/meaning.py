@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from watersmeet.catalog import Span
-from watersmeet.language.layout import gaps_of
-from watersmeet.language.reader.tokens import Token, tokenize
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Script
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Script
+from watersmeet.parser.formatter import gaps_of
+from watersmeet.parser.tokens import Token, tokenize
 
 ROOT = Path(__file__).parents[2]
 

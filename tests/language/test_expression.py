@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_expression
-from watersmeet.plan.expressions import Expr, aggregates_in, alternative, quote
+from watersmeet.logical.expressions import Expr, aggregates_in, alternative, quote
+from watersmeet.parser import read_expression
 
 
 def shape(expr: Expr) -> str:

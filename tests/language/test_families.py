@@ -6,12 +6,12 @@ import pytest
 
 from watersmeet.catalog import Amount, Field
 from watersmeet.errors import WatersmeetError
+from watersmeet.logical.nodes import Join, Query, Scan, Union
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.asof.analyze import ParsedAsofJoin
 from watersmeet.operators.sync.analyze import ParsedSyncJoin
 from watersmeet.operators.window.parse import read_window
 from watersmeet.operators.window.relation import WindowClause, is_windowed
-from watersmeet.plan.nodes import Join, Query, Scan, Union
-from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import read_script
 
 

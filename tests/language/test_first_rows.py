@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.expressions import conjuncts
-from watersmeet.plan.nodes import Query, Scan
+from watersmeet.logical.expressions import conjuncts
+from watersmeet.logical.nodes import Query, Scan
 from watersmeet.queries import read_script
 
 NUMBER = "ROW_NUMBER() OVER (PARTITION BY k, upper(s) ORDER BY p DESC, q)"

@@ -12,8 +12,8 @@ from tests.language.meaning import comments, known_scripts, meaning, words
 from tests.language.test_fuzz import SCRIPT, WORDS
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.layout import WIDTH
-from watersmeet.language.reader.tokens import tokenize
+from watersmeet.parser.formatter import WIDTH
+from watersmeet.parser.tokens import tokenize
 from watersmeet.queries import format_script, read_script
 
 KNOWN = known_scripts()

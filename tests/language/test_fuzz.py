@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_expression
+from watersmeet.logical.expressions import Expr, quote
+from watersmeet.logical.nodes import Join, Lateral, Relation, Scan, Union
 from watersmeet.operators.sync.analyze import ParsedSyncJoin
-from watersmeet.plan.expressions import Expr, quote
-from watersmeet.plan.nodes import Join, Lateral, Relation, Scan, Union
+from watersmeet.parser import read_expression
 from watersmeet.queries import read_script
 
 SCRIPT = """\

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.catalog import Amount
-from watersmeet.plan.nodes import Join, Lateral, Query, Scan, leaves
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.nodes import Join, Lateral, Query, Scan, leaves
+from watersmeet.logical.words import expression_in_words
 from watersmeet.queries import read_script
 
 FIVE = Amount(5_000_000, is_interval=True)

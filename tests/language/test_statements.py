@@ -4,7 +4,7 @@ import pytest
 
 from watersmeet.catalog import Amount, Field, Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.nodes import Item, Join, Query, Scan, Script, Setting, Star, Union, leaves, scans
+from watersmeet.logical.nodes import Item, Join, Query, Scan, Script, Setting, Star, Union, leaves, scans
 from watersmeet.queries import read_script
 
 ORDERS = """\

@@ -14,9 +14,9 @@ from tests.language.substrait_plans import COLUMNS, QUERIES, plan_of
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language.substrait import messages as substrait_messages
-from watersmeet.language.substrait.plans import read_substrait
-from watersmeet.plan.nodes import Join, Query, Scan, Star, Union
+from watersmeet.logical.nodes import Join, Query, Scan, Star, Union
+from watersmeet.tools.substrait import messages as substrait_messages
+from watersmeet.tools.substrait.relations import read_substrait
 
 ID = {"i64": {"nullability": "NULLABILITY_NULLABLE"}}
 TEXT = {"string": {"nullability": "NULLABILITY_REQUIRED"}}

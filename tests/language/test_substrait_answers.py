@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.language.substrait_plans import COLUMNS, QUERIES, ROWS, Planned, by_datafusion, by_ibis, counted, ibis_names
 
-from watersmeet.language.substrait.plans import read_substrait
-from watersmeet.plan.expressions import Expr, quote
-from watersmeet.plan.nodes import Item, Join, Query, Relation, Scan, Union
+from watersmeet.logical.expressions import Expr, quote
+from watersmeet.logical.nodes import Item, Join, Query, Relation, Scan, Union
+from watersmeet.tools.substrait.relations import read_substrait
 
 KINDS = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}
 KINDS |= {"semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}

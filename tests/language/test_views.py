@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.nodes import Join, Query, Scan, Script, Star, StorageFormats, Union, View
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.nodes import Join, Query, Scan, Script, Star, StorageFormats, Union, View
+from watersmeet.logical.words import expression_in_words
 from watersmeet.queries import read_script
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from watersmeet.duration import MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.expressions import windows_in
-from watersmeet.plan.nodes import Item, Lateral, Query, Scan
-from watersmeet.plan.windows import Windows
+from watersmeet.logical.expressions import Windows, windows_in
+from watersmeet.logical.nodes import Item, Lateral, Query, Scan
 from watersmeet.queries import read_script
 
 

@@ -14,13 +14,12 @@ import pytest
 from examples.cluster.standalone import free_ports
 from faults.postgres import postgres
 
-from watersmeet.demo.broker import broker
+from watersmeet.cli.demo_broker import broker
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.session import session
-from watersmeet.spark.session.connectors import with_connectors
-from watersmeet.spark.session.jars import fetch_jars
+from watersmeet.spark.session.jars import fetch_jars, with_connectors
 from watersmeet.spark.session.java import prepare_java
 
 psycopg = pytest.importorskip("psycopg")

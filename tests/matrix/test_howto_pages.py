@@ -10,7 +10,7 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.test_docs import ROOT, blocks
 
 import watersmeet as ws
-from watersmeet.cli.init import init_project
+from watersmeet.cli.demo import init_project
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.demo.broker import broker
+from watersmeet.cli.demo_broker import broker
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 KILLED = """
 import os, signal, sys
 from watersmeet.cli import main
-from watersmeet.spark.sinks import kafka
+from watersmeet.spark.connectors import kafka
 
 _, moment, project = sys.argv
 

@@ -15,16 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Sink, Source
-from watersmeet.cli.script import open_script
+from watersmeet.cli.console import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import columns_of
 from watersmeet.formats.connectors import connector_of
-from watersmeet.formats.feed import ddl
+from watersmeet.formats.records import ddl
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.queries import read_script
+from watersmeet.spark.connectors.table_sinks import SinkTarget
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import Trigger, run_script
-from watersmeet.spark.sinks.table_sinks import SinkTarget
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

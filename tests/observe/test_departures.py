@@ -11,13 +11,13 @@ from tests.page.histories import JOIN, batch, project, started, write
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
-from watersmeet.observe.departures import ForecastMonitor, forecast_alerts
-from watersmeet.observe.following import HistoryFollower
-from watersmeet.observe.progress import Progress
-from watersmeet.observe.rates import observe_rates
-from watersmeet.page.described import QueryDescription
-from watersmeet.page.problems import problems_of
+from watersmeet.metrics.logs import HistoryFollower
+from watersmeet.metrics.progress import Progress
 from watersmeet.physical import QueryPlan
+from watersmeet.tools.forecast.alerts import ForecastMonitor, forecast_alerts
+from watersmeet.tools.forecast.rates import observe_rates
+from watersmeet.tools.studio.page.description import QueryDescription
+from watersmeet.tools.studio.page.problems import problems_of
 
 NOW = 1_800_000_000.0
 HOUR = 3_600_000_000

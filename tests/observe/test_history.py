@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 import watersmeet as ws
-from watersmeet.cli.init import init_project
+from watersmeet.cli.demo import init_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.history import HistoryWriter, QueryEvent, queries_of, read_history
-from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
-from watersmeet.observe.progress import Progress
-from watersmeet.observe.recorder import Recorder
-from watersmeet.observe.totals import Totals
+from watersmeet.metrics.history import HistoryWriter, QueryEvent, Recorder, queries_of, read_history
+from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
+from watersmeet.metrics.progress import Progress, Totals
 from watersmeet.operators.core.operator import END_OF_INPUT
 
 SIDES = {"left": SideMetrics(5, 1, 2, 0, 3), "right": SideMetrics(4, 0, 0, 1, 2)}

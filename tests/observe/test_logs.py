@@ -9,8 +9,8 @@ import pytest
 from tests.page.histories import batch
 
 from watersmeet.cli.run import log_batch, notify
-from watersmeet.observe import logs
-from watersmeet.observe.logs import Form, Level, LogOptions, log
+from watersmeet.metrics import logs
+from watersmeet.metrics.logs import Form, Level, LogOptions, log
 
 
 def logged(storage: Path, level: Level, form: Form) -> list[str]:

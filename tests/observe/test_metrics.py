@@ -22,12 +22,12 @@ from tests.examples import examples
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
-from watersmeet.cli.init import init_project
+from watersmeet.cli.demo import init_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.endpoint import serve_metrics
-from watersmeet.observe.metrics import OperatorMetrics, SideMetrics, backpressure_of, busy_share
-from watersmeet.observe.progress import Progress, ProgressSchema, progress_of
-from watersmeet.observe.prometheus import MetricsRegistry
+from watersmeet.metrics.endpoint import serve_metrics
+from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics, backpressure_of, busy_share
+from watersmeet.metrics.progress import Progress, ProgressSchema, progress_of
+from watersmeet.metrics.prometheus import MetricsRegistry
 from watersmeet.operators.core.operator import END_OF_INPUT
 
 GOLDEN = Path(__file__).parent / "metrics.txt"
@@ -293,7 +293,7 @@ def test_a_name_that_was_made_to_point_here_reads_no_metrics() -> None:
 
 def test_a_query_hangs_that_is_not_heard_of_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("watersmeet.observe.prometheus.monotonic", lambda: clock[0])
+    monkeypatch.setattr("watersmeet.metrics.prometheus.monotonic", lambda: clock[0])
     metrics = MetricsRegistry(patience=30)
     metrics.take(replace(FIRST, seconds=4.0))
     for name in ("joined", "idle", "new", "done", "broken"):

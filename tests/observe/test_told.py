@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.observe.progress import ProgressSchema, progress_of
-from watersmeet.observe.told import ShardMetrics, by_join, merge_shard_metrics, to_text
+from watersmeet.metrics.metrics import ShardMetrics, by_join, merge_shard_metrics, to_text
+from watersmeet.metrics.progress import ProgressSchema, progress_of
 
 quick = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 maybe = st.none() | st.integers(-5, 5)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from watersmeet.explanation.family import JoinExplainer
 from watersmeet.local.cells import arrow_table, change_table
 from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS, state_schema_of
-from watersmeet.operators.core.histogram import bucket_maximum
+from watersmeet.operators.core.matching import bucket_maximum
 from watersmeet.operators.core.operator import NOW, StepReport
+from watersmeet.operators.explainer import JoinExplainer
 from watersmeet.physical import JoinPlan, join_plans, plan_query
 from watersmeet.queries import analyze, read_script
 

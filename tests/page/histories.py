@@ -6,12 +6,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from watersmeet.cli.init import init_project
-from watersmeet.cli.script import open_script
-from watersmeet.observe.history import HistoryWriter, QueryEvent
-from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
-from watersmeet.observe.progress import Progress
-from watersmeet.page.described import QueryDescription, describe_queries
+from watersmeet.cli.console import open_script
+from watersmeet.cli.demo import init_project
+from watersmeet.metrics.history import HistoryWriter, QueryEvent
+from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
+from watersmeet.metrics.progress import Progress
+from watersmeet.tools.studio.page.description import QueryDescription, describe_queries
 
 SECOND = 1_000_000
 JOIN = "o and d"

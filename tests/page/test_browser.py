@@ -18,13 +18,12 @@ from tests.page.chromium import Tab, shows
 from tests.page.histories import JOIN, batch, project, write
 from tests.page.histories import started as start_of
 
-from watersmeet.cli.script import open_script
-from watersmeet.observe.metrics import OperatorMetrics, SideMetrics
-from watersmeet.observe.progress import Progress
-from watersmeet.page.described import QueryDescription, describe_queries
-from watersmeet.page.rows import RowSamples
-from watersmeet.page.server import serve_page
-from watersmeet.page.watch import Watch
+from watersmeet.cli.console import open_script
+from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
+from watersmeet.metrics.progress import Progress
+from watersmeet.tools.studio.page.description import QueryDescription, describe_queries
+from watersmeet.tools.studio.page.model import RowSamples
+from watersmeet.tools.studio.page.server import Watch, serve_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

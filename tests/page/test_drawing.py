@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.cli.script import open_script
-from watersmeet.page.described import describe_queries
-from watersmeet.page.drawing import Box, Drawing
+from watersmeet.cli.console import open_script
+from watersmeet.tools.studio.page.description import Box, Drawing, describe_queries
 
 ROOT = Path(__file__).parents[2]
 

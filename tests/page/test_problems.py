@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.page.histories import JOIN, batch, project, started, write
 
-from watersmeet.observe.following import HistoryFollower
-from watersmeet.observe.history import QueryEvent
-from watersmeet.observe.progress import Progress
-from watersmeet.page.described import QueryDescription
-from watersmeet.page.problems import Problem, problems_of
+from watersmeet.metrics.history import QueryEvent
+from watersmeet.metrics.logs import HistoryFollower
+from watersmeet.metrics.progress import Progress
+from watersmeet.tools.studio.page.description import QueryDescription
+from watersmeet.tools.studio.page.problems import Problem, problems_of
 
 NOW = 1_800_000_000.0
 

@@ -17,15 +17,13 @@ import pytest
 from tests.page.histories import batch, project, started, write
 from typer.testing import CliRunner
 
-from watersmeet.answers.beside import questions_of
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.history import LARGEST, history_file
-from watersmeet.observe.records import progress_as_json
-from watersmeet.page.described import QueryDescription
-from watersmeet.page.rows import RowSamples
-from watersmeet.page.server import serve_page
-from watersmeet.page.watch import Watch
+from watersmeet.metrics.history import LARGEST, history_file, progress_as_json
+from watersmeet.tools.studio.page.description import QueryDescription
+from watersmeet.tools.studio.page.model import RowSamples
+from watersmeet.tools.studio.page.server import Watch, serve_page
+from watersmeet.tools.trace.live import questions_of
 
 
 def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
@@ -206,6 +204,6 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(query: QueryDesc
 
 
 def test_what_serves_pages_may_be_missing(query: QueryDescription, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watersmeet.cli.page.find_spec", lambda name: None)
+    monkeypatch.setattr("watersmeet.cli.studio.find_spec", lambda name: None)
     told = CliRunner().invoke(app, ["page", str(query.storage.parent)])
     assert told.exit_code == 1 and "PAGE_NOT_INSTALLED" in told.output and "watersmeet[ui]" in told.output

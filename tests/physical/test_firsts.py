@@ -8,8 +8,8 @@ from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.order import TopN
 from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.physical import join_plans, plan_query
-from watersmeet.physical.firsts import WHY
 from watersmeet.physical.identity import identity_of, stage_digest
+from watersmeet.physical.push_down_top_n import WHY
 from watersmeet.queries import analyze, read_script
 
 BIDS = """

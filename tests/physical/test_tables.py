@@ -7,6 +7,7 @@ import pytest
 
 from watersmeet.local.cells import CHANGE
 from watersmeet.local.query import LocalQuery
+from watersmeet.logical.query import nullable
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
@@ -16,7 +17,6 @@ from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.operators.latest.kernel import LatestOperator
 from watersmeet.operators.lookup.kernel import LookupJoinOperator
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
-from watersmeet.plan.nullability import nullable
 from watersmeet.queries import analyze, read_script
 
 TABLES = """

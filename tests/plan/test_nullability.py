@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.catalog import Field, Source
+from watersmeet.logical.expressions import Expr, Reference
+from watersmeet.logical.nodes import JoinKind
+from watersmeet.logical.query import GROUP, AnalyzedGroup, AnalyzedQuery, Output, nullable
+from watersmeet.logical.relation import AnalyzedLateral, AnalyzedRelation, AnalyzedScan, AnalyzedView
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
-from watersmeet.plan.expressions import Expr, Reference
-from watersmeet.plan.nodes import JoinKind
-from watersmeet.plan.nullability import nullable
-from watersmeet.plan.query import GROUP, AnalyzedGroup, AnalyzedQuery, Output
-from watersmeet.plan.relation import AnalyzedLateral, AnalyzedRelation, AnalyzedScan, AnalyzedView
 from watersmeet.queries import analyze, read_script
 
 STREAMS = """

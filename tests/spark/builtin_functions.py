@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.private.introspection import suppress_logs
 
 FILE = Path(__file__).parents[2] / "src" / "watersmeet" / "functions.txt"
 MOST = 24

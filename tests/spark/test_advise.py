@@ -12,11 +12,11 @@ from tests.advice.generated import SECOND, Truth
 from typer.testing import CliRunner
 
 import watersmeet as ws
-from watersmeet.advice.arrivals import SampledRows, numbers_of
 from watersmeet.catalog import Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.spark.sources.sampling import sample_frame
+from watersmeet.tools.advise.arrivals import SampledRows, numbers_of
+from watersmeet.tools.advise.sampling import sample_frame
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 
 import watersmeet as ws
 from watersmeet.operators.core.aggregates import FUNCTIONS, NAMES, function_of, result_type
-from watersmeet.type_names import normalise_type
+from watersmeet.schema import normalise_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

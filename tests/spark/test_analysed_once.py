@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import watersmeet.analyze
-from watersmeet.analyze.draft import Draft
-from watersmeet.cli.failure import Format
+import watersmeet.logical.passes
+from watersmeet.cli.console import Format
 from watersmeet.cli.run import Cluster, Endpoint, run_project
+from watersmeet.logical.passes.draft import Draft
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +45,7 @@ def test_a_run_analyses_each_query_once(spark: SparkSession, tmp_path: Path, mon
         analysed[draft.query.into] += 1
         return draft
 
-    monkeypatch.setattr(watersmeet.analyze, "PASSES", (counting, *watersmeet.analyze.PASSES))
+    monkeypatch.setattr(watersmeet.logical.passes, "PASSES", (counting, *watersmeet.logical.passes.PASSES))
     run_project(tmp_path / "shop.sql", "available_now", Cluster(), Format.text, Endpoint())
     assert analysed == {"named": 1, "placed": 1}
     found = {

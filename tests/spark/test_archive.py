@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.spark.session.archive import WANTED, archive_options
+from watersmeet.spark.folders import ARCHIVES, COMMANDS, shim, tidy
+from watersmeet.spark.session.jars import WANTED, archive_options
 from watersmeet.spark.session.java import prepare_java
-from watersmeet.spark.session.kept import ARCHIVES, COMMANDS, tidy
-from watersmeet.spark.session.shims import shim
 
 USED, WRITTEN = "-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit="
 
@@ -84,7 +83,7 @@ def test_another_java_or_other_jars_have_another_archive(environ: dict[str, str]
 HOLDS = """
 import os, sys
 from pathlib import Path
-from watersmeet.spark.session.kept import hold
+from watersmeet.spark.folders import hold
 for name in sys.argv[1:]:
     hold(Path(name))
     os.utime(name, (0, 0))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from watersmeet.testing import Case, Result, read_case, run_case
+from watersmeet.tools.testing import Case, Result, read_case, run_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from tests.spark.frames import add_file, run_all, streamed
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
-from watersmeet.spark.run.changes import Accepting
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.state.changes import Accepting
 
 pytestmark = pytest.mark.spark
 

@@ -14,14 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.frames import counted
 
 import watersmeet as ws
-from watersmeet.explanation.physical import render
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.physical.columnar import sources_of_columns
 from watersmeet.queries import analyze, read_script
-from watersmeet.spark.compile.build import build
-from watersmeet.spark.sources.columnar import find_files
-from watersmeet.spark.sources.reading import read_sources
+from watersmeet.spark.connectors.reading import find_files, read_sources
+from watersmeet.spark.run.build import build
+from watersmeet.tools.explain.physical import render
 
 pytestmark = pytest.mark.spark
 

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from watersmeet.catalog import Sink
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
+from watersmeet.spark.connectors import files as merged_files
+from watersmeet.spark.connectors.compaction import Compaction, Sizes, checksum_rows
+from watersmeet.spark.connectors.table_sinks import SinkTarget, batch_writer
 from watersmeet.spark.private.files import LocalFolder
-from watersmeet.spark.run.in_use import lock_storage
-from watersmeet.spark.sinks import merged_files
-from watersmeet.spark.sinks.compaction import Compaction, Sizes, checksum_rows
-from watersmeet.spark.sinks.table_sinks import SinkTarget, batch_writer
+from watersmeet.spark.state.owner import lock_storage
 
 pytestmark = pytest.mark.spark
 

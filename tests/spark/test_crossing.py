@@ -16,8 +16,8 @@ from tests.spark.frames import counted, streamed
 
 import watersmeet as ws
 from watersmeet.queries import read_script
-from watersmeet.spark.private import crossings, writers
-from watersmeet.spark.private.crossings import BYTES, UNLIMITED
+from watersmeet.spark.private import transfer, writers
+from watersmeet.spark.private.transfer import BYTES, UNLIMITED
 from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark
@@ -170,5 +170,5 @@ def test_where_plans_cannot_be_seen_spark_counts_as_ever(
 
     a, b = (stream(spark, tmp_path / name) for name in "ab")
     joined = ws.join(a, b, on="id", within="10 minutes").select("id")
-    monkeypatch.setattr(crossings, "_in_plan", missing)
+    monkeypatch.setattr(transfer, "_in_plan", missing)
     assert setting(joined, tmp_path) is None

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from watersmeet.cli.deep import spark_refusals
-from watersmeet.cli.script import open_script
+from watersmeet.cli.check import spark_refusals
+from watersmeet.cli.console import open_script
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 

@@ -34,7 +34,7 @@ def values(spark: SparkSession, *records: dict[str, Any] | None) -> DataFrame:
 
 
 def told(frame: DataFrame) -> list[tuple[Any, ...]]:
-    from watersmeet.spark.sources.malformed import readable_rows
+    from watersmeet.spark.connectors.malformed import readable_rows
 
     return [tuple(row) for row in readable_rows(frame).collect()]
 
@@ -57,7 +57,7 @@ RECORDS = (
 
 
 def test_with_a_primary_key_debezium_tells_upserts_and_deletes(spark: SparkSession) -> None:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     assert told(Debezium(KEYED).changes(values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
@@ -67,7 +67,7 @@ def test_with_a_primary_key_debezium_tells_upserts_and_deletes(spark: SparkSessi
 
 
 def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     assert told(Debezium(BAG).changes(values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "a", "-"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
@@ -87,14 +87,14 @@ def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: Sp
 def test_what_cannot_be_followed_stops_the_query(
     spark: SparkSession, source: Source, record: dict[str, Any], reason: str
 ) -> None:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     with pytest.raises(Exception, match=f"WRONG_CHANGE.*{reason}"):
         Debezium(source).changes(values(spark, record)).collect()
 
 
 def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     source = replace(KEYED, options={"debezium.truncate": "ignore"})
     assert told(Debezium(source).changes(values(spark, {"op": "t"}))) == []
@@ -104,7 +104,7 @@ def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
     ("unit", "number"), [("millis", 1714979289123), ("micros", 1714979289123000), ("nanos", 1714979289123000999)]
 )
 def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number: int) -> None:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     fields = (Field("at", "TIMESTAMP_NTZ"), Field("zoned", "TIMESTAMP"), Field("day", "DATE"))
     source = replace(BAG, fields=fields, options={"debezium.time": unit})
@@ -126,7 +126,7 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
 
 
 def test_delta_tells_rows_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.feeds import delta_changes
+    from watersmeet.spark.connectors.debezium import delta_changes
 
     rows = [
         (1, "a", "insert", 1),
@@ -158,7 +158,7 @@ def records(spark: SparkSession, *pairs: tuple[bytes | None, str | None]) -> Dat
 
 
 def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.records import decode_records
 
     frame = records(
         spark,
@@ -193,7 +193,7 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession
 def test_the_key_of_a_record_is_decoded_by_its_format(
     spark: SparkSession, format_: str, key: bytes, value: object
 ) -> None:
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.records import decode_records
 
     source = replace(TOPIC, options={"value.format": "json", "key.format": format_})
     [row] = decode_records(source, records(spark, (key, "{}"))).collect()
@@ -225,8 +225,8 @@ def read(spark: SparkSession, sql: str, tmp_path: Path) -> list[tuple[Any, ...]]
     """The rows of the one source of a script, as a stream delivers them."""
     from tests.spark.frames import run_all
 
-    from watersmeet.spark.sources.malformed import readable_rows
-    from watersmeet.spark.sources.reading import read_sources
+    from watersmeet.spark.connectors.malformed import readable_rows
+    from watersmeet.spark.connectors.reading import read_sources
 
     [frame] = read_sources(spark, read_script(sql), {}).values()
     return [tuple(row) for batch in run_all(readable_rows(frame), tmp_path / "checkpoint") for row in batch]
@@ -267,7 +267,7 @@ def test_a_wrong_condition_for_deletes_is_refused(spark: SparkSession, tmp_path:
 
 
 def test_a_given_frame_of_changes_is_read_as_its_feed(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.reading import read_sources
+    from watersmeet.spark.connectors.reading import read_sources
 
     sql = "CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id)) CHANGES FROM debezium; SELECT TABLE * FROM c;"
     frames = read_sources(spark, read_script(sql), {"c": values(spark, RECORDS[0])})
@@ -382,7 +382,7 @@ def reported(table: int, stream: int = 1, **offsets: object) -> dict[str, Any]:
 
 
 def test_a_table_is_loaded_when_a_batch_has_no_row_of_it_or_there_is_none_at_all() -> None:
-    from watersmeet.spark.sources.loading import Loading
+    from watersmeet.spark.connectors.static import Loading
 
     for last in (reported(0), reported(0, stream=0)):
         loading = Loading((replace(TOPIC, options={"maxFilesPerTrigger": "1"}),))
@@ -394,7 +394,7 @@ def test_a_table_is_loaded_when_a_batch_has_no_row_of_it_or_there_is_none_at_all
 
 
 def test_without_a_limit_the_second_batch_has_all_that_was_there() -> None:
-    from watersmeet.spark.sources.loading import Loading
+    from watersmeet.spark.connectors.static import Loading
 
     loading = Loading((TOPIC,))
     loading.take(reported(5))
@@ -404,7 +404,7 @@ def test_without_a_limit_the_second_batch_has_all_that_was_there() -> None:
 
 
 def test_a_topic_that_never_stops_is_loaded_when_it_is_read_as_far_as_it_went_at_the_start() -> None:
-    from watersmeet.spark.sources.loading import Loading
+    from watersmeet.spark.connectors.static import Loading
 
     loading = Loading((replace(TOPIC, options={"subscribe": "c", "maxOffsetsPerTrigger": "5"}),))
     for end, latest in (((5, 2), (9, 2)), ((8, 2), (50, 20))):

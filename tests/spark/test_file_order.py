@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.frames import run_all
 
 import watersmeet as ws
-from watersmeet.answers import asking
 from watersmeet.queries import analyze, read_script
-from watersmeet.spark.compile.build import build
-from watersmeet.spark.past.log import read_log
-from watersmeet.spark.past.reading import read_input_history
-from watersmeet.spark.rebuild.input import ReplayRange, replay_stream
+from watersmeet.spark.connectors.reading import read_sources
+from watersmeet.spark.run.build import build
+from watersmeet.spark.run.rebuild_input import ReplayRange, replay_stream
 from watersmeet.spark.run.running import run_script
-from watersmeet.spark.sources.reading import read_sources
+from watersmeet.spark.state.offset_log import read_log
+from watersmeet.tools.trace import questions
+from watersmeet.tools.trace.input_history import read_input_history
 
 pytestmark = pytest.mark.spark
 
@@ -226,7 +226,7 @@ def test_what_was_read_is_read_again_in_that_order(small_tasks: SparkSession, tm
     script = read_script((sink + text).format(format="json", folder=tmp_path, options=""))
     storage = tmp_path / "storage"
     run_script(script, spark=small_tasks, storage=storage, trigger="available_now")
-    [query] = asking.find_queries(script, analyze(script), storage, "", None)
+    [query] = questions.find_queries(script, analyze(script), storage, "", None)
     log = read_log(query.checkpoint)
     history = read_input_history(small_tasks, query.script, query.plan, log, storage)
     numbers = [row["n"] for row in arrived]

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from watersmeet.catalog import Sink
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
+from watersmeet.spark.connectors import files
+from watersmeet.spark.connectors.table_sinks import SinkTarget, batch_writer
 from watersmeet.spark.private.files import HadoopFolder, LocalFolder
-from watersmeet.spark.sinks import files
-from watersmeet.spark.sinks.table_sinks import SinkTarget, batch_writer
 
 pytestmark = pytest.mark.spark
 

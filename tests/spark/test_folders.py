@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from watersmeet.spark.private.local_files import CHECKSUMS, MANAGER, keep_checkpoints_here
-from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, own_folder, own_local_folders, remove_stale_folders
+from watersmeet.spark.folders import LOCAL_DIRS, OF_JAVA, own_folder, own_local_folders, remove_stale_folders
+from watersmeet.spark.private.files import CHECKSUMS, MANAGER, keep_checkpoints_here
 
 MAKES = """
 import sys
 from pathlib import Path
-from watersmeet.spark.session.folders import own_folder
+from watersmeet.spark.folders import own_folder
 print(own_folder(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """

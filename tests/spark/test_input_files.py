@@ -17,8 +17,8 @@ from tests.spark.frames import counted, rows_of
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
+from watersmeet.spark.connectors.reading import SETTINGS
 from watersmeet.spark.run.running import Trigger, run_script
-from watersmeet.spark.sources.columnar import SETTINGS
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.spark.folders import shim
 from watersmeet.spark.session import java
 from watersmeet.spark.session.java import prepare_java
-from watersmeet.spark.session.shims import shim
 
 
 def pretend_java(home: Path, version: str) -> Path:

@@ -17,20 +17,20 @@ import pytest
 import typer
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.advice.arrivals import numbers_of
-from watersmeet.advice.disorder import disorder
-from watersmeet.answers import asking
 from watersmeet.catalog import Sink
 from watersmeet.cli.demo import run_kafka_demo
+from watersmeet.cli.demo_broker import Broker
+from watersmeet.cli.demo_streams import make_streams
 from watersmeet.cli.run import Cluster
-from watersmeet.demo.broker import Broker
-from watersmeet.demo.streams import make_streams
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.observe.progress import Progress
+from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
+from watersmeet.spark.connectors.table_sinks import SinkTarget
 from watersmeet.spark.run.running import Trigger, run_script
-from watersmeet.spark.sinks.table_sinks import SinkTarget
-from watersmeet.spark.sources.sampling import sample_source
+from watersmeet.tools.advise.arrivals import numbers_of
+from watersmeet.tools.advise.findings import disorder
+from watersmeet.tools.advise.sampling import sample_source
+from watersmeet.tools.trace import questions
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 Record = topics.Record
@@ -151,7 +151,7 @@ def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
 def test_of_two_who_write_for_one_checkpoint_the_later_one_does(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:
-    from watersmeet.spark.sinks.kafka import Transactions
+    from watersmeet.spark.connectors.kafka import Transactions
 
     topics.create(kafka, topic)
     out = Sink("out", "kafka", {"kafka.bootstrap.servers": kafka, "topic": topic, "value.format": "json"})
@@ -185,7 +185,7 @@ def in_files(tmp_path: Path) -> Iterator[str]:
 def test_a_batch_is_written_once_whenever_it_fails(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path, in_files: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from watersmeet.spark.sinks.kafka import Transactions
+    from watersmeet.spark.connectors.kafka import Transactions
 
     write, send = Transactions.write, Transactions._send
 
@@ -283,9 +283,9 @@ def test_every_partition_has_a_watermark_of_its_own(
         (number, t) for number in range(3) for t in (number, 1000 + number)
     )
     script = read_script(query)
-    [asked] = asking.find_queries(script, analyze(script), tmp_path / "storage", "", None)
-    read = asking.read(spark, asked)
-    found, told = asking.summary(read), read.build_lineage()
+    [asked] = questions.find_queries(script, analyze(script), tmp_path / "storage", "", None)
+    read = questions.read(spark, asked)
+    found, told = questions.summary(read), read.build_lineage()
     assert (found.counts["rows in"], found.counts["matched"], found.counts["late"]) == (12, 12, 0)
     assert len(told.matches) == sum(one.matched for one in seen)
     assert {one.where for one in told.arrivals} == {

@@ -16,11 +16,10 @@ from tests.spark.test_types import COMPARED, MODES, ansi_mode
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.routing import code_of, is_hashable
-from watersmeet.physical.condition import Operands
-from watersmeet.physical.ports import JoinKeys, leaf_column
+from watersmeet.physical.ports import JoinKeys, Operands, leaf_column
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.types import SparkTypes
-from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.private.introspection import suppress_logs
 
 pytestmark = pytest.mark.spark
 

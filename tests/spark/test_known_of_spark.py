@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 from tests.spark import builtin_functions
 
 import watersmeet as ws
-from watersmeet.analyze.check_comparisons import ANSI, NOT_COMPARED, READ_AS
-from watersmeet.cli.deep import spark_refusals
-from watersmeet.cli.script import open_script
+from watersmeet.cli.check import spark_refusals
+from watersmeet.cli.console import open_script
 from watersmeet.formats.columns import FIXED
-from watersmeet.formats.options import OPTIONS
+from watersmeet.formats.connectors import OPTIONS
 from watersmeet.functions import builtin_signatures
-from watersmeet.spark.private.told import suppress_logs
+from watersmeet.logical.passes.comparisons import ANSI, NOT_COMPARED, READ_AS
+from watersmeet.schema import BY_NAME
+from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.run.running import run_script
-from watersmeet.type_names import BY_NAME
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ import pytest
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.progress import Progress
+from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 

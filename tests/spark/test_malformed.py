@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 import watersmeet as ws
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError, refusal_in
-from watersmeet.observe.progress import Progress
+from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
@@ -189,7 +189,7 @@ def kafka(spark: SparkSession, *records: tuple[bytes | None, bytes | None]) -> D
 
 def split(source: Source, frame: DataFrame) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """The rows that can be read, and place, reason and text of the others."""
-    from watersmeet.spark.sources.malformed import count_malformed, readable_rows, select_malformed
+    from watersmeet.spark.connectors.malformed import count_malformed, readable_rows, select_malformed
 
     looked = count_malformed(source, frame, "drop")
     [apart] = select_malformed([source], {source.name: looked})
@@ -198,7 +198,7 @@ def split(source: Source, frame: DataFrame) -> tuple[list[tuple[Any, ...]], list
 
 
 def test_records_of_another_form_are_malformed(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.records import decode_records
 
     frame = kafka(
         spark, (KEY, b'{"id": 1, "name": "a"}'), (KEY, b"\xff\xfe"), (b"abc", b'{"id": 2}'), (None, b'{"id": "x"}'),
@@ -219,8 +219,8 @@ def test_records_of_another_form_are_malformed(spark: SparkSession) -> None:
 
 
 def test_a_record_that_stops_a_query_tells_where_it_is(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.malformed import count_malformed
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.malformed import count_malformed
+    from watersmeet.spark.connectors.records import decode_records
 
     with pytest.raises(Exception, match="MALFORMED_ROW") as raised:
         count_malformed(RECORDS, decode_records(RECORDS, kafka(spark, (KEY, b"{"))), "fail").collect()
@@ -231,7 +231,7 @@ def test_a_record_that_stops_a_query_tells_where_it_is(spark: SparkSession) -> N
 
 def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """Each is read as Spark reads it, or is malformed; in ANSI mode a plain cast would stop the query."""
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.records import decode_records
 
     long_key, small = b"\xff" * 9, (300).to_bytes(8, "big")
     source = replace(RECORDS, fields=(*RECORDS.fields, Field("_key", "TINYINT")))
@@ -262,7 +262,7 @@ def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession
 
 def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """Spark would stop at the offset, and take the number of a time that overflows for another time."""
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.records import decode_records
 
     fields = (Field("id", "BIGINT"), Field("t", "TIMESTAMP"), Field("_offset", "TINYINT"), Field("_key", "DOUBLE"))
     source = replace(RECORDS, fields=fields, options={"value.format": "json", "key.format": "double"})
@@ -290,7 +290,7 @@ def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(
 
 def test_a_value_that_does_not_fit_its_declared_type_stops_the_query(spark: SparkSession) -> None:
     """Of sources that bring their own types, with or without ANSI: there a plain cast would give another value."""
-    from watersmeet.spark.sources.feeds import cast_columns
+    from watersmeet.spark.connectors.debezium import cast_columns
 
     source = Source("stock", (Field("id", "INT"), Field("n", "DECIMAL(3,1)"), Field("at", "DATE"), Field("s", "INT")))
     frame = spark.sql("SELECT id, CAST(2.5 AS DOUBLE) AS n, TIMESTAMP '2024-01-01 10:00:00' AS at, s "
@@ -328,7 +328,7 @@ ENVELOPE = {
 
 
 def test_values_of_debezium_in_avro_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     fields = (*PRICED.fields, Field("moment", "TIMESTAMP"), Field("plain", "TIMESTAMP_NTZ"), Field("said", "TIMESTAMP"))
     options = {"value.format": "avro", "avro.schema": json.dumps(ENVELOPE)}
@@ -353,7 +353,7 @@ def test_values_of_debezium_in_avro_that_are_out_of_range_are_malformed(spark: S
 
 
 def test_a_table_needs_the_key_of_its_rows_and_deletes_by_it(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.records import decode_records
 
     source = replace(RECORDS, kind="table", primary_key=("id",), fields=(Field("id", "BIGINT"), *RECORDS.fields[1:]))
     frame = kafka(spark, (KEY, b'{"name": "a"}'), (KEY, None), (None, b'{"name": "b"}'), (None, None))
@@ -375,7 +375,7 @@ def precise(digits: int) -> str:
 
 
 def prices(spark: SparkSession, source: Source, *values: object, at: object = 19849) -> Any:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     records = [{"op": "c", "after": {"id": n, "price": value, "at": at}} for n, value in enumerate(values)]
     texts = spark.createDataFrame([(json.dumps(record),) for record in records], "value STRING").coalesce(1)
@@ -402,7 +402,7 @@ def test_decimals_of_debezium_are_read_in_every_form_or_malformed(spark: SparkSe
 
 
 def test_a_record_of_debezium_that_cannot_be_read_is_malformed(spark: SparkSession) -> None:
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     assert prices(spark, PRICED, 1.5, at="soon") == ([], ["`at` is DATE and the text has soon"])
     texts = ["garbage", '{"op": "c", "after": {"id": "x"}}', '{"op": "d", "before": {"id": 1}}']
@@ -414,7 +414,7 @@ def test_a_record_of_debezium_that_cannot_be_read_is_malformed(spark: SparkSessi
 
 def test_numbers_of_debezium_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """In Spark's ANSI mode a cast or a product that overflows would stop the query, and name no place."""
-    from watersmeet.formats.debezium import Debezium
+    from watersmeet.formats.records import Debezium
 
     far = (2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**63)
     rows: list[dict[str, Any]] = [{name: number} for name in ("at", "moment", "plain") for number in far]

@@ -18,9 +18,9 @@ import pytest
 
 from watersmeet import operators as families
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.endpoint import serve_metrics
-from watersmeet.observe.progress import Progress
-from watersmeet.observe.prometheus import MetricsRegistry
+from watersmeet.metrics.endpoint import serve_metrics
+from watersmeet.metrics.progress import Progress
+from watersmeet.metrics.prometheus import MetricsRegistry
 from watersmeet.operators.core.operator import StreamOperator
 from watersmeet.queries import read_script
 

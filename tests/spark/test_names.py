@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from py4j import java_gateway
 
-from watersmeet.spark.private.names import cache_jvm_names
+from watersmeet.spark.private.introspection import cache_jvm_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,17 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.page.chromium import Tab, shows
 
-from watersmeet.answers.beside import LiveDiagnosis
-from watersmeet.cli.script import OpenedScript, open_script
-from watersmeet.observe.following import HistoryFollower
-from watersmeet.observe.history import history_file, read_history
-from watersmeet.observe.progress import Progress
-from watersmeet.observe.prometheus import MetricsRegistry
-from watersmeet.observe.recorder import Recorder
-from watersmeet.page.described import describe_queries
-from watersmeet.page.rows import RowSamples
-from watersmeet.page.server import serve_page
-from watersmeet.page.watch import Watch
+from watersmeet.cli.console import OpenedScript, open_script
+from watersmeet.metrics.history import Recorder, history_file, read_history
+from watersmeet.metrics.logs import HistoryFollower
+from watersmeet.metrics.progress import Progress
+from watersmeet.metrics.prometheus import MetricsRegistry
+from watersmeet.tools.studio.page.description import describe_queries
+from watersmeet.tools.studio.page.model import RowSamples
+from watersmeet.tools.studio.page.server import Watch, serve_page
+from watersmeet.tools.trace.live import LiveDiagnosis
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

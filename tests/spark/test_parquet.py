@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from watersmeet.spark.sources.parquet import ParquetColumns, UnlikeSparkError
+from watersmeet.spark.connectors.parquet import ParquetColumns, UnlikeSparkError
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from tests.spark.frames import add_file, streamed
 
 import watersmeet as ws
 from watersmeet import WatersmeetError
-from watersmeet.explanation.shown import Explanation
+from watersmeet.tools.explain.physical import Explanation
 
 pytestmark = pytest.mark.spark
 

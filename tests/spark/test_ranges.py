@@ -201,8 +201,8 @@ def check(frame: DataFrame, columns: dict[tuple[str, str], str], cases: list[Cas
 
 @pytest.mark.parametrize("reader", ["json files", "json records", "csv files", "csv records"])
 def test_a_text_is_its_exact_value_or_malformed(spark: SparkSession, tmp_path: Path, reader: Reader) -> None:
-    from watersmeet.spark.sources.malformed import load_text
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.spark.connectors.malformed import load_text
+    from watersmeet.spark.connectors.records import decode_records
 
     die, is_json = random.Random(reader), reader.startswith("json")
     makers = (integers, fractions, decimals, times, others, *((seconds, binaries) if is_json else ()))
@@ -307,7 +307,7 @@ def test_a_value_of_a_file_is_exact_or_stops_the_query(spark: SparkSession, tmp_
 def test_workers_read_parquet_as_types_with_as_much_room_only(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    from watersmeet.spark.sources.parquet import ParquetColumns, UnlikeSparkError
+    from watersmeet.spark.connectors.parquet import ParquetColumns, UnlikeSparkError
 
     kinds = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
              pa.float32(), pa.float64(), pa.decimal128(5, 2), pa.decimal128(20, 0), pa.timestamp("ms"),
@@ -382,8 +382,8 @@ def _varint(number: int) -> bytes:
     [("timestamps", (-62_135_596_800, 253_402_300_799)), ("durations", (-315_576_000_000, 315_576_000_000))],
 )
 def test_times_of_records_in_protobuf_are_exact_or_malformed(kind: str, limit: tuple[int, int]) -> None:
-    from watersmeet.formats.binary.reader import reader_of
-    from watersmeet.formats.protobuf import moments
+    from watersmeet.formats.binary import reader_of
+    from watersmeet.formats.protobuf import values as moments
 
     ends = [end + step for end in (*limit, 0, 2**62) for step in (-1, 0, 1)]
     ends += [2**63 - 1, -(2**63), -(2**63) + 1, MOST_SECONDS, MOST_SECONDS + 1, -MOST_SECONDS - 1]
@@ -400,8 +400,8 @@ def test_times_of_records_in_protobuf_are_exact_or_malformed(kind: str, limit: t
 
 
 def test_values_of_debezium_and_of_keys_are_exact_or_malformed(spark: SparkSession) -> None:
-    from watersmeet.formats.debezium import Debezium
-    from watersmeet.spark.sources.records import decode_records
+    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.records import decode_records
 
     numbers = [-129, -128, -1, 0, 127, 128, 200, 255, 256]
     fields = (Field("id", "BIGINT"), Field("n", "TINYINT"), Field("d", "DOUBLE"))

@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 from tests.cli.test_commands import watersmeet
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.history import HistoryWriter
+from watersmeet.metrics.history import HistoryWriter
 from watersmeet.queries import read_script
-from watersmeet.spark.private.state_files import UnknownStateError
-from watersmeet.spark.rebuild import rebuilding
-from watersmeet.spark.run.changes import Accepting
+from watersmeet.spark.private.files import UnknownStateError
+from watersmeet.spark.run import rebuild
 from watersmeet.spark.run.running import run_script
-from watersmeet.testing import Case, CaseBatch
-from watersmeet.testing.execute import outcomes_of
+from watersmeet.spark.state.changes import Accepting
+from watersmeet.tools.testing import Case, CaseBatch
+from watersmeet.tools.testing.execute import outcomes_of
 
 pytestmark = pytest.mark.spark
 
@@ -135,7 +135,7 @@ def states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypa
         raise UnknownStateError("it is stored otherwise")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuilding, "renumber", broken)
+        patched.setattr(rebuild, "renumber", broken)
         with pytest.raises(WatersmeetError, match="it is stored otherwise") as raised:
             run(spark, tmp_path, {"kinds": AFTER["kinds"]}, "rebuild")
     assert raised.value.refusals[0].condition == "NOT_REBUILT"

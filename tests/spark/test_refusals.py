@@ -21,7 +21,7 @@ from watersmeet.spark import refusals
 from watersmeet.spark.refusals import kafka_failure, unreadable_source
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
-from watersmeet.testing import parse_case, run_case
+from watersmeet.tools.testing import parse_case, run_case
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,9 @@ from tests.cli.test_commands import watersmeet
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
-from watersmeet.spark.run.in_use import lock_storage
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.state import rescale as rescaling
+from watersmeet.spark.state.owner import lock_storage
 from watersmeet.spark.state.rescale import Parallelism, rescale
 
 pytestmark = pytest.mark.spark

@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.databases import PostgresSink
 from watersmeet.queries import read_script
+from watersmeet.spark.connectors.outputs import BatchPlans
 from watersmeet.spark.private.files import LocalFolder
-from watersmeet.spark.run.resume import SinkAhead
 from watersmeet.spark.run.running import run_script
-from watersmeet.spark.sinks.positions import BatchPlans
+from watersmeet.spark.run.starts import SinkAhead
 
 pytestmark = pytest.mark.spark
 
@@ -191,7 +191,7 @@ def test_a_trial_on_an_imported_checkpoint_does_not_touch_the_sinks_of_productio
 
 
 def table_in(address: str, key: tuple[str, ...] = ("id",)) -> Any:
-    from watersmeet.spark.sinks.postgres import Postgres
+    from watersmeet.spark.connectors.postgres import Postgres
 
     sink = Sink("pg", "postgres", {"url": address, "table": f"t{uuid4().hex}"})
     return Postgres(PostgresSink(sink), "query", key)
@@ -223,7 +223,7 @@ def condition_of(call: Callable[[], object]) -> str:
 
 
 def test_a_batch_of_another_plan_is_not_skipped(spark: SparkSession, postgres: str, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.snapshots import Snapshot
+    from watersmeet.spark.connectors.snapshots import Snapshot
 
     table, snapshot = table_in(postgres), Snapshot(tmp_path / "out", "parquet", {})
     planned = plans_in(tmp_path / "checkpoint", _0=1000, _1=2000)
@@ -340,7 +340,7 @@ def test_the_first_batch_is_not_written_twice_when_kafka_has_forgotten_it(query:
 
 
 def test_of_two_drivers_one_goes_on_with_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.snapshots import Snapshot
+    from watersmeet.spark.connectors.snapshots import Snapshot
 
     class Slow(Snapshot):
         """A driver in whose batch another one overtakes it."""
@@ -366,8 +366,8 @@ def test_of_two_drivers_one_goes_on_with_a_snapshot(spark: SparkSession, tmp_pat
 
 def files_in(folder: Path, changes: str | None) -> tuple[Any, Any]:
     """Two drivers that write with one checkpoint."""
-    from watersmeet.spark.sinks.files import Files
-    from watersmeet.spark.sinks.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.files import Files
+    from watersmeet.spark.connectors.table_sinks import SinkTarget
 
     sink = Sink("out", "json", {"path": str(folder / "out")})
     target = SinkTarget(sink, "out", folder / "checkpoint", changes)  # type: ignore[arg-type]

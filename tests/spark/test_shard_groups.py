@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.queries import read_script
-from watersmeet.spark.exchange.shards import labels
+from watersmeet.spark.exchange.store import labels
 from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from tests.cli.test_commands import watersmeet
 from tests.test_examples import not_utf8
 
-from watersmeet.language import read_script
-from watersmeet.observe.progress import Progress
-from watersmeet.page.rows import RowSamples
+from watersmeet.metrics.progress import Progress
+from watersmeet.parser import read_script
 from watersmeet.spark.run.running import run_script
+from watersmeet.tools.studio.page.model import RowSamples
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from watersmeet.spark.private import exits, spark_version
-from watersmeet.spark.private.asking import PREFORK_DIR
-from watersmeet.spark.private.exits import forget_sockets
-from watersmeet.spark.session.sockets import FOLDER, LONGEST, unix_sockets
+from watersmeet.spark.private import jvm as exits
+from watersmeet.spark.private import spark_version
+from watersmeet.spark.private.jvm import forget_sockets
+from watersmeet.spark.private.prefork_client import PREFORK_DIR
+from watersmeet.spark.session.workers import FOLDER, LONGEST, unix_sockets
 
 
 def test_they_are_taken_only_in_private_folders_whose_paths_are_short() -> None:

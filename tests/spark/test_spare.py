@@ -15,9 +15,9 @@ from typing import Literal
 
 import pytest
 
-from watersmeet.spark.private.asking import PREFORK_DIR, SOCKET
-from watersmeet.spark.private.python import worker_python
-from watersmeet.spark.private.spare import DAEMON, WORKER, spark_worker_environ
+from watersmeet.spark.private.launch import worker_python
+from watersmeet.spark.private.prefork_client import PREFORK_DIR, SOCKET
+from watersmeet.spark.private.prefork_server import DAEMON, WORKER, spark_worker_environ
 
 pytestmark = pytest.mark.spark
 

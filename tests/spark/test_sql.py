@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import watersmeet as ws
-from watersmeet.observe.progress import Progress
+from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
+from watersmeet.spark.connectors import static
+from watersmeet.spark.connectors.static import DECLARATION
 from watersmeet.spark.run.running import run_script
-from watersmeet.spark.sources import static
-from watersmeet.spark.sources.static_copies import DECLARATION
 from watersmeet.spark.state.moving import export_checkpoint, import_checkpoint
 
 pytestmark = pytest.mark.spark

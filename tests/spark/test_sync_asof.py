@@ -15,7 +15,7 @@ import watersmeet as ws
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
-from watersmeet.spark.compile.build import source_of
+from watersmeet.spark.run.build import source_of
 from watersmeet.spark.run.running import run_script
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ import pytest
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.databases import PostgresSink
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.spark.sinks.postgres import Postgres
-    from watersmeet.spark.sinks.snapshots import Snapshot
+    from watersmeet.spark.connectors.postgres import Postgres
+    from watersmeet.spark.connectors.snapshots import Snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,7 @@ def folded(batches: Sequence[Sequence[Change]]) -> Counter[tuple[int | None, str
 
 
 def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
-    from watersmeet.spark.sinks.table_sinks import changelog_rows
+    from watersmeet.spark.connectors.table_sinks import changelog_rows
 
     rows = [
         (1, {"a": 1}, "x", "+"), (1, {"a": 1}, "x", "-"),
@@ -68,7 +68,7 @@ def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
 
 
 def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.table_sinks import SinkTarget
 
     sink = Sink("log", "parquet", {"path": str(tmp_path / "log"), "changes": "log"})
     target = SinkTarget(sink, "log", tmp_path / "checkpoint", "log")
@@ -86,7 +86,7 @@ def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_p
 
 
 def snapshot(folder: Path, format_: str = "parquet") -> Snapshot:
-    from watersmeet.spark.sinks.snapshots import Snapshot
+    from watersmeet.spark.connectors.snapshots import Snapshot
 
     return Snapshot(folder, format_, {})
 
@@ -136,7 +136,7 @@ def test_a_snapshot_cannot_take_back_what_it_does_not_have(spark: SparkSession, 
 
 
 def table_in(address: str, key: tuple[str, ...] = ("id",), **options: str) -> Postgres:
-    from watersmeet.spark.sinks.postgres import Postgres
+    from watersmeet.spark.connectors.postgres import Postgres
 
     name = f"t{uuid4().hex}"
     return Postgres(PostgresSink(Sink("pg", "postgres", {"url": address, "table": name, **options})), "query", key)
@@ -249,7 +249,7 @@ def test_a_time_that_postgres_does_not_have_stops_the_query_with_the_time(spark:
 
 
 def test_a_key_that_is_a_time_has_one_text_per_instant(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import encode_records
+    from watersmeet.spark.connectors.records import encode_records
 
     rows = "SELECT TIMESTAMP'2024-11-03 05:30:00Z' AS at UNION ALL SELECT TIMESTAMP'2024-11-03 06:30:00Z'"
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -294,7 +294,7 @@ def test_another_checkpoint_does_not_write_into_the_same_table(spark: SparkSessi
 
 
 def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.postgres import Postgres
+    from watersmeet.spark.connectors.postgres import Postgres
 
     options = {"host": str(tmp_path), "user": "me", "password": "secret", "dbname": "shop", "table": "t"}
     for changed, condition in (({}, "DATABASE_UNREACHABLE"), ({"hots": "x"}, "WRONG_OPTION")):
@@ -306,10 +306,10 @@ def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_p
 def test_postgres_without_its_driver_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from watersmeet.formats import postgres
-    from watersmeet.spark.sinks.table_sinks import SinkTarget
+    from watersmeet.formats import databases
+    from watersmeet.spark.connectors.table_sinks import SinkTarget
 
-    monkeypatch.setattr(postgres, "find_spec", lambda name: None)
+    monkeypatch.setattr(databases, "find_spec", lambda name: None)
     target = SinkTarget(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
     with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
         target.format.check_target(target, None, spark)
@@ -319,7 +319,7 @@ def test_postgres_without_its_driver_is_refused(
 
 
 def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSession) -> None:
-    from watersmeet.spark.sinks.table_sinks import SinkTarget, upsert_records
+    from watersmeet.spark.connectors.table_sinks import SinkTarget, upsert_records
 
     def to(*key: str) -> SinkTarget:
         return SinkTarget(Sink("topic", "kafka", {}), "query", Path(), "upsert", key)
@@ -334,7 +334,7 @@ def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSe
 
 
 def test_rows_become_records_with_their_key(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.table_sinks import SinkTarget, encode_rows
+    from watersmeet.spark.connectors.table_sinks import SinkTarget, encode_rows
 
     rows = spark.createDataFrame([(1, "a", 2.5)], "_key INT, name STRING, x DOUBLE")
     topic = Sink("topic", "kafka", {"topic": "t", "value.format": "json"})

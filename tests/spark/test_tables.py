@@ -11,7 +11,7 @@ from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.nullability import nullable
+from watersmeet.logical.query import nullable
 from watersmeet.queries import analyze, read_script
 
 pytestmark = pytest.mark.spark

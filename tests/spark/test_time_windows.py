@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.duration import DAY, HOUR, MINUTE
 from watersmeet.local.values import value_of
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.logical.expressions import Expr, Reference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

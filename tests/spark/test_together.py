@@ -13,11 +13,11 @@ from tests.spark.frames import streamed
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.progress import Progress
+from watersmeet.metrics.progress import Progress
 from watersmeet.project import resolve_paths
 from watersmeet.queries import read_script
-from watersmeet.spark.run.owner import OWNER
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.state.owner import OWNER
 
 pytestmark = pytest.mark.spark
 

@@ -17,14 +17,14 @@ from tests.spark.frames import all_rows, end_of_input, rows_of, streamed, types_
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.local.types import compares_as_spark
+from watersmeet.local.values import compares_as_spark
 from watersmeet.operators.core.condition import Apply, ColumnRef, compare
 from watersmeet.operators.core.rowwise import evaluate
 from watersmeet.physical.ports import leaf_column
 from watersmeet.queries import analyze, read_script
 from watersmeet.schema import arrow_type
 from watersmeet.spark.compile.types import SparkTypes
-from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.private.introspection import suppress_logs
 
 pytestmark = pytest.mark.spark
 

@@ -14,14 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 import watersmeet as ws
-from watersmeet.answers import asking
-from watersmeet.answers.question import question_of
 from watersmeet.cli.app import app
-from watersmeet.cli.script import open_script
+from watersmeet.cli.console import open_script
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.progress import Progress
-from watersmeet.plan.nodes import Script
+from watersmeet.logical.nodes import Script
+from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
+from watersmeet.tools.trace import questions
+from watersmeet.tools.trace.questions import question_of
 
 pytestmark = pytest.mark.spark
 
@@ -74,12 +74,12 @@ class Shop:
     folder: Path
     script: Script
     progress: list[Progress]
-    query: asking.RecordedQuery
-    read: asking.ReplayedQuery
+    query: questions.RecordedQuery
+    read: questions.ReplayedQuery
     spark: Any
 
     def answer(self, source: str, *values: str) -> str:
-        return asking.answer(self.read, question_of(self.script.sources, source, values)).text()
+        return questions.answer(self.read, question_of(self.script.sources, source, values)).text()
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +94,12 @@ def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]
     progress: list[Progress] = []
     storage = folder / "storage"
     run_script(script, spark=spark, storage=storage, trigger="available_now", on_progress=progress.append)
-    [query] = asking.find_queries(script, analyze(script), storage, "", None)
-    yield Shop(folder, script, progress, query, asking.read(spark, query), spark)
+    [query] = questions.find_queries(script, analyze(script), storage, "", None)
+    yield Shop(folder, script, progress, query, questions.read(spark, query), spark)
 
 
 def test_the_summary_adds_up_to_the_progress(shop: Shop) -> None:
-    found = asking.summary(shop.read)
+    found = questions.summary(shop.read)
     told = shop.read.build_lineage()
     assert len({one.batch for one in told.arrivals}) == 3
     assert found.counts["late"] == sum(one.late for one in shop.progress) == 2
@@ -135,7 +135,7 @@ def test_each_row_has_its_reason(shop: Shop, order_id: str, expected: list[str])
 
 
 def test_a_row_of_the_result_is_followed_back(shop: Shop) -> None:
-    made = asking.find_provenance(shop.read, ["item=LAMP"])
+    made = questions.find_provenance(shop.read, ["item=LAMP"])
     [place] = made.places
     rows = {one.number: one for one in made.lineage.arrivals}
     parts = [rows[number] for number in made.lineage.results[place].arrivals]
@@ -149,7 +149,7 @@ def test_a_row_of_the_result_is_followed_back(shop: Shop) -> None:
 def test_what_is_not_read_yet_or_gone_is_said(shop: Shop) -> None:
     written(shop.folder, "orders", 9, [order("77 new 1 11:00")])
     (shop.folder / "deliveries" / "0.json").rename(shop.folder / "kept")
-    later = replace(shop, read=asking.read(shop.spark, shop.query))
+    later = replace(shop, read=questions.read(shop.spark, shop.query))
     (shop.folder / "kept").rename(shop.folder / "deliveries" / "0.json")
     (shop.folder / "orders" / "9.json").unlink()
     said = later.answer("orders", "order_id=77")

@@ -15,12 +15,12 @@ from tests.spark.frames import run_all, streamed
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.query import LocalQuery
-from watersmeet.observe.progress import Progress
+from watersmeet.metrics.progress import Progress
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.run.running import run_script
-from watersmeet.testing import arrow_table, read_case, run_case
+from watersmeet.tools.testing import arrow_table, read_case, run_case
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from watersmeet.answers.question import question_of
 from watersmeet.catalog import Field, Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.fates.near import NearKeys
-from watersmeet.spark.past.log import read_log
+from watersmeet.spark.state.offset_log import read_log
+from watersmeet.tools.trace.questions import question_of
+from watersmeet.tools.trace.trace_query import NearKeys
 
 ORDERS = Source("orders", (Field("id", "BIGINT"), Field("item", "STRING"), Field("at", "TIMESTAMP")))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from watersmeet.catalog import Source
-from watersmeet.spark.past import waiting
-from watersmeet.spark.past.waiting import backlog_counters, count_unread_files
+from watersmeet.spark.state import offset_log
+from watersmeet.spark.state.offset_log import backlog_counters, count_unread_files
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_what_is_not_cheap_to_know_is_not_known(folder: Path, monkeypatch: pytes
     checkpoint = folder.parent / "checkpoint"
     assert count_unread_files(folder.parent / "nowhere", checkpoint) is None
     assert count_unread_files(folder.parent, checkpoint) is None, "it has folders in it"
-    monkeypatch.setattr(waiting, "MOST_FILES", 2)
+    monkeypatch.setattr(offset_log, "MOST_FILES", 2)
     assert count_unread_files(folder, checkpoint) is None
 
 

@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from watersmeet.advice.pair import AdviceRequest, PairAdvice, advise_pair
-from watersmeet.cli.failure import Format
-from watersmeet.cli.output import print_text
+from watersmeet.cli.console import Format, print_text, read_project, show_wait
 from watersmeet.cli.run import Cluster, storage_folder
-from watersmeet.cli.script import read_project
-from watersmeet.cli.waiting import show_wait
-from watersmeet.counts import format_count
+from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import join_plans, plan_query, scan_plans
-from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.project import Project, fill_columns, resolve_paths, root_references
 from watersmeet.queries import analyze
+from watersmeet.tools.advise.pair import AdviceRequest, PairAdvice, advise_pair
 
 if TYPE_CHECKING:
-    from watersmeet.advice.arrivals import SampledRows
-    from watersmeet.advice.asked import JoinPair
-    from watersmeet.advice.report import Advice
-    from watersmeet.plan.nodes import Script
+    from watersmeet.logical.nodes import Script
+    from watersmeet.tools.advise.arrivals import SampledRows
+    from watersmeet.tools.advise.report import Advice
+    from watersmeet.tools.advise.request import JoinPair
 
 ADVICE_FILE = "advice.json"
 """Where in the storage of a project the findings are kept, for forecasts."""
@@ -94,9 +91,9 @@ def _advice(
     cluster: Cluster,
     folder: Path,
 ) -> Advice:
-    from watersmeet.advice.asked import join_pairs, skip_notes
-    from watersmeet.advice.report import Advice
-    from watersmeet.advice.tables import advise_table
+    from watersmeet.tools.advise.arrivals import advise_table
+    from watersmeet.tools.advise.report import Advice
+    from watersmeet.tools.advise.request import join_pairs, skip_notes
 
     pairs = join_pairs(script)
     notes = [*skip_notes(script)]
@@ -142,8 +139,8 @@ def _sample_arrivals(
     project: Project, script: Script, pairs: Sequence[JoinPair], rows: int, cluster: Cluster, folder: Path
 ) -> dict[str, SampledRows]:
     """The first rows of every source; what is said of it stays as it was written."""
-    from watersmeet.spark.sources.reading import resolve_options
-    from watersmeet.spark.sources.sampling import sample_source
+    from watersmeet.spark.connectors.reading import resolve_options
+    from watersmeet.tools.advise.sampling import sample_source
 
     placed = root_references(script, project.root.absolute())
     placed = resolve_paths(placed, project.root) if cluster.remote is None else placed

@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperCommand
 
 from watersmeet.cli import state
-from watersmeet.cli.failure import Format, report_errors
-from watersmeet.cli.rescale import rescale
+from watersmeet.cli.console import Format, report_errors
+from watersmeet.cli.maintenance import rescale
 from watersmeet.version import __version__
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def init(
       watersmeet run shop --end
     """
     with report_errors(context):
-        from watersmeet.cli.init import init_project
+        from watersmeet.cli.demo import init_project
 
         init_project(folder)
 
@@ -340,10 +340,10 @@ def plan(
       watersmeet plan --rate 2e6/s --within 1h --batch 2s --simulate
     """
     with report_errors(context, format):
-        from watersmeet.cli.plan import plan_load
-        from watersmeet.forecast.cluster import ClusterRequest
-        from watersmeet.forecast.rates import parse_rate
-        from watersmeet.forecast.units import parse_size
+        from watersmeet.cli.forecast import plan_load
+        from watersmeet.tools.forecast.cluster import ClusterRequest
+        from watersmeet.tools.forecast.costs import parse_size
+        from watersmeet.tools.forecast.rates import parse_rate
 
         times = [_seconds(name, text) for name, text in (("within", within), ("lag", lag), ("batch", batch))]
         if not 1 <= times[2] <= 3600:
@@ -474,12 +474,12 @@ def run(
             raise typer.BadParameter("--once and --end exclude each other")
         if accept and rebuild:
             raise typer.BadParameter("--accept and --rebuild exclude each other")
-        from watersmeet.cli.waiting import show_wait
+        from watersmeet.cli.console import show_wait
 
         with show_wait("Starting Watersmeet"):
-            from watersmeet.cli.page import Page
             from watersmeet.cli.run import Cluster, Endpoint, RunPolicy, run_project
-            from watersmeet.observe.logs import LogOptions
+            from watersmeet.cli.studio import Page
+            from watersmeet.metrics.logs import LogOptions
 
         cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
@@ -517,7 +517,7 @@ def page(
       watersmeet page shop --host 0.0.0.0
     """
     with report_errors(context):
-        from watersmeet.cli.page import Page, show_page
+        from watersmeet.cli.studio import Page, show_page
 
         show_page(path, Page(port, host))
 
@@ -552,8 +552,8 @@ def why(
       watersmeet why shop --result order_id=1 --format json
     """
     with report_errors(context, format):
+        from watersmeet.cli.explain import WhyRequest, why_project
         from watersmeet.cli.run import Cluster
-        from watersmeet.cli.why import WhyRequest, why_project
 
         if source is not None and "=" in source:
             # Of `orders order_id=17` the PATH was left out: what has a `=` is a value of the row.
@@ -586,8 +586,8 @@ def compact(
       watersmeet compact shop --sink joined --below 8MB --to 64MB
     """
     with report_errors(context, format):
-        from watersmeet.cli.compact import compact_project
-        from watersmeet.forecast.units import parse_size
+        from watersmeet.cli.maintenance import compact_project
+        from watersmeet.tools.forecast.costs import parse_size
 
         sizes = parse_size(below), parse_size(to)
         if sizes[0] > sizes[1]:
@@ -657,7 +657,7 @@ def draw(
       watersmeet draw shop/cases/joined.yaml --batch 0 -o before.svg
     """
     with report_errors(context):
-        from watersmeet.cli.draw import draw_case
+        from watersmeet.cli.studio import draw_case
 
         draw_case(case, output, query, batch)
 
@@ -695,7 +695,7 @@ def play(
       watersmeet play shop --open
     """
     with report_errors(context):
-        from watersmeet.cli.play import play_board
+        from watersmeet.cli.studio import play_board
 
         play_board(path, save, host, port, opens_browser=browser)
 
@@ -723,12 +723,12 @@ def demo(
       watersmeet demo --kafka demo-kafka
     """
     with report_errors(context):
-        from watersmeet.cli.waiting import show_wait
+        from watersmeet.cli.console import show_wait
 
         with show_wait("Generating orders and deliveries"):
             from watersmeet.cli.demo import run_demo, run_kafka_demo
+            from watersmeet.cli.demo_streams import make_streams
             from watersmeet.cli.run import Cluster
-            from watersmeet.demo.streams import make_streams
 
             streams = make_streams()
         run = run_kafka_demo if kafka else run_demo

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from watersmeet.cli.failure import exit_code
-from watersmeet.cli.output import print_text
-from watersmeet.cli.waiting import show_wait
+from watersmeet.cli.console import exit_code, print_text, show_wait
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.project import SPEC_NAME, visible_files
-from watersmeet.testing import read_case, run_case
+from watersmeet.tools.testing import read_case, run_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

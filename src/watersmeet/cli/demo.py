@@ -8,24 +8,20 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from importlib.resources import files
+from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copytree
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from watersmeet.cli.failure import Format
-from watersmeet.cli.init import copy_folder
-from watersmeet.cli.interruption import interruptible
+from watersmeet.cli.console import Format, interruptible, open_script, show_wait
+from watersmeet.cli.demo_streams import Streams, Truth, Writer, prepare_folders
 from watersmeet.cli.progress import ProgressDisplay
 from watersmeet.cli.run import Cluster, run_opened
-from watersmeet.cli.script import open_script
-from watersmeet.cli.waiting import show_wait
-from watersmeet.demo.streams import Streams, Truth
-from watersmeet.demo.writer import Writer, prepare_folders
 from watersmeet.errors import refuse
 from watersmeet.locations import location_of
 from watersmeet.project import storage_folder
@@ -33,7 +29,25 @@ from watersmeet.project import storage_folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from watersmeet.observe.progress import Progress
+    from watersmeet.metrics.progress import Progress
+
+
+def init_project(folder: Path) -> None:
+    """Write the starter project into a new or empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        hint = "name a new folder, for example `watersmeet init shop`."
+        raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not an empty folder", hint=hint)
+    copy_folder("watersmeet.cli", "starter", folder)
+    typer.echo(f"Wrote {folder / 'watersmeet.yml'}, {folder / 'sql/joined.sql'}, sample data and a test case. Try:")
+    for command in (f"explain {folder}", f"run {folder} --end", f"test {folder / 'cases'} --on kernel"):
+        typer.echo(f"  watersmeet {command}")
+
+
+def copy_folder(package: str, name: str, folder: Path) -> None:
+    """Copy a folder that lies beside the code of a package; files of the same name are replaced."""
+    with as_file(files(package).joinpath(name)) as source:
+        copytree(source, folder, dirs_exist_ok=True)
+
 
 SQL = "sql/delivered.sql"
 OUTPUT = "output/delivered"
@@ -100,8 +114,7 @@ def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: fl
     """The same over topics of a Kafka broker that is started for it and ends with it."""
     if find_spec("confluent_kafka") is None:
         raise refuse("KAFKA_NOT_INSTALLED", package="confluent-kafka")
-    from watersmeet.demo.broker import broker
-    from watersmeet.demo.topics import Sender, read_delivered
+    from watersmeet.cli.demo_broker import Sender, broker, read_delivered
 
     console = Console(soft_wrap=True)
     with ExitStack() as stack:
@@ -141,7 +154,7 @@ def _run_and_show(
 def prepare_folder(folder: Path, project: str = "folder") -> None:
     """Make the demo's project anew; a folder with anything else in it, or an edited query, is left alone."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        written = files("watersmeet.demo").joinpath(project, SQL).read_text("utf-8")
+        written = files("watersmeet.cli").joinpath(project, SQL).read_text("utf-8")
         if not (folder / SQL).is_file():
             hint = "name a new folder: `watersmeet demo DIR`."
             raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not a folder of the demo", hint=hint)
@@ -150,7 +163,7 @@ def prepare_folder(folder: Path, project: str = "folder") -> None:
             raise refuse("FOLDER_NOT_EMPTY", path=folder / SQL, what="was edited", hint=hint)
         for name in ("data", "storage", "output"):
             shutil.rmtree(folder / name, ignore_errors=True)
-    copy_folder("watersmeet.demo", project, folder)
+    copy_folder("watersmeet.cli", project, folder)
     if project == "folder":
         prepare_folders(folder / "data")
 

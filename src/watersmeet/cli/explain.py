@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import typer
 
-from watersmeet.cli.failure import Format
-from watersmeet.cli.output import print_text
-from watersmeet.cli.script import open_script, read_project
-from watersmeet.counts import format_count
+from watersmeet.cli.console import Format, check_external_references, open_script, print_text, read_project, show_wait
+from watersmeet.cli.run import Cluster, storage_folder
+from watersmeet.duration import format_count
 from watersmeet.errors import refuse
-from watersmeet.explanation.asked import render_script, script_as_json, script_topologies
-from watersmeet.explanation.physical import plan_details
-from watersmeet.explanation.query import PlanDetails, query_as_json, query_topology, render_query
-from watersmeet.explanation.svg import draw
-from watersmeet.explanation.topology import Topology
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query, read_chaining
-from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.tools.explain.parsed import render_script, script_as_json, script_topologies
+from watersmeet.tools.explain.physical import plan_details
+from watersmeet.tools.explain.query import PlanDetails, query_as_json, query_topology, render_query
+from watersmeet.tools.explain.svg import draw
+from watersmeet.tools.explain.topology import Topology
+from watersmeet.tools.trace import questions
+from watersmeet.tools.trace.questions import question_of
 
 Stage = Literal["plan", "analyzed", "physical"]
 """``plan``: what was asked, which needs no more than that the text can be read. ``analyzed``: with every name resolved,
@@ -93,3 +94,61 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise typer.BadParameter(f"{path} cannot be written: {error.strerror}") from None
+
+
+@dataclass(frozen=True)
+class WhyRequest:
+    """What was typed: rows of a source, of the result, or all of them; of which query, None: of all."""
+
+    source: str | None = None
+    values: Sequence[str] = ()
+    result: Sequence[str] = ()
+    everything: bool = False
+    query: str | None = None
+
+    def check(self) -> None:
+        """That it is one question."""
+        kinds = [self.source is not None, bool(self.result), self.everything]
+        if sum(kinds) != 1:
+            raise typer.BadParameter("give a SOURCE with values, --result or --summary")
+        if self.source is not None and not self.values:
+            raise typer.BadParameter(f"give the rows of {self.source} as COLUMN=VALUE")
+
+
+def why_project(path: Path, request: WhyRequest, cluster: Cluster, format: Format) -> None:
+    """Answer a question about the rows of a project that has run."""
+    request.check()
+    opened = open_script(path, "absolute")
+    check_external_references(opened)
+    storage = storage_folder(opened.project)
+    from watersmeet.spark.connectors.reading import resolve_options
+
+    script = resolve_options(opened.script)
+    queries = questions.find_queries(script, opened.queries, storage, f"watersmeet run {path} --once", request.query)
+    ask: Callable[[questions.ReplayedQuery], Any]
+    if request.source is not None:
+        question = question_of(script.sources, request.source, request.values)
+        queries = questions.queries_reading(queries, question)
+        ask = lambda read: questions.answer(read, question)  # noqa: E731
+    elif request.everything:
+        ask = questions.summary
+    else:
+        queries = questions.queries_with_columns(queries, request.result)
+        ask = lambda read: questions.find_provenance(read, request.result)  # noqa: E731
+    typer.echo(f"Reading the input of {', '.join(target.name for target in queries)}.", err=True)
+    answers: list[Any] = []
+    with show_wait("Starting Spark"):
+        spark = cluster.session(opened.project, storage, script)
+    for query in queries:
+        with show_wait(f"Reading the input of {query.name}"):
+            read = questions.read(spark, query)
+        followed = (
+            f"{format_count(read.rows, 'row')} of {format_count(len(read.replay.batches), 'batch')} of {query.name}"
+        )
+        typer.echo(f"Tracing {followed}.", err=True)
+        with show_wait("Tracing rows"):
+            answers.append(ask(read))
+    if format is Format.json:
+        print_text(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))
+    else:
+        print_text("\n\n".join(answer.text() for answer in answers))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from watersmeet.counts import format_count
+from watersmeet.duration import format_count
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.project import visible_files
 from watersmeet.queries import format_script

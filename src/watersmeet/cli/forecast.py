@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from watersmeet.cli.advise import ADVICE_FILE
-from watersmeet.cli.failure import Format
-from watersmeet.cli.output import print_text
+from watersmeet.cli.console import Format, OpenedScript, open_script, print_text
 from watersmeet.cli.run import storage_folder
-from watersmeet.cli.script import OpenedScript, open_script
-from watersmeet.duration import parse_duration
+from watersmeet.duration import format_count, parse_duration
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.forecast.query import ForecastInput, forecast_query
-from watersmeet.forecast.rates import parse_rates, read_sampled_rates
-from watersmeet.forecast.report import as_data, render
-from watersmeet.observe.history import read_history
-from watersmeet.observe.rates import merge_rates, observe_rates
+from watersmeet.metrics.history import read_history
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import QueryPlan, plan_query, read_chaining
+from watersmeet.tools.forecast.cluster import (
+    MOST_SHARDS,
+    ClusterPlan,
+    ClusterRequest,
+    CostLine,
+    Spread,
+    plan_cluster,
+    spreads,
+)
+from watersmeet.tools.forecast.costs import MEASURED, format_quantity
+from watersmeet.tools.forecast.query import ForecastInput, as_data, forecast_query, render
+from watersmeet.tools.forecast.rates import merge_rates, observe_rates, parse_rates, read_sampled_rates
 
 
 @dataclass(frozen=True)
@@ -88,3 +95,116 @@ def _behind(text: str) -> tuple[str, int]:
         return name.strip().lower(), parse_duration(length)
     except ValueError as error:
         raise typer.BadParameter(f"--behind {text}: {error}") from None
+
+
+SIMULATED_ROWS = 400_000
+
+
+def plan_load(request: ClusterRequest, format: Format, *, simulated: bool) -> None:
+    """Print what a load needs, with the law of each number, and where other things than rows begin to dominate."""
+    plan, by_tasks = plan_cluster(request), spreads(request)
+    measured = _simulate_exchange() if simulated else []
+    if format is Format.json:
+        typer.echo(json.dumps(_data(plan, by_tasks, measured), indent=2))
+        return
+    typer.echo("\n".join(_text(plan, by_tasks, measured)))
+
+
+def _simulate_exchange() -> list[dict[str, Any]]:
+    """The exchange with the code of a query, from a few tasks to thousands."""
+    from watersmeet.tools.forecast.cluster import simulate
+
+    simulations = [simulate(SIMULATED_ROWS, tasks, tasks) for tasks in (2, 8, 32, 128, 512, 2048)]
+    return [
+        asdict(simulation) | {"seconds": simulation.seconds, "per_row": simulation.per_row}
+        for simulation in simulations
+    ]
+
+
+def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict[str, Any]]) -> Iterator[str]:
+    request = plan.request
+    yield (
+        f"{format_quantity(request.rate, 'rows/s')} of {format_quantity(request.row, 'B')}"
+        f" within {request.within:g} s, lag {request.lag:g} s,"
+        f" in {format_count(plan.shards, 'shard')} on {format_count(plan.cores, 'core')}"
+    )
+    yield ""
+    if not plan.is_possible:
+        yield (f"Up to {MOST_SHARDS:,} cores are not enough for batches of {request.batch:g} s. The closest plan:")
+    if plan.read:
+        yield "The state is larger than the caches of the machines, so every batch reads all of it. Longer batches"
+        yield "(--batch 5m), a shorter bound, narrower rows or more machines reduce this."
+    if plan.read or not plan.is_possible:
+        yield ""
+    yield from _lines(plan.lines)
+    yield ""
+    yield "Each shard, if keys spread evenly"
+    yield from _lines(plan.per_shard)
+    yield ""
+    yield from _heaviest(plan)
+    yield ""
+    yield "Core seconds per batch, by the number of map tasks, with as many shards"
+    rows: list[Sequence[str]] = [("  tasks", "rows", "marks", "small records", "calls", "not rows", "")]
+    for entry in by_tasks:
+        parts = (entry.rows, entry.marks, entry.records, entry.calls)
+        note = "" if entry.share < 0.5 else f"<- {entry.dominates} dominate"
+        rows.append((f"  {entry.tasks:,}", *(f"{part:,.3g}" for part in parts), f"{entry.share:.0%}", note))
+    yield from _align_columns(rows)
+    yield "  Each task sends every shard a record of watermarks and one of rows, so they grow with tasks x shards."
+    yield "  Fewer, larger tasks (spark.sql.files.maxPartitionBytes, minPartitions of Kafka) and longer batches"
+    yield "  (maxFilesPerTrigger, maxOffsetsPerTrigger) reduce them. You do not need more shards than cores."
+    if measured:
+        yield ""
+        yield f"Simulated on this machine: a batch of {SIMULATED_ROWS:,} rows, packed and unpacked as in a query"
+        rows = [("  tasks", "a task", "a shard", "of it marks", "records of a task", "µs per row", "")]
+        for entry in measured:
+            times = (f"{entry[part] * 1000:,.3g} ms" for part in ("task", "shard", "marks"))
+            rows.append(
+                (f"  {entry['tasks']:,}", *times, f"{entry['records']:,}", f"{entry['per_row'] * 1e6:,.3g}", "")
+            )
+        yield from _align_columns(rows)
+    yield ""
+    yield f"Costs are rough. They were measured at commit {MEASURED.commit} on {MEASURED.machine},"
+    yield "not on a cluster. `make bench` measures them on yours. Add room for bursts, replays and other queries."
+
+
+def _heaviest(plan: ClusterPlan) -> Iterator[str]:
+    if not plan.request.heaviest:
+        yield "One core joins all rows of a key. Give the share of the heaviest key for the limit: `--heaviest 0.01`."
+        return
+    share = f"{100 * plan.request.heaviest:g} %"
+    most = format_quantity(plan.most_rate, "rows/s")
+    if plan.too_heavy:
+        yield f"One key has {share} of all rows, and one core joins it: the limit is {most} in total."
+        yield "More cores do not help. Split the key with another equality, or filter rows before the join."
+    else:
+        yield f"One key has {share} of all rows, and one core joins it: the limit is {most} in total."
+
+
+def _lines(lines: Sequence[CostLine]) -> Iterator[str]:
+    rows = [(f"  {line.name}", format_quantity(line.value, line.unit), line.law, line.assumed) for line in lines]
+    yield from _align_columns(rows)
+
+
+def _align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _data(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict[str, Any]]) -> dict[str, object]:
+    return {
+        "asked": asdict(plan.request),
+        "cores": plan.cores,
+        "shards": plan.shards,
+        "machines": plan.machines,
+        "needs": [asdict(line) for line in plan.lines],
+        "per_shard": [asdict(line) for line in plan.per_shard],
+        "too_heavy": plan.too_heavy,
+        "is_possible": plan.is_possible,
+        "read": plan.read,
+        "most_rate": None if plan.most_rate == float("inf") else plan.most_rate,
+        "spread": [asdict(spread) | {"not_rows": spread.share, "dominates": spread.dominates} for spread in by_tasks],
+        "simulated": list(measured),
+        "costs": asdict(MEASURED),
+    }

@@ -13,12 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.failure import Format
-from watersmeet.cli.waiting import REFRESHED, WaitIndicator
-from watersmeet.counts import format_count
-from watersmeet.duration import SECOND, rough_duration
-from watersmeet.observe.progress import Progress, watermark_text
-from watersmeet.observe.totals import Totals
+from watersmeet.cli.console import REFRESHED, Format, WaitIndicator
+from watersmeet.duration import SECOND, format_count, rough_duration
+from watersmeet.metrics.progress import Progress, Totals, watermark_text
 from watersmeet.operators.core.operator import END_OF_INPUT
 
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})

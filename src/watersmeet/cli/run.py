@@ -14,31 +14,37 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
-from watersmeet.cli.interruption import defer_interruptions, interruptible
-from watersmeet.cli.output import print_text
-from watersmeet.cli.page import Page, PageHooks
+from watersmeet.cli.console import (
+    DIED,
+    Format,
+    Interrupted,
+    OpenedScript,
+    check_declared,
+    check_external_references,
+    defer_interruptions,
+    exit_code,
+    interruptible,
+    open_script,
+    print_text,
+    show_wait,
+)
 from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_summary
-from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
-from watersmeet.cli.waiting import show_wait
-from watersmeet.control_characters import escape_controls
-from watersmeet.errors import WatersmeetError
+from watersmeet.cli.studio import Page, PageHooks
+from watersmeet.errors import WatersmeetError, escape_controls
 from watersmeet.formats.connectors import JARS, formats_in
-from watersmeet.observe.departures import ForecastMonitor
-from watersmeet.observe.endpoint import LOOPBACK, NAMES, serve_metrics
-from watersmeet.observe.guarded import guard_observer
-from watersmeet.observe.logs import LogOptions, log
-from watersmeet.observe.prometheus import MetricsRegistry
-from watersmeet.observe.recorder import Recorder
-from watersmeet.observe.sizes import make_size_probe
+from watersmeet.locations import resolve_references
+from watersmeet.metrics.endpoint import LOOPBACK, NAMES, serve_metrics
+from watersmeet.metrics.history import Recorder
+from watersmeet.metrics.logs import LogOptions, guard_observer, log
+from watersmeet.metrics.prometheus import MetricsRegistry, make_size_probe
 from watersmeet.project import Project, absolute_path, storage_folder
-from watersmeet.references import resolve_references
+from watersmeet.tools.forecast.alerts import ForecastMonitor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from watersmeet.observe.progress import Progress
-    from watersmeet.plan.nodes import Script
+    from watersmeet.logical.nodes import Script
+    from watersmeet.metrics.progress import Progress
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there. ``end``: that, and the input counts as finished."""
@@ -86,8 +92,8 @@ class Cluster:
 
     def session(self, project: Project, storage: Path, script: Script) -> SparkSession:
         """A session with these settings, which knows the formats of the script."""
+        from watersmeet.spark.private.files import keep_checkpoints_here
         from watersmeet.spark.private.jvm import silence_py4j
-        from watersmeet.spark.private.local_files import keep_checkpoints_here
         from watersmeet.spark.session import session
 
         silence_py4j()
@@ -156,7 +162,7 @@ def run_project(
         check_external_references(opened)
         if cluster.remote is not None:
             check_declared(opened)
-        from watersmeet.spark.run.in_use import lock_storage
+        from watersmeet.spark.state.owner import lock_storage
 
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
@@ -214,11 +220,11 @@ def run_opened(
     """
     from watersmeet.operators import OPERATORS
     from watersmeet.physical import plan_query, read_sources
-    from watersmeet.physical.same_joins import same_join_notes
-    from watersmeet.spark.exchange.observed import spark_ui_url
-    from watersmeet.spark.past.waiting import backlog_counters
+    from watersmeet.physical.change import same_join_notes
+    from watersmeet.spark.exchange.observations import spark_ui_url
     from watersmeet.spark.run import watching
     from watersmeet.spark.run.running import run_script
+    from watersmeet.spark.state.offset_log import backlog_counters
 
     collector = metrics or MetricsRegistry()
     names = _names(opened)

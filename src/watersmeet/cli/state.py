@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from watersmeet.cli.failure import REFUSED, Format, report_errors
-from watersmeet.cli.state_shown import collect_rows, print_rows, render_summary, summarize_state
-from watersmeet.counts import format_count
+from watersmeet.cli.console import REFUSED, Format, print_text, report_errors
+from watersmeet.duration import format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import location_of
 
@@ -22,7 +21,135 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from watersmeet.catalog import Source
-    from watersmeet.spark.state.look import State
+    from watersmeet.spark.state.inspect import State
+
+
+def collect_rows(state: State, frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame over a state, as data; what Spark cannot read is refused."""
+    with state.checkpoint.guard_reads():
+        return [row.asDict() for row in frame.collect()]
+
+
+def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
+    """Print the first rows of a state."""
+    if format is Format.json:
+        for text in rows.limit(limit).toJSON().collect():
+            print_text(str(text))
+        return
+    records: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
+    print_text(_table([rows.columns, *([_cell(value) for value in row] for row in records[:limit])]))
+    if len(records) > limit:
+        typer.echo("There are more rows: show more with --limit, or write all of them with --as.")
+    elif not records:
+        typer.echo("No row in the state matches.")
+
+
+def _as_texts(rows: DataFrame) -> DataFrame:
+    """The rows with times, intervals and nested values as Spark writes them: Python has no years after 9999."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+    from pyspark.sql.types import BinaryType, BooleanType, NumericType, StringType
+
+    plain = (BinaryType, BooleanType, NumericType, StringType)
+    columns = [F.col(f"`{field.name.replace('`', '``')}`") for field in rows.schema]
+    return rows.select(
+        *(
+            column if isinstance(field.dataType, plain) else column.cast("string").alias(field.name)
+            for column, field in zip(columns, rows.schema, strict=True)
+        )
+    )
+
+
+def summarize_state(name: str, state: State) -> dict[str, Any]:
+    """What `show` says of a query, as data."""
+    rows = collect_rows(state, state.summary)
+    ends = {(spine_state.operator.number, spine_state.spine): spine_state.ends for spine_state in state.spines}
+    operators: list[dict[str, Any]] = []
+    for operator in state.checkpoint.operators:
+        own = [row for row in rows if row["operator"] == operator.number]
+        spines = sorted({(row["side"], row["kept"]) for row in own if row["kept"]}, key=lambda pair: pair[1])
+        operators.append(
+            {
+                "operator": operator.number,
+                "join": operator.name,
+                "watermarks": dict(own[0]["watermarks"]) if own else {},
+                "kept": [
+                    {
+                        "side": side,
+                        "kept": spine,
+                        "lives": ends[operator.number, spine],
+                        "shards": [_shard(row) for row in own if row["kept"] == spine],
+                    }
+                    for side, spine in spines
+                ],
+            }
+        )
+    versions = state.checkpoint.owner.versions
+    return {"query": name, "batch": state.batch, "shards": state.shards, **versions, "operators": operators}
+
+
+def _shard(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("shard", "rows", "stored", "bytes", "runs", "earliest", "latest", "next", "next_of")
+    return {name: row[name] for name in names}
+
+
+def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
+    """What `show` says of a query, for people."""
+    head = f"{summary['query']}: after batch {summary['batch']}, {format_count(summary['shards'], 'shard')}"
+    lines = [f"{head}, started by Watersmeet {summary['watersmeet']} on Spark {summary['spark']}"]
+    for operator in summary["operators"]:
+        watermarks = (
+            ", ".join(f"{name} {watermark}" for name, watermark in sorted(operator["watermarks"].items())) or "none yet"
+        )
+        lines += [f"{operator['operator']}: {operator['join']}", f"   watermarks: {watermarks}"]
+        table = [
+            ["side", "kept", *(["shard"] if by_shard else []), "rows", "bytes", "runs", "earliest", "latest", "next"]
+        ]
+        for spine in operator["kept"]:
+            parts = (
+                [[shard] for shard in sorted(spine["shards"], key=lambda shard: shard["shard"])]
+                if by_shard
+                else [spine["shards"]]
+            )
+            table += [_line(spine, shards, by_shard=by_shard) for shards in parts]
+        lines += [f"   {line}" for line in _table(table).splitlines()] if len(table) > 1 else ["   no rows"]
+        lines += [f"   {spine['kept']}: rows are kept {spine['lives']}" for spine in operator["kept"]]
+    return "\n".join(lines)
+
+
+def _line(spine: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool) -> list[str]:
+    sums = [f"{sum(shard[name] for shard in shards):,}" for name in ("rows", "bytes", "runs")]
+    nexts = [(one["next"], one["next_of"]) for one in shards if one["next"] is not None]
+    first = min(nexts, key=lambda pair: _sortable(pair[0])) if nexts else None
+    return [
+        spine["side"],
+        spine["kept"],
+        *([str(shards[0]["shard"])] if by_shard else []),
+        *sums,
+        min((one["earliest"] for one in shards if one["earliest"]), key=_sortable, default=""),
+        max((one["latest"] for one in shards if one["latest"]), key=_sortable, default=""),
+        "" if first is None else f"when {first[1]} passes {first[0]}",
+    ]
+
+
+def _sortable(text: str) -> tuple[int, str]:
+    """Numbers by their size, times by theirs."""
+    if text.lstrip("-").isdecimal():
+        return int(text), ""
+    # Years after 9999 begin with a plus, those before 0 with a minus.
+    return (1 if text.startswith("+") else -1 if text.startswith("-") else 0), text
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    listed = list(rows)
+    widths = [max(len(row[place]) for row in listed) for place in range(len(listed[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in listed
+    )
+
+
+def _cell(value: object) -> str:
+    return "NULL" if value is None else str(value)
+
 
 app = typer.Typer(
     help="Inspect, check, move and rescale the state of queries. Works on stopped queries and on copied checkpoints.",
@@ -176,8 +303,8 @@ def export_(
       watersmeet state import joined.state.tar.gz elsewhere/shop --move
     """
     with report_errors(context):
-        from watersmeet.spark.run.in_use import lock_storage
         from watersmeet.spark.state.moving import export_checkpoint
+        from watersmeet.spark.state.owner import lock_storage
 
         checkpoints = select_checkpoints(checkpoints_at(path), query)
         if len(checkpoints) > 1:
@@ -216,8 +343,8 @@ def import_(
       watersmeet state import joined.state.tar.gz trial/shop
     """
     with report_errors(context):
-        from watersmeet.spark.run.in_use import lock_storage
         from watersmeet.spark.state.moving import absent_sources, import_checkpoint
+        from watersmeet.spark.state.owner import lock_storage
 
         if not archive.is_file():
             raise refuse("FILE_NOT_FOUND", path=archive, hint="name a file that `watersmeet state export` wrote.")
@@ -235,10 +362,10 @@ def import_(
 def _states(path: Path, query: str | None, master: str | None) -> Generator[list[tuple[str, State]]]:
     """The states at a path, by query."""
     checkpoints = select_checkpoints(checkpoints_at(path), query)
-    from watersmeet.cli.waiting import show_wait
+    from watersmeet.cli.console import show_wait
     from watersmeet.spark.private.jvm import silence_py4j
     from watersmeet.spark.session import session
-    from watersmeet.spark.state.look import open_state
+    from watersmeet.spark.state.inspect import open_state
 
     silence_py4j()
     with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
@@ -249,7 +376,7 @@ def _states(path: Path, query: str | None, master: str | None) -> Generator[list
 
 def checkpoints_at(path: Path) -> list[Path]:
     """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
-    from watersmeet.spark.state.swap import recover_swap, recover_swaps
+    from watersmeet.spark.state.checkpoint import recover_swap, recover_swaps
 
     recover_swap(path.absolute())
     if (path / "offsets").is_dir() or (path / "watersmeet.json").is_file():
@@ -278,7 +405,7 @@ def _project_sources(path: Path) -> tuple[Source, ...]:
     """The sources of a project; none where there is only its storage."""
     if (path / "checkpoints").is_dir() and not (path / "watersmeet.yml").is_file():
         return ()
-    from watersmeet.cli.script import open_script
+    from watersmeet.cli.console import open_script
 
     return open_script(path, "absolute").script.sources
 
@@ -318,7 +445,7 @@ def _filter_rows(rows: DataFrame, where: str | None) -> DataFrame:
         return rows
     from pyspark.errors import PySparkException
 
-    from watersmeet.spark.private.told import suppress_logs
+    from watersmeet.spark.private.introspection import suppress_logs
     from watersmeet.spark.refusals import first_line
 
     try:

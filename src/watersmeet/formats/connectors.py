@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
-from watersmeet.plan.nodes import Script
+from watersmeet.logical.nodes import Script
 
 JARS = "spark.jars"
 """What names of settings begin with that say which jars a session has. Only a new one takes them."""
@@ -103,3 +104,166 @@ def connectors_of(formats: Iterable[str], spark: str, present: Sequence[str] = (
 def formats_in(script: Script) -> list[str]:
     """The formats of all sources and sinks of a script."""
     return [declared.format for declared in (*script.sources, *script.sinks) if declared.format is not None]
+
+
+_FILES = (
+    "path", "maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "maxFileAge", "fileNameOnly", "cleanSource",
+    "sourceArchiveDir", "pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter",
+    "ignoreCorruptFiles", "ignoreMissingFiles", "maxCachedFiles", "discardCachedInputRatio", "basePath", "retention",
+    "compression",
+)  # fmt: skip
+_TEXTS = (
+    "mode", "columnNameOfCorruptRecord", "dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat",
+    "enableDateTimeParsingFallback", "multiLine", "encoding", "charset", "lineSep", "samplingRatio", "locale",
+    "timeZone", "singleVariantColumn",
+)  # fmt: skip
+_JSON = (
+    "primitivesAsString", "prefersDecimal", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes",
+    "allowNumericLeadingZeros", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
+    "allowNonNumericNumbers", "dropFieldIfAllNull", "ignoreNullFields", "pretty", "inferTimestamp",
+    "writeNonAsciiCharacterAsCodePoint", "explodeEmbeddedArray", "sortKeys", "useUnsafeRow",
+)  # fmt: skip
+_CSV = (
+    "sep", "delimiter", "extension", "quote", "escape", "comment", "header", "inferSchema", "preferDate",
+    "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue", "positiveInf",
+    "negativeInf", "maxColumns", "maxCharsPerColumn", "charToEscapeQuoteEscaping", "emptyValue",
+    "unescapedQuoteHandling", "codec", "escapeQuotes", "quoteAll", "inputBufferSize", "columnPruning",
+)  # fmt: skip
+_AVRO = (
+    "avroSchema", "avroSchemaUrl", "recordName", "recordNamespace", "ignoreExtension", "mode", "datetimeRebaseMode",
+    "positionalFieldMatching", "enableStableIdentifiersForUnionType", "stableIdentifierPrefixForUnionType",
+    "recursiveFieldMaxDepth",
+)  # fmt: skip
+_XML = (
+    "rowTag", "excludeAttribute", "inferSchema", "nullValue", "treatEmptyValuesAsNulls", "attributePrefix",
+    "valueTag", "ignoreSurroundingSpaces", "rowValidationXSDPath", "ignoreNamespace", "wildcardColName", "rootTag",
+    "declaration", "arrayElementName", "validateName", "indent", "prefersDecimal", "preferDate", "useLegacyXMLParser",
+)  # fmt: skip
+_KAFKA = (
+    "assign", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "failOnDataLoss", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
+    "groupIdPrefix", "includeHeaders", "topic", "kafka.bootstrap.servers",
+)  # fmt: skip
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "json": (*_FILES, *_TEXTS, *_JSON),
+    "csv": (*_FILES, *_TEXTS, *_CSV),
+    "xml": (*_FILES, *_TEXTS, *_XML),
+    "text": (*_FILES, "wholetext", "lineSep", "encoding"),
+    "parquet": (*_FILES, "mergeSchema", "datetimeRebaseMode", "int96RebaseMode"),
+    "orc": (*_FILES, "mergeSchema"),
+    "avro": (*_FILES, *_AVRO),
+    "kafka": _KAFKA,
+    "rate": ("rowsPerSecond", "rampUpTime", "numPartitions"),
+    "rate-micro-batch": ("rowsPerBatch", "numPartitions", "startTimestamp", "advanceMillisPerBatch"),
+    "socket": ("host", "port", "includeTimestamp"),
+    "console": ("numRows", "truncate"),
+}
+"""The options of each format that is known, as Spark writes them; case does not count."""
+
+NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
+    **dict.fromkeys(("json", "csv", "xml", "text", "parquet", "orc", "avro"), (("path",),)),
+    "kafka": (("kafka.bootstrap.servers",), ("subscribe", "subscribePattern", "assign", "topic")),
+    "socket": (("host",), ("port",)),
+}
+"""Options without which nothing can be read or written: one of each tuple."""
+
+
+def unknown_options(format: str, names: tuple[str, ...], own: frozenset[str]) -> dict[str, str | None]:
+    """The options that a format does not have, each with the one that was meant; None: none is near.
+
+    ``own`` are ours, in small letters. What has a dot may be Hadoop's or of Kafka's client, unless it is nearly ours.
+
+    >>> unknown_options("JSON", ("pth", "PATH", "fs.s3a.key", "valu.format", "colour"), frozenset({"value.format"}))
+    {'pth': 'path', 'valu.format': 'value.format', 'colour': None}
+    """
+    if format.lower() not in OPTIONS:
+        return {}
+    spellings = {name.lower(): name for name in (*OPTIONS[format.lower()], *own)}
+    unknown: dict[str, str | None] = {}
+    for name in names:
+        if name.lower() in spellings:
+            continue
+        is_dotted = "." in name
+        candidates = [option for option in spellings if ("." in option) == is_dotted]
+        near = get_close_matches(name.lower(), candidates, n=1, cutoff=0.85 if is_dotted else 0.7)
+        if near or not is_dotted:
+            unknown[name] = spellings[near[0]] if near else None
+    return unknown
+
+
+# ruff: noqa: E501 - a file and its digest are one line
+
+
+JAR_DIGESTS: Mapping[str, str] = {
+    "argparse4j-0.7.0.jar": "65ceb669d88f63306c680f8088bbf765bbca72d288a61a03703000076c3d3f56",
+    "audience-annotations-0.12.0.jar": "ffb101fc066360ff3c77457c927fd7967fb096a6ee9e046ab7071447d8208efc",
+    "caffeine-2.9.3.jar": "1e0a7bbef1dd791653143f3f05d0e489934bf5481e58a87c9e619cd46b68729b",
+    "commons-beanutils-1.9.4.jar": "7d938c81789028045c08c065e94be75fc280527620d5bd62b519d5838532368a",
+    "commons-cli-1.4.jar": "fd3c7c9545a9cdb2051d1f9155c4f76b1e4ac5a57304404a6eedb578ffba7328",
+    "commons-collections-3.2.2.jar": "eeeae917917144a68a741d4c0dff66aa5c5c5fd85593ff217bced3fc8ca783b8",
+    "commons-digester-2.1.jar": "e0b2b980a84fc6533c5ce291f1917b32c507f62bcad64198fff44368c2196a3d",
+    "commons-io-2.14.0.jar": "e35d1df7232568ed4b81d9a9ed94a0159b3ff6cf1915cc21eef5cb55d7b157a2",
+    "commons-logging-1.2.jar": "daddea1ea0be0f56978ab3006b8ac92834afeefbd9b7e4e6316fca57df0fa636",
+    "commons-pool2-2.12.0.jar": "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b",
+    "commons-validator-1.7.jar": "4d74f4ce4fb68b2617edad086df6defdf9338467d2377d2c62e69038e1c4f02f",
+    "delta-spark_2.13-4.0.0.jar": "538511702aae0ef6973a6a70af3d4543c9009f8edbed786a00737e2d3cd7f04e",
+    "delta-spark_2.13-4.1.0.jar": "9b05d7a82196ee1f1073733a45a2faae59161e52b86ae918fe6742fad6eaf036",
+    "delta-storage-4.0.0.jar": "9bdb9fb450f1e119eba53feb427f331b0d09072d26485b8273883ad72c9a2e1d",
+    "delta-storage-4.1.0.jar": "6d0520ffcc35b582369f92c23fa24e14a5bb935cf6e31ed7f47c5046ae17cb25",
+    "error_prone_annotations-2.10.0.jar": "a249d4d25dfb86d41e6c82fc335df580189f0c9feeabdc53233fc1e5060724a1",
+    "iceberg-spark-runtime-4.0_2.13-1.10.0.jar": "0480f1248e0a8b50ae2a730d7ad3e1a727351c362ca63f4a0c35182087a49323",
+    "iceberg-spark-runtime-4.1_2.13-1.11.0.jar": "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
+    "jackson-annotations-2.16.2.jar": "d1cdd269ebaa753d1842933194e17d61958f058952d63e03dbfb3d1d78a6926e",
+    "jackson-core-2.16.2.jar": "4f43e2f1430b2d2413e8e5a3d79138e57e891d6a961b18c28ac90859639d8664",
+    "jackson-databind-2.16.2.jar": "53b6025d98c357068296e4b134242443a248c2c582800879f1c4ea93b54bafa6",
+    "jackson-dataformat-csv-2.16.2.jar": "01a04610def154c50369e8bcd7c5ae1401579f591aa55e88f05093447e24d490",
+    "jackson-datatype-jdk8-2.16.2.jar": "3e9b1b59f638b487b5ae0e2f4190fc98f72b0bf661324e7dfc71a69f6b9d4e29",
+    "jackson-module-scala_2.13-2.16.2.jar": "1154f6dc8643739c0c3ef4c2a7901ca752b5cca7ebe1908d405ced701a8f3764",
+    "jopt-simple-5.0.4.jar": "df26cc58f235f477db07f753ba5a3ab243ebe5789d9f89ecf68dd62ea9a66c28",
+    "jose4j-0.9.4.jar": "9012aa4c20319d35159030c3bdecade66863030a98338bfdf73a5238849fb9d9",
+    "kafka-clients-3.9.1.jar": "7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9",
+    "kafka-group-coordinator-3.9.1.jar": "fd30310533df51b17d14beb8eb8c9006a9ebb90b536c319776429e413f622a69",
+    "kafka-group-coordinator-api-3.9.1.jar": "cb267d841def1172d8db24a830936f1c6aaf29c3de5bdbc5bbc42b67d8cb82c0",
+    "kafka-metadata-3.9.1.jar": "35c35118d4abb0b747ad68d1e0be00d5bd02206b462ad76ebbcd85b33436f13a",
+    "kafka-raft-3.9.1.jar": "0d4236cf868f8668c74c49bec4bed41e400bb13d6d381a0f8e9843585b2f159f",
+    "kafka-server-3.9.1.jar": "02b5a92645865e3152e9d1d829f6d4c4b4272f637b7fe4a2b00cabcbcd8df6f4",
+    "kafka-server-common-3.9.1.jar": "99f1f5f81e9d39cfbe5c96ab8e3854be8deca465937192c9a6e2f231678d31f6",
+    "kafka-storage-3.9.1.jar": "a3041e6192a37e5508519d776f8af93b74d3fd23174b03e270c0394f1c77b59f",
+    "kafka-storage-api-3.9.1.jar": "f466777625641d4bca1314d80206eafa9e2494326496ad626489ba0a0ef479fc",
+    "kafka-tools-api-3.9.1.jar": "c365c872ffc9a04886f248c5fd90067829ed4064fcd8fe5e12611b163cd053b4",
+    "kafka-transaction-coordinator-3.9.1.jar": "45b852f2e6e501d4dbdd43b97c4057e6cb6827b76e5aabcffcae8b8e2918554f",
+    "kafka_2.13-3.9.1.jar": "5631c61356d55611c158291a69ad028f3c4fed5d0a610c62a0853c65c89d10f6",
+    "lz4-java-1.8.0.jar": "d74a3334fb35195009b338a951f918203d6bbca3d1d359033dc33edd1cadc9ef",
+    "metrics-core-2.2.0.jar": "6b7a14a6f34c10f8683f7b5e2f39df0f07b58c7dff0e468ebbc713905c46979c",
+    "metrics-core-4.1.12.1.jar": "cec34936faa625039f4e46123eccaa10a9eb9d9a40c6075830cd81330e259cf9",
+    "netty-buffer-4.1.105.Final.jar": "cc1b0108a60b1eb69bd01a10922851a166c58972cc0683f2116a9e8e7ecdaf0b",
+    "netty-codec-4.1.105.Final.jar": "c4f62480b408fb835b454c74cf6394a4c7088ffdaec78742fcece816c46bb58e",
+    "netty-common-4.1.105.Final.jar": "399a8045fb43861afb7fc1ef3371f95a0b176692fb268f4867cff4957e63fd25",
+    "netty-handler-4.1.105.Final.jar": "5a6945cf1de374628b37ab1c35a4c47c2f5616db3a94b150720641477112be8e",
+    "netty-resolver-4.1.105.Final.jar": "7202edd076a1edab50fdb0f3e54f56a02129b326296d9f35f4194f8cfb9b96ef",
+    "netty-transport-4.1.105.Final.jar": "be9b8a2f86685a876e469c904cb9fce53a1e826e178d44d2b1d92f6a99054737",
+    "netty-transport-classes-epoll-4.1.105.Final.jar": "a43bf94f784eb759c14f0b0c7e1c5985a64879e8c7ab21ba7c0c80f7a9382b30",
+    "netty-transport-native-epoll-4.1.105.Final.jar": "61f09ce16f0fd25e57a0a732f8fb79344f6b95051d88ac50a28874ad92e6d149",
+    "netty-transport-native-unix-common-4.1.105.Final.jar": "7db91b72aae19e1cdca13c7fa76d57db20cbaf5b1e770563909a4437c63eb5cb",
+    "paranamer-2.8.jar": "688cb118a6021d819138e855208c956031688be4b47a24bb615becc63acedf07",
+    "pcollections-4.0.1.jar": "1f82766d7c3221930854033bebff5073ea46b43f27326074bbe15d148c18bfb3",
+    "scala-collection-compat_2.13-2.10.0.jar": "bb10091bd55131a5327bdeddede74e5d8a695acab24a97567111784f2f427299",
+    "scala-java8-compat_2.13-1.0.2.jar": "90d5b13656be93fb779b8d7c723efa2498a34af06273bb5204afb65f85a20c1b",
+    "scala-library-2.13.15.jar": "8e4dbc3becf70d59c787118f6ad06fab6790136a0699cd6412bc9da3d336944e",
+    "scala-logging_2.13-3.9.5.jar": "87a3017d3f43e6ace7566fe4c3d615134c6914ff871c8d64bb32ca1d996d0545",
+    "scala-reflect-2.13.15.jar": "78d0cc350e1ee42d87c6e11cf5b0dc7bf0b70829c00aa38f27bfb019d439dc11",
+    "slf4j-api-1.7.36.jar": "d3ef575e3e4979678dc01bf1dcce51021493b4d11fb7f1be8ad982877c16a1c0",
+    "snappy-java-1.1.10.5.jar": "0f3f1857ed33116583f480b4df5c0218836c47bfbc9c6221c0d73f356decf37b",
+    "spark-avro_2.13-4.0.2.jar": "fd102b6c6754f72f53a01ac882f0da2b1a6f9f02127647ac3e1f0ca951d4433b",
+    "spark-avro_2.13-4.1.1.jar": "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
+    "spark-sql-kafka-0-10_2.13-4.0.3.jar": "6591c1556daee42a76e0bce3307c6b924df890142354e84ab38b546bbab27f89",
+    "spark-sql-kafka-0-10_2.13-4.1.3.jar": "cb31ffd9c8f5527dba061db8af671d295562092e4f3f5ff42fc249fab8a8fde6",
+    "spark-sql-kafka-0-10_2.13-4.2.0.jar": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    "spark-token-provider-kafka-0-10_2.13-4.0.0.jar": "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    "zookeeper-3.8.4.jar": "2d77b152039e7f85dc5438a9304febff86a2f3e55c88976a8be309af39028e97",
+    "zookeeper-jute-3.8.4.jar": "93e854b55d731e745bafec187e2e7bf3389fd2a88e2fc8d1a3c1b9110284b284",
+    "zstd-jni-1.5.6-4.jar": "793ca8734aa15687e7e64564eab8b6ae9ee2720eae27aa663074682144b1c386",
+}

@@ -12,13 +12,13 @@ from watersmeet.errors import Place, Refusal, WatersmeetError
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.formats.source import ColumnReader, SourceFormat
 from watersmeet.locations import local_path
-from watersmeet.type_names import TYPES
+from watersmeet.schema import TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.outputs import Position
+    from watersmeet.spark.connectors.table_sinks import SinkTarget
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
                          "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly",
@@ -38,7 +38,7 @@ class NamedColumns(SourceFormat):
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, as wider types: of a value that does not fit, its readers would give another one."""
-        from watersmeet.spark.sources.ranges import widen_file, widen_orc, widen_schema
+        from watersmeet.spark.connectors.ranges import widen_file, widen_orc, widen_schema
 
         widen = widen_orc if str(self.source.format).lower() == "orc" else widen_file
         return super().load(spark, None if schema is None else widen_schema(schema, widen), options)
@@ -65,7 +65,7 @@ class TextSource(SourceFormat):
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, and of rows that cannot be read why; those who declare where to keep them look there."""
-        from watersmeet.spark.sources.malformed import load_text
+        from watersmeet.spark.connectors.malformed import load_text
 
         if schema is None or self.source.field(self.corrupt_record_column) is not None:
             return super().load(spark, schema, options)
@@ -100,7 +100,7 @@ class Parquet(NamedColumns):
 
     def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
         """What reads these columns of its files in workers, if these are known to give what Spark reads."""
-        from watersmeet.spark.sources.columnar import parquet_reader
+        from watersmeet.spark.connectors.reading import parquet_reader
 
         return parquet_reader(self.source, columns, schema, recovers=recovers)
 
@@ -129,7 +129,7 @@ class FileSink(SinkFormat):
 
     def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
         """Refuse a folder of another query, format or checkpoint, and one that cannot be written to."""
-        from watersmeet.spark.sinks.files import Files
+        from watersmeet.spark.connectors.files import Files
 
         if PATH not in self.sink.lowercase_options:
             wrong = self.wrong_option(f"USING {self.sink.format}", "no folder is named", "add `path 'folder'`.")
@@ -138,8 +138,8 @@ class FileSink(SinkFormat):
 
     def prepare_target(self, target: SinkTarget, rows: DataFrame | None, place: Place | None) -> None:
         """Finish a compaction that was interrupted, so that readers find all rows before the first batch."""
+        from watersmeet.spark.connectors.files import finish_swap
         from watersmeet.spark.private.files import LocalFolder
-        from watersmeet.spark.sinks.merged_files import finish_swap
 
         path = local_path(self.sink.lowercase_options[PATH])
         if "://" not in path:
@@ -147,7 +147,7 @@ class FileSink(SinkFormat):
 
     def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
         """The last batch that a table as it is has; other files are replaced by batches that are written again."""
-        from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
+        from watersmeet.spark.connectors.table_sinks import run_of, snapshot_of
 
         return snapshot_of(target).position(run_of(target.checkpoint)) if target.changes == "snapshot" else None
 
@@ -158,15 +158,15 @@ class FileSink(SinkFormat):
 
     def can_rewind(self, target: SinkTarget, spark: SparkSession) -> bool:
         """Whether the version of the table that the checkpoint ends with is still there."""
-        from watersmeet.spark.sinks.positions import BatchPlans
-        from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
+        from watersmeet.spark.connectors.outputs import BatchPlans
+        from watersmeet.spark.connectors.table_sinks import run_of, snapshot_of
 
         plans = BatchPlans.of(spark, target.checkpoint)
         return snapshot_of(target).version_at_end(run_of(target.checkpoint), plans) is not None
 
     def rewind(self, target: SinkTarget, spark: SparkSession) -> None:
         """Put that version back."""
-        from watersmeet.spark.sinks.positions import BatchPlans
-        from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
+        from watersmeet.spark.connectors.outputs import BatchPlans
+        from watersmeet.spark.connectors.table_sinks import run_of, snapshot_of
 
         snapshot_of(target).rewind(run_of(target.checkpoint), BatchPlans.of(spark, target.checkpoint))

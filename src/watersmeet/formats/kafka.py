@@ -2,28 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+import socket
+import ssl
+import struct
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
+from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.avro.schema import AVRO
-from watersmeet.formats.broker import Topics
 from watersmeet.formats.columns import FIXED
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import JSON, KEYS, VALUE_FORMAT, wrong_descriptor
 from watersmeet.formats.registry import URL
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
+from watersmeet.locations import resolve_references
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.spark.sinks.outputs import Write
-    from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.outputs import Position, Write
+    from watersmeet.spark.connectors.table_sinks import SinkTarget
+
+
+SECONDS = 3.0
+"""How long each server has to answer."""
+_BROKER_CLIENT = b"watersmeet"
+_API_VERSIONS = struct.pack(">ihhih", 10 + len(_BROKER_CLIENT), 18, 0, 1, len(_BROKER_CLIENT)) + _BROKER_CLIENT
+"""The request that every broker answers, also to those who have not told yet who they are."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics that a source reads or a sink writes to, and the servers that have them."""
+
+    of: Source | Sink
+
+    @property
+    def option(self) -> str:
+        """The option that names them."""
+        names = ("topic",) if isinstance(self.of, Sink) else ("subscribe", "subscribepattern", "assign")
+        return next((name for name in names if name in self.of.lowercase_options), names[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, or what stands for them."""
+        return self._split_option(self.option)
+
+    @property
+    def in_words(self) -> str:
+        """Their names in a sentence."""
+        return " and ".join(f"`{name}`" for name in self.names) or "topics"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers that are asked first."""
+        return self._split_option("kafka.bootstrap.servers")
+
+    def _split_option(self, option: str) -> tuple[str, ...]:
+        text = resolve_references({option: self.of.lowercase_options.get(option, "")})[option]
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
+    def refusal(self, servers: Sequence[str], place: Place | None = None) -> Refusal:
+        """The refusal of servers of which none answers."""
+        verb = "writes to" if isinstance(self.of, Sink) else "reads"
+        parameters = {"name": self.of.name, "verb": verb, "topics": self.in_words, "servers": ", ".join(servers)}
+        return Refusal("BROKER_UNREACHABLE", parameters, place)
+
+    def unknown(self, name: str | None = None) -> Refusal:
+        """The refusal of topics that are not there: one of them, or all."""
+        servers, topics = ", ".join(self.servers), self.in_words if name is None else f"`{name}`"
+        made = "; with `partitions '1'` in its OPTIONS it is created" if isinstance(self.of, Sink) else ""
+        parameters = {
+            "name": self.of.name, "topics": topics, "servers": servers, "option": self.option, "made": made,
+        }  # fmt: skip
+        return Refusal("UNKNOWN_TOPIC", parameters)
+
+    def silence(self, place: Place | None = None) -> Refusal | None:
+        """The refusal if no server answers; one that does suffices, since it knows the others."""
+        is_encrypted = any(name.upper().endswith("SSL") for name in self._split_option("kafka.security.protocol"))
+        why: list[str] = []
+        for server in self.servers:
+            problem = server_problem(server, is_encrypted=is_encrypted)
+            if problem is None:
+                return None
+            why.append(f"{server} ({problem})")
+        return self.refusal(why, place) if why else None
+
+
+def server_problem(server: str, *, is_encrypted: bool) -> str | None:
+    """Why a server, ``host:port``, does not answer; None: it does.
+
+    >>> server_problem("localhost", is_encrypted=False)
+    'not host:port'
+    """
+    host, _, port = server.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return "not host:port"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), SECONDS) as connection:
+            if is_encrypted:
+                _shake_hands(connection)
+                return None
+            connection.sendall(_API_VERSIONS)
+            return None if connection.recv(1) else "closes the connection, as if it expected another protocol"
+    except TimeoutError:
+        return f"silent for {SECONDS:g} s"
+    except socket.gaierror:
+        return "unknown host name"
+    except (OSError, OverflowError) as error:
+        return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def _shake_hands(connection: socket.socket) -> None:
+    """Begin to encrypt; who objects has answered. Whom to trust is Spark's matter, and nothing is told here."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        context.wrap_socket(connection).close()
+    except ssl.SSLError:
+        return
+
 
 Delivery = Literal["at_least_once", "exactly_once"]
 """How often a record arrives. ``at_least_once``: a batch that is repeated after a failure comes again.
@@ -69,7 +173,7 @@ class Kafka(SourceFormat):
 
     def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
         """Topics that are not there, as far as a server answers."""
-        from watersmeet.spark.topics import check_topics
+        from watersmeet.spark.connectors.kafka import check_topics
 
         if Topics(self.source).silence() is None:
             yield from check_topics(self.source, spark)
@@ -176,7 +280,7 @@ class KafkaSink(SinkFormat):
         if silence is not None:
             raise WatersmeetError([silence])
         if self.topic is not None and not self._makes_topic:
-            from watersmeet.spark.topics import check_topics
+            from watersmeet.spark.connectors.kafka import check_topics
 
             missing = [replace(refusal, place=place) for refusal in check_topics(self.sink, spark)]
             if missing:
@@ -186,11 +290,11 @@ class KafkaSink(SinkFormat):
         """Refuse rows that have no schema in Avro, or that are not the message of Protobuf."""
         with _locate_refusals(place):
             if self._has_schemas(target):
-                from watersmeet.spark.sinks.avro import check_schemas
+                from watersmeet.spark.connectors.encoders import check_schemas
 
                 check_schemas(self, target.key, rows)
             if self.value_format == PROTOBUF:
-                from watersmeet.spark.sinks.protobuf import check_message
+                from watersmeet.spark.connectors.encoders import check_message
 
                 check_message(self.sink, target.changes, rows)
 
@@ -199,7 +303,7 @@ class KafkaSink(SinkFormat):
         if self._makes_topic:
             self._make_topic(place)
         if rows is not None and self._has_schemas(target):
-            from watersmeet.spark.sinks.records import batch_records
+            from watersmeet.spark.connectors.table_sinks import batch_records
 
             with _locate_refusals(place):
                 batch_records(target, rows.sparkSession.createDataFrame([], rows.schema), 0)
@@ -214,7 +318,7 @@ class KafkaSink(SinkFormat):
     def _make_topic(self, place: Place | None) -> None:
         from confluent_kafka import KafkaException
 
-        from watersmeet.spark.sinks.kafka import make_topic
+        from watersmeet.spark.connectors.kafka import make_topic
 
         partitions, replication = (int(self.sink.lowercase_options.get(name, "1")) for name in _NEW_TOPIC)
         try:
@@ -227,10 +331,10 @@ class KafkaSink(SinkFormat):
     def writer(self, target: SinkTarget) -> Write:
         """What writes batches."""
         if self.delivery == "exactly_once":
-            from watersmeet.spark.sinks.kafka import Transactions
+            from watersmeet.spark.connectors.kafka import Transactions
 
             return Transactions(target, self.topic or "").write
-        from watersmeet.spark.sinks.records import record_writer
+        from watersmeet.spark.connectors.table_sinks import record_writer
 
         return record_writer(target)
 
@@ -238,13 +342,13 @@ class KafkaSink(SinkFormat):
         """The last batch that the topic has, if it gets each once."""
         if self.delivery != "exactly_once":
             return None
-        from watersmeet.spark.sinks.kafka import Transactions
+        from watersmeet.spark.connectors.kafka import Transactions
 
         return Transactions(target, self.topic or "").position()
 
     def recovery_hint(self, target: SinkTarget, last: int) -> str:
         """What to do about a topic that is not where its checkpoint is."""
-        from watersmeet.spark.sinks.kafka import Transactions
+        from watersmeet.spark.connectors.kafka import Transactions
 
         return Transactions(target, self.topic or "").recovery_hint
 

@@ -1,27 +1,88 @@
-"""Records with a key and a value, as Kafka delivers and takes them, and the formats of both.
-
-A value is JSON or CSV text, Avro, Protobuf, or taken as it is. A key is text, a number or bytes as Kafka's own
-serializers write them. In a table a record without a value deletes the row of its key. Declared columns with the names
-of `RECORD_METADATA` are what Kafka tells of each record besides.
-"""
+"""What a feed is: how rows tell what they do to a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.avro.schema import AVRO, KEY_SCHEMA, SCHEMA
-from watersmeet.formats.feed import KEY_FORMAT, Feed
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, PROTOBUF
 from watersmeet.formats.protobuf.descriptor import OPTIONS as OF_PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
 from watersmeet.formats.source import SourceFormat
+from watersmeet.logical.expressions import quote
+from watersmeet.schema import is_moment, parse_type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+KEY_FORMAT = "key.format"
+"""Our own option: how the key of a record is encoded."""
+CHANGE = "_change"
+"""The column in which the rows of a table tell whether they come (``+``) or go (``-``)."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """How rows tell what they do. In this class: by a column ``_change``, by the option ``deletes``, or they all come.
+
+    Whatever the form, the frame of a table has its declared columns and ``_change``; with a primary key, ``+`` is an
+    upsert and ``-`` deletes the row of its key. Changes are delivered in the order in which the source tells them.
+
+    - ``name``: what CHANGES FROM calls it
+    - ``wanted``: the column that a DataFrame must have that is given as such a feed
+    - ``own``: the options that it brings along, in small letters
+    - ``may_be_malformed``: it opens values, which may not have the form that they must have
+    """
+
+    source: Source
+
+    name: ClassVar[str] = ""
+    wanted: ClassVar[str] = ""
+    own: ClassVar[frozenset[str]] = frozenset()
+    may_be_malformed: ClassVar[bool] = False
+
+    def check(self) -> Iterator[Refusal]:
+        """What is wrong with its options and can be told without Spark."""
+        yield from ()
+
+    def accepts(self, names: Iterable[str]) -> bool:
+        """Whether a given frame with those columns can be such a feed."""
+        return self.wanted in names
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What Spark must be told to read such a feed."""
+        return {}
+
+    def schema(self, format_: SourceFormat) -> str | None:
+        """What Spark is to read; None: what there is."""
+        source = self.source
+        has_changes = "deletes" in source.lowercase_options or source.field(CHANGE) is not None
+        adds_change = source.kind == "table" and format_.may_have_change and not has_changes
+        return f"{ddl(source)}, {CHANGE} STRING" if adds_change else ddl(source)
+
+    def changes(self, frame: DataFrame) -> DataFrame:
+        """The declared columns of what was read and, for a table, what each row does."""
+        from watersmeet.spark.connectors.debezium import row_changes
+
+        return row_changes(self.source, frame)
+
+    def wrong_option(self, option: str, said: str, reason: str, hint: str) -> Refusal:
+        """The refusal of an option."""
+        parameters = {"format": str(self.source.format), "option": f"{option} '{said}'"}
+        return Refusal("WRONG_OPTION", {**parameters, "reason": reason, "hint": hint})
+
+
+def ddl(source: Source) -> str:
+    """The columns of a source as Spark reads a schema."""
+    return ", ".join(f"{quote(f.name)} {f.type}{'' if f.nullable else ' NOT NULL'}" for f in source.fields)
+
 
 VALUE_FORMAT = "value.format"
 """Our own option: how the value of a record is encoded."""
@@ -84,7 +145,7 @@ class Records(Feed):
 
     def changes(self, frame: DataFrame) -> DataFrame:
         """The declared columns out of the value of each record, its key, and for a table what it does."""
-        from watersmeet.spark.sources.records import decode_records
+        from watersmeet.spark.connectors.records import decode_records
 
         return decode_records(self.source, frame)
 
@@ -121,3 +182,90 @@ def wrong_format(feed: Feed, option: str, formats: tuple[str, ...]) -> Iterator[
     if said not in formats:
         reason = f"a {option.removesuffix('.format')} can be read as {', '.join(formats[:-1])} or {formats[-1]}"
         yield feed.wrong_option(option, said, reason, f"write `{option} '{formats[0]}'`.")
+
+
+TRUNCATE, TIME_UNIT, DECIMALS = "debezium.truncate", "debezium.time", "debezium.decimal"
+"""Our own options: ``ignore`` truncated tables; the unit of times that come as numbers; how decimals come as text."""
+
+Unit = Literal["millis", "micros", "nanos"]
+"""What a time that comes as a number counts since 1970."""
+Decimals = Literal["precise", "string"]
+"""What a decimal is that comes as text: the bytes of its digits in base 64, or the number as people write it."""
+
+
+class Debezium(Feed):
+    """Records with the row before a change and the row after it: in a column ``value``, or as columns."""
+
+    name: ClassVar = "debezium"
+    wanted: ClassVar = "value"
+    own: ClassVar = frozenset({TRUNCATE, TIME_UNIT, DECIMALS, VALUE_FORMAT, SCHEMA}) | REGISTRY
+    may_be_malformed: ClassVar = True
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a unit that no time comes in, and decimals that come in no form."""
+        said = self.source.lowercase_options.get(TIME_UNIT, "micros").lower()
+        if said not in get_args(Unit):
+            reason, hint = "times can be in millis, micros or nanos", f"write `{TIME_UNIT} 'millis'`, for example."
+            yield self.wrong_option(TIME_UNIT, said, reason, hint)
+        if self.decimals not in (None, *get_args(Decimals)):
+            reason, hint = "decimals can be precise or string", f"write `{DECIMALS} 'precise'`, for example."
+            yield self.wrong_option(DECIMALS, str(self.decimals), reason, hint)
+        yield from wrong_format(self, VALUE_FORMAT, (JSON, AVRO))
+        yield from wrong_schema(self, VALUE_FORMAT, SCHEMA)
+
+    @property
+    def is_avro(self) -> bool:
+        """Whether records come in Avro, and not as JSON."""
+        return self.source.lowercase_options.get(VALUE_FORMAT, JSON).lower() == AVRO
+
+    @property
+    def decimals(self) -> str | None:
+        """How decimals come as text, if that is said."""
+        said = self.source.lowercase_options.get(DECIMALS)
+        return None if said is None else said.lower()
+
+    def accepts(self, names: Iterable[str]) -> bool:
+        """Whether a frame with those columns holds such records."""
+        return super().accepts(names) or {"op", "before", "after", "payload"}.issubset(names)
+
+    def schema(self, format_: SourceFormat) -> str | None:
+        """What is read of JSON; other formats bring records of their own form."""
+        return self.record if format_.holds_json else None
+
+    @property
+    def record(self) -> str:
+        """The columns of a record as Spark reads a schema, with or without the envelope ``payload``.
+
+        >>> from watersmeet.catalog import Field, Source
+        >>> Debezium(Source("c", (Field("id", "INT"), Field("at", "TIMESTAMP")))).record
+        '`op` STRING, `before` STRUCT<`id`: INT, `at`: STRING>, `after` STRUCT<`id`: INT, `at`: STRING>, \
+`payload` STRUCT<`op`: STRING, `before`: STRUCT<`id`: INT, `at`: STRING>, `after`: STRUCT<`id`: INT, `at`: STRING>>'
+        """
+        typed = ((f.name, type_in_record(f.type)) for f in self.source.fields)
+        row = f"STRUCT<{', '.join(f'{quote(name)}: {type_}' for name, type_ in typed)}>"
+        fields = (("op", "STRING"), ("before", row), ("after", row))
+        payload = ", ".join(f"{quote(name)}: {type_}" for name, type_ in fields)
+        return ", ".join([*(f"{quote(name)} {type_}" for name, type_ in fields), f"`payload` STRUCT<{payload}>"])
+
+    def changes(self, frame: DataFrame) -> DataFrame:
+        """The changes in the records."""
+        from watersmeet.spark.connectors.debezium import debezium_changes
+
+        return debezium_changes(self, frame)
+
+
+def is_decimal(type_: str) -> bool:
+    """Whether a type is one of decimals.
+
+    >>> is_decimal("NUMERIC(10, 2)"), is_decimal("DOUBLE")
+    (True, False)
+    """
+    type_name = parse_type_name(type_)
+    return type_name is not None and type_name.name == "DECIMAL"
+
+
+def type_in_record(type_: str) -> str:
+    """What a value is read as: of a time any text, of a decimal whatever it is, since only that tells its form."""
+    if is_moment(type_):
+        return "STRING"
+    return "VARIANT" if is_decimal(type_) else type_

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from watersmeet.errors import Refusal
-from watersmeet.references import is_secret
+from watersmeet.locations import is_secret
 
 if TYPE_CHECKING:
     import ssl

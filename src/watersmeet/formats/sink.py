@@ -14,9 +14,9 @@ from watersmeet.formats.registry import OPTIONS as REGISTRY
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.spark.sinks.outputs import Write
-    from watersmeet.spark.sinks.positions import Position
-    from watersmeet.spark.sinks.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.outputs import Position, Write
+    from watersmeet.spark.connectors.table_sinks import SinkTarget
+
 
 Changes = Literal["log", "snapshot", "upsert"]
 """How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
@@ -139,7 +139,7 @@ class SinkFormat:
 
     def writer(self, target: SinkTarget) -> Write:
         """What writes batches."""
-        from watersmeet.spark.sinks.table_sinks import batch_writer
+        from watersmeet.spark.connectors.table_sinks import batch_writer
 
         return batch_writer(target)
 
@@ -161,3 +161,21 @@ class SinkFormat:
     def wrong_option(self, option: str, reason: str, hint: str) -> Refusal:
         """The refusal of an option."""
         return Refusal("WRONG_OPTION", {"format": self.sink.format, "option": option, "reason": reason, "hint": hint})
+
+
+CONSOLE, NOTHING = Sink("console", "console", {"truncate": "false"}), Sink("nothing", "noop")
+"""Where the rows of a query go that names no sink; and where those do that nobody asked for."""
+
+
+class DisplaySink(SinkFormat):
+    """What is seen and gone."""
+
+    names: ClassVar = ("console", "noop")
+    is_display: ClassVar = True
+
+
+class MemorySink(DisplaySink):
+    """A table of the session, which Spark cannot read as a stream and so does not find by name."""
+
+    names: ClassVar = ("memory",)
+    is_spark_format: ClassVar = False

@@ -4,19 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.avro.schema import SCHEMA
-from watersmeet.formats.malformed import MALFORMED
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
-from watersmeet.locations import local_path
-from watersmeet.references import is_secret, mask_secrets
+from watersmeet.locations import is_secret, local_path, mask_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+MALFORMED = "malformed"
+"""Our own option of a source, and behind INTO the words that keep such rows."""
+SHOWN = "_malformed"
+"""The column in which a result shows them beside its rows."""
+
+MalformedPolicy = Literal["fail", "drop"]
+"""``fail``: the query stops and names the first one. ``drop``: they are counted and left out."""
+
+
+def policy_for(source: Source, unsaid: MalformedPolicy = "fail") -> MalformedPolicy:
+    """What becomes of the malformed rows of a source.
+
+    >>> policy_for(Source("orders", (), options={"malformed": "drop"}))
+    'drop'
+    """
+    return "drop" if source.lowercase_options.get(MALFORMED, unsaid).lower() == "drop" else "fail"
+
+
+def wrong_policy(source: Source, *, may_be: bool) -> Refusal | None:
+    """The refusal of what the option says; ``may_be``: whether the source can have malformed rows at all."""
+    said = source.lowercase_options.get(MALFORMED)
+    if said is None or (may_be and said.lower() in get_args(MalformedPolicy)):
+        return None
+    reason = "`malformed` can be 'fail' or 'drop'" if may_be else "its rows cannot be malformed"
+    hint = "write `malformed 'drop'`, or leave it out." if may_be else "leave it out: only text and records have it."
+    parameters = {"format": str(source.format), "option": f"{MALFORMED} '{said}'", "reason": reason, "hint": hint}
+    return Refusal("WRONG_OPTION", parameters)
+
 
 _RATES = frozenset({
     "ignoremissingfiles", "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger",
@@ -119,6 +147,6 @@ class SourceFormat:
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, as a stream or, of a table that does not change, as a batch; `schema` if it takes one."""
-        from watersmeet.spark.sources.reading import load
+        from watersmeet.spark.connectors.reading import load
 
         return load(spark, self.source, schema, options)

@@ -6,19 +6,26 @@ YAML's ``!!binary``, maps and structs mappings, intervals numbers of seconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any, cast
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.catalog import Field
 from watersmeet.errors import refuse
-from watersmeet.formats.feed import CHANGE
+from watersmeet.formats.records import CHANGE
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.relation import Padding
 from watersmeet.operators.core.changes import WEIGHT, consolidate_changes
-from watersmeet.operators.core.python_values import python_value
+from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator, Watermarks
+from watersmeet.operators.core.python_values import arrow_values, python_rows, python_value
+from watersmeet.physical import PADDED, Derived, JoinPlan
 from watersmeet.schema import arrow_type
 
 
@@ -132,3 +139,150 @@ def _convert_nested(value: Any, kind: Any) -> Any:
     if not isinstance(value, list | tuple):
         raise ValueError(f"{value!r} is not a list")
     return [_convert(part, kind.value_type) for part in cast("list[Any]", value)]
+
+
+class NeedsSparkError(Exception):
+    """Raised for a query with an expression that only Spark can evaluate."""
+
+
+FAILURES = (pa.ArrowException, ArithmeticError)
+"""What an expression raises over values that stop a query on Spark, too: an overflow, a division by zero."""
+
+
+def output_schema(operator: StreamOperator, tables: Mapping[int, pa.Table]) -> pa.Schema:
+    """The columns of an emission: what it shows of each port, then what the join adds."""
+    shown = [tables[port].schema.field(name) for port, names in enumerate(operator.result_columns) for name in names]
+    types = operator.extra_types([tables[port].schema for port in sorted(tables)])
+    return pa.schema([*(pa.field(f.name, f.type) for f in shown), *map(pa.field, operator.extra, types)])
+
+
+def complete_rows(plan: JoinPlan, rows: pa.Table) -> pa.Table:
+    """The rows with values where a side is missing, and with what is derived, in place of the extra columns."""
+    for port, pad in enumerate(plan.pads):
+        for name in plan.operator.result_columns[port] if plan.may_miss[port] and pad != "nulls" else ():
+            position, kind = rows.column_names.index(name), rows.schema.field(name).type
+            value = _padding(pad, name, kind)
+            if value is not None:
+                is_missing = pc.equal(rows.column(PADDED), port)
+                rows = rows.set_column(position, name, pc.if_else(is_missing, value, rows.column(name)))
+    for column in plan.derived:
+        rows = rows.append_column(column.name, _derive_column(column, rows, dict(plan.extra_types)[column.of]))
+    return rows.drop_columns([name for name in plan.operator.extra if name != WEIGHT and name not in plan.columns])
+
+
+def default_value(kind: pa.DataType) -> Any:
+    """The value of a type that stands for nothing: 0, the empty text, false, the beginning of 1970, nothing in it.
+
+    >>> default_value(pa.struct([("a", pa.int32()), ("b", pa.string())]))
+    {'a': 0, 'b': ''}
+    """
+    if pa.types.is_struct(kind):
+        return {kind.field(i).name: default_value(kind.field(i).type) for i in range(kind.num_fields)}
+    if pa.types.is_nested(kind):
+        return []
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ""
+    if pa.types.is_binary(kind):
+        return b""
+    if pa.types.is_boolean(kind):
+        return False
+    if pa.types.is_temporal(kind):
+        return pa.scalar(0, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind).as_py()
+    return Decimal(0) if pa.types.is_decimal(kind) else 0
+
+
+def _padding(pad: Padding, name: str, kind: pa.DataType) -> pa.Scalar | None:
+    """What a column shows where its side is missing; None: NULL."""
+    if isinstance(pad, str):
+        return pa.scalar(default_value(kind), kind)
+    constant = dict(pad).get(name)
+    return None if constant is None else pa.scalar(cell(_constant(constant), kind), kind)
+
+
+def _constant(expr: Expr) -> Any:
+    if expr.op == "literal":
+        return expr.value
+    if expr.op == "negate" and expr.args[0].op == "literal":
+        return -Decimal(str(expr.args[0].value)) if isinstance(expr.args[0].value, float) else -expr.args[0].value  # type: ignore[operator]
+    raise NeedsSparkError(expr.sql())
+
+
+def _derive_column(column: Derived, rows: pa.Table, type_: str) -> pa.Array:
+    """What the operator tells, as the frame shows it."""
+    values = rows.column(column.of).combine_chunks()
+    if column.port is None:
+        return values
+    kind, port = arrow_type(type_), rows.column(column.port).combine_chunks()
+    at = values.cast(pa.timestamp("us")).cast(kind) if pa.types.is_date32(kind) else values.cast(kind)
+    side = pa.array(column.sides).take(port)
+    return pa.StructArray.from_arrays([side, at], names=["side", "at"], mask=port.is_null())
+
+
+Row = Mapping[str, Any]
+
+_REPORT_FIELDS = ("state", "partitions", "watermarks")
+"""The numbers that a definition may tell as an operator does."""
+
+
+class Definition(Protocol):
+    """A join in progress, as its family's definition has it."""
+
+    def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> Any:
+        """One batch: the rows that arrived per port, and the marks that came with them."""
+        ...
+
+
+def definition_of(operator: StreamOperator) -> Definition:
+    """The definition that says what an operator must give: ``DEFINITION`` of the module beside it.
+
+    >>> from watersmeet.operators.core.operator import Port
+    >>> from watersmeet.operators.latest.kernel import LatestOperator
+    >>> type(definition_of(LatestOperator(Port(("k",), (), ("k",))))).__name__
+    'LatestReference'
+    """
+    folder = type(operator).__module__.rpartition(".")[0]
+    return import_module(f"{folder}.definition").DEFINITION(operator)
+
+
+def step_by_definition(
+    definition: Definition, operator: StreamOperator, tables: Mapping[int, pa.Table], watermarks: Watermarks
+) -> Emission:
+    """What one batch gives by the definition, as an operator would hand it out."""
+    arrivals = {port: python_rows(table) for port, table in tables.items() if table.num_rows}
+    step = definition.step(arrivals, watermarks)
+    if isinstance(step, Counter):
+        rows = [(*row, number) for row, number in cast("Counter[tuple[Any, ...]]", step).items()]
+        return Emission((output_table(rows, operator, tables),))
+    late = tuple(
+        (port, _late_table([row for p, row in step.late if p == port], table.schema)) for port, table in tables.items()
+    )
+    unmatched_rows: Sequence[tuple[int, Any]] = getattr(step, "unmatched", ())
+    unmatched = tuple(
+        (
+            port,
+            _make_unmatched_table(
+                [row for p, row in unmatched_rows if p == port], operator.sides[port].unmatched, table
+            ),
+        )
+        for port, table in tables.items()
+    )
+    report_values = {name: getattr(step, name) for name in _REPORT_FIELDS if hasattr(step, name)}
+    return Emission((output_table(step.rows, operator, tables),), late, StepReport(**report_values), unmatched)
+
+
+def output_table(rows: Sequence[Sequence[Any]], operator: StreamOperator, tables: Mapping[int, pa.Table]) -> pa.Table:
+    """Rows of a join as it hands them out."""
+    schema = output_schema(operator, tables)
+    columns = [arrow_values([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _make_unmatched_table(rows: Sequence[Sequence[Any]], columns: Sequence[str], table: pa.Table) -> pa.Table:
+    """Rows that died alone, with the columns of their side."""
+    values = [arrow_values([row[i] for row in rows], table.schema.field(name).type) for i, name in enumerate(columns)]
+    return pa.Table.from_arrays(values, names=list(columns))
+
+
+def _late_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    columns = [arrow_values([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)

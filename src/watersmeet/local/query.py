@@ -18,15 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.analyze.check_collations import is_collated
-from watersmeet.local.cells import CHANGE, to_signed_rows
-from watersmeet.local.definitions import Definition, definition_of, step_by_definition
-from watersmeet.local.rows import NeedsSparkError, complete_rows, output_schema
-from watersmeet.local.shards import key_codes, step_in_shards
-from watersmeet.local.store import MemoryStore
-from watersmeet.local.types import check_types
+from watersmeet.local.cells import (
+    CHANGE,
+    Definition,
+    NeedsSparkError,
+    complete_rows,
+    definition_of,
+    output_schema,
+    step_by_definition,
+    to_signed_rows,
+)
+from watersmeet.local.shards import MemoryStore, key_codes, step_in_shards
 from watersmeet.local.values import (
     casts_as_spark,
+    check_types,
     collation_columns,
     evaluate_on_spark,
     has_spark_evaluator,
@@ -34,6 +39,8 @@ from watersmeet.local.values import (
     value_of,
     with_collated,
 )
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.passes.comparisons import is_collated
 from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.operators.core.condition import Condition
 from watersmeet.operators.core.matching import as_int64
@@ -53,7 +60,6 @@ from watersmeet.physical import (
     ViewPlan,
     WatermarkLag,
 )
-from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
 
 _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")

@@ -11,14 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from watersmeet.analyze import FamilyAnalysis
-    from watersmeet.explanation.family import JoinExplainer, StageExplainer
-    from watersmeet.fates.family import FamilyTracer
-    from watersmeet.forecast.family import Forecaster
-    from watersmeet.language import Grammar
+    from watersmeet.logical.passes import FamilyAnalysis
+    from watersmeet.operators.explainer import JoinExplainer, StageExplainer
+    from watersmeet.operators.forecaster import Forecaster
     from watersmeet.operators.state.state_schema import StateSchema
+    from watersmeet.operators.tracer import FamilyTracer
+    from watersmeet.parser import Grammar
     from watersmeet.physical.change import ChangeRule
-    from watersmeet.physical.family import JoinPlanner, StagePlanner
+    from watersmeet.physical.nodes import JoinPlanner, StagePlanner
 from collections.abc import Mapping
 
 

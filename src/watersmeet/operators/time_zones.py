@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, lowest_bounds
 from watersmeet.physical import sources_of
-from watersmeet.physical.types import DeclaredTypes, Types
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin
+from watersmeet.physical.nodes import DeclaredTypes, Types
 from watersmeet.time_zones import SESSION_ZONE, largest_shift
 
 

@@ -7,9 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from watersmeet.catalog import Source
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.relation import (
+    AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedUnion,
+    AnalyzedView,
+    leaves,
+)
 from watersmeet.operators.core.operator import Overflow
-from watersmeet.physical.family import ChangelogMode, Families, JoinPlanner, StagePlanner
-from watersmeet.physical.firsts import push_down_top_n
+from watersmeet.physical.chaining import ChainGroups, chain_operators
 from watersmeet.physical.identity import assign_names
 from watersmeet.physical.leaves import (
     all_columns,
@@ -25,16 +37,22 @@ from watersmeet.physical.leaves import (
 )
 from watersmeet.physical.nodes import (
     PADDED,
+    ChangelogMode,
     Computed,
+    DeclaredTypes,
     Derived,
+    Families,
     JoinPlan,
+    JoinPlanner,
     LateralPlan,
     PortInput,
     PortPlan,
     QueryPlan,
     RelationPlan,
     ScanPlan,
+    StagePlanner,
     StaticJoinPlan,
+    Types,
     UnionPlan,
     ViewPlan,
     WatermarkLag,
@@ -45,21 +63,7 @@ from watersmeet.physical.nodes import (
     scan_plans,
     view_plans,
 )
-from watersmeet.physical.together import ChainGroups, chain_operators
-from watersmeet.physical.types import DeclaredTypes, Types
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import AnalyzedQuery, Output
-from watersmeet.plan.relation import (
-    AnalyzedJoin,
-    AnalyzedLateral,
-    AnalyzedLeaf,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedUnion,
-    AnalyzedView,
-    leaves,
-)
+from watersmeet.physical.push_down_top_n import push_down_top_n
 
 __all__ = [
     "PADDED",

@@ -1,7 +1,7 @@
 """Where rows on their way to an exchange need not become rows of Spark's: workers go it over whole columns.
 
 Rows come from files that workers read themselves, or from the records of the join before, which are columns already.
-What a plan asks for on that way is then a few steps over columns (`watersmeet.physical.steps`). Whatever is not sure
+What a plan asks for on that way is then a few steps over columns (`watersmeet.physical.columnar`). Whatever is not sure
 to give the values that Spark gives is left to Spark: functions, casts, and comparisons in which it would cast.
 """
 
@@ -15,11 +15,11 @@ from typing import cast
 
 from watersmeet.duration import parse_duration
 from watersmeet.formats import source_format
-from watersmeet.formats.feed import CHANGE
+from watersmeet.formats.records import CHANGE
+from watersmeet.logical.expressions import COMPARISONS, LISTED, Expr, Windows, windows_in, windows_of
 from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition
 from watersmeet.operators.core.routing import LONGEST_DECIMAL
-from watersmeet.physical.condition import plain_condition
 from watersmeet.physical.nodes import (
     JoinPlan,
     LateralPlan,
@@ -30,10 +30,72 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
-from watersmeet.physical.steps import AssignWindows, Compute, DeriveChange, FieldAccess, Filter, Projection, Step
-from watersmeet.plan.expressions import COMPARISONS, LISTED, Expr, windows_in
-from watersmeet.plan.windows import windows_of
-from watersmeet.type_names import INTEGERS, normalise_type
+from watersmeet.physical.ports import plain_condition
+from watersmeet.schema import INTEGERS, normalise_type
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Rows for which a condition is not true go no further than their event times.
+
+    ``beats``: what a row does to its table instead, where it is to go on as the delete of its key.
+    """
+
+    condition: Condition
+    beats: str | None = None
+
+
+@dataclass(frozen=True)
+class DeriveChange:
+    """What a row does to its table: the ``column`` in which that goes on, and the one that may have told it."""
+
+    column: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class AssignWindows:
+    """Each row once for every window that its time is in, which becomes a column: its start and its end.
+
+    ``is_outer``: a row without a time is none, but goes as far as its other event times.
+    """
+
+    time: str
+    windows: Windows
+    name: str
+    is_outer: bool
+
+
+@dataclass(frozen=True)
+class FieldAccess:
+    """What a column of structs has under a name."""
+
+    column: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The columns of a view, each with what it shows.
+
+    ``watermarks``: what watermarks are called inside and outside of the view.
+    """
+
+    columns: tuple[tuple[str, Condition | FieldAccess], ...]
+    watermarks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A column more; ``is_dead``: it tells whether the condition is not true."""
+
+    name: str
+    condition: Condition
+    is_dead: bool = False
+
+
+Step = Filter | DeriveChange | AssignWindows | Projection | Compute
+
 
 TypeOf = Callable[[str], str | None]
 """The type of a column, as normalised DDL; None where nobody can tell."""

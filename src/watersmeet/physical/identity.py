@@ -18,6 +18,8 @@ from typing import Any, cast
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats import source_format
+from watersmeet.logical.expressions import LISTED, Expr, quote
+from watersmeet.physical.chaining import chain_groups
 from watersmeet.physical.nodes import (
     JoinPlan,
     LateralPlan,
@@ -31,8 +33,6 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
-from watersmeet.physical.together import chain_groups
-from watersmeet.plan.expressions import LISTED, Expr, quote
 from watersmeet.schema import Type, parse_type
 
 Data = Mapping[str, Any]

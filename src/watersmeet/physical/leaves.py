@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from watersmeet.catalog import Source, Watermark
+from watersmeet.logical.expressions import Expr, finality_column
+from watersmeet.logical.relation import (
+    AnalyzedJoin,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedUnion,
+    AnalyzedView,
+)
 from watersmeet.physical.nodes import (
     Changes,
     JoinPlan,
@@ -15,15 +24,6 @@ from watersmeet.physical.nodes import (
     UnionPlan,
     ViewPlan,
     WatermarkLag,
-)
-from watersmeet.plan.expressions import Expr, finality_column
-from watersmeet.plan.relation import (
-    AnalyzedJoin,
-    AnalyzedLeaf,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedUnion,
-    AnalyzedView,
 )
 
 

@@ -7,15 +7,16 @@ for the join (`Computed`), then the exchange by code, then the operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from watersmeet.catalog import Source
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
+from watersmeet.logical.relation import AnalyzedJoin, AnalyzedScan, AnalyzedView, Padding
 from watersmeet.operators.core.operator import StreamOperator
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan, Padding
+from watersmeet.schema import INTEGERS, normalise_type
 
 PADDED = "#padded"
 """The column in which an operator tells which port a row has no part of; -1: it has one of all."""
@@ -168,7 +169,7 @@ class PortPlan:
     - ``shard_by``: the key columns whose hash decides about the shard, where the code does not
     - ``position``: the column that tells in which order the rows of a batch were delivered, if that matters
     - ``is_chained``: its rows come from a join that runs in the same operator, and go through no exchange (see
-      `watersmeet.physical.together`); ``unchained_reason``: why those of a join go through the exchange all the same
+      `watersmeet.physical.chaining`); ``unchained_reason``: why those of a join go through the exchange all the same
     """
 
     input: RelationPlan
@@ -347,3 +348,93 @@ SHARDS = (
     "rows are repartitioned before they are kept, because Spark's sources do not say which partition has a key",
 )
 """How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
+
+
+class Types(Protocol):
+    """Tells types, as normalised DDL text; None where it cannot."""
+
+    def type_of(self, expr: Expr) -> str | None:
+        """The type of an expression over one side."""
+        ...
+
+    def common_type(self, left: Expr, right: Expr) -> str | None:
+        """The type in which the two compare."""
+        ...
+
+
+class DeclaredTypes:
+    """The types of plain columns, as the sources declare them."""
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self.sources = sources
+
+    def type_of(self, expr: Expr) -> str | None:
+        """The declared type of a plain column."""
+        if expr.op != "column" or expr.refs[0].path:
+            return None
+        ref = expr.refs[0]
+        source = self.sources.get(ref.source)
+        field = source.field(ref.name) if source is not None else None
+        return normalise_type(field.type) if field is not None and field.type else None
+
+    def common_type(self, left: Expr, right: Expr) -> str | None:
+        """The wider of two integer types, or the type that both have."""
+        first, second = self.type_of(left), self.type_of(right)
+        if first == second:
+            return first
+        if first in INTEGERS and second in INTEGERS:
+            return max(first, second, key=INTEGERS.index)
+        return None
+
+
+ChangelogMode = Literal["versions", "upserts", "weights"]
+"""How the rows of a table reach a stage: as versions; with what each does to its key; or with weights."""
+
+J = TypeVar("J", bound=AnalyzedJoin)
+
+
+def _with_weights(join: AnalyzedJoin, port: int) -> ChangelogMode:
+    return "weights"
+
+
+@dataclass(frozen=True)
+class JoinPlanner(Generic[J]):
+    """How a family of joins is planned.
+
+    - ``plan``: the plan of a join over its inputs
+    - ``changelog_mode``: how the rows of a table may reach a port of a join
+    - ``by_spark``: why Spark does a join by itself where the rows of one input pass one by one
+    """
+
+    plan: Callable[[J, tuple[PortInput, ...], Types], JoinPlan]
+    changelog_mode: Callable[[J, int], ChangelogMode] = _with_weights
+    by_spark: str = ""
+
+
+@dataclass(frozen=True)
+class StagePlanner:
+    """How something is planned that keeps rows behind the relation of a query, and makes its result a table.
+
+    - ``applies``: whether a query has it
+    - ``rows``: what it reads of the query, as a view, and how the columns that must be shown are made of its result
+    - ``plan``: its plan over the rows of that view
+    - ``table``: the plan of a source whose upserts it makes changes, if it is what does that
+    """
+
+    applies: Callable[[AnalyzedQuery], bool]
+    rows: Callable[[AnalyzedQuery, tuple[Output, ...]], tuple[AnalyzedView, tuple[Output, ...]]]
+    plan: Callable[[AnalyzedQuery, AnalyzedView, ViewPlan, Types], JoinPlan]
+    table: Callable[[AnalyzedScan, ScanPlan, Types], JoinPlan] | None = None
+
+
+class Plannable(Protocol):
+    """A family, as far as the planner knows it."""
+
+    @property
+    def plan(self) -> JoinPlanner[Any] | StagePlanner:
+        """How it is planned."""
+        ...
+
+
+Families = Mapping[str, Plannable]
+"""The families by name."""

@@ -16,9 +16,7 @@ import pyarrow as pa
 
 from watersmeet.formats.avro.schema import AvroSchema, AvroType, field_of, split_null
 from watersmeet.formats.avro.values import default_of, make_converter, value_reader
-from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.reader import Reader, Rows, reader_of
-from watersmeet.formats.binary.types import spark_type_name
+from watersmeet.formats.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
 
 Plan = Callable[[Reader, Rows], Any]
 """What reads a value of each of some rows, and gives an array of them; None if nobody asked for them."""

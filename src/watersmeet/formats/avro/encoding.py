@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.formats.avro.schema import is_name
-from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.ragged import (
+from watersmeet.formats.binary import (
     Ragged,
+    SchemaError,
     bytes_of,
     concat_parts,
     constant,
     ends_of,
     floats,
+    spark_type_name,
     varints,
     zigzag_encode,
 )
-from watersmeet.formats.binary.types import spark_type_name
 
 _PLAIN = {
     pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "long",

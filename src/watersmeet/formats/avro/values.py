@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.formats.avro.schema import AvroField, AvroSchema, AvroType, split_null
-from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.reader import Reader, Rows, reader_of
-from watersmeet.formats.binary.types import spark_type_name
+from watersmeet.formats.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
 
 ValueReader = Callable[[Reader, Rows, bool], Any]
 """What reads a value of each of some rows as it is stored, or goes over them if they are not wanted."""

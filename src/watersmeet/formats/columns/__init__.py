@@ -6,20 +6,26 @@ Iceberg have a log. Of records a schema tells the columns of their values.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from glob import glob
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from watersmeet.catalog import Field, Source
-from watersmeet.formats.columns.avro import avro_columns, schema_option_columns
-from watersmeet.formats.columns.delta import FEED, delta_columns
-from watersmeet.formats.columns.iceberg import iceberg_columns
-from watersmeet.formats.columns.kinds import Kind, NoColumnsError, merge_kinds, type_of
-from watersmeet.formats.columns.parquet import parquet_columns
-from watersmeet.formats.columns.records import record_columns
-from watersmeet.formats.columns.text import text_columns, value_kind
+from watersmeet.formats.columns.avro import avro_columns, record_columns, schema_option_columns
+from watersmeet.formats.columns.files import (
+    Kind,
+    NoColumnsError,
+    merge_kinds,
+    parquet_columns,
+    text_columns,
+    type_of,
+    value_kind,
+)
+from watersmeet.formats.columns.lakes import FEED, delta_columns, iceberg_columns
 from watersmeet.locations import local_path
 
 __all__ = ["FIXED", "NoColumnsError", "SourceColumns", "columns_of"]
@@ -127,3 +133,45 @@ def _folders(path: str, files: Iterable[Path]) -> dict[str, Kind]:
                 kind = "" if value == "__HIVE_DEFAULT_PARTITION__" else value_kind(value)
                 kinds[name] = merge_kinds(kinds.get(name, ""), kind, name)
     return kinds
+
+
+FOLDER = "columns"
+
+
+def save_columns(storage: Path, query: str, sources: Iterable[Source]) -> None:
+    """Keep the columns of those sources of a query that declare none, unless an earlier start did."""
+    read = [source for source in sources if source.read_from]
+    file = storage / FOLDER / f"{query}.json"
+    if not read or (file.exists() and (storage / "checkpoints" / query).exists()):
+        return
+    entries = [
+        {
+            "source": source.name,
+            "format": source.format,
+            "path": _path(source),
+            "columns": [[field.name, field.type] for field in source.fields if not field.hidden],
+        }
+        for source in read
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    hidden = file.with_name(f".{file.name}")
+    hidden.write_text(json.dumps(entries, indent=2) + "\n", "utf-8")
+    # Renamed when it is whole: a run killed here must not leave half of it.
+    hidden.rename(file)
+
+
+def load_columns(storage: Path, source: Source) -> tuple[Field, ...]:
+    """The columns that a source had when a query first started that still has its checkpoint; none: none has."""
+    for file in sorted((storage / FOLDER).glob("*.json")):
+        if not (storage / "checkpoints" / file.stem).exists():
+            continue
+        entries: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
+        for entry in entries:
+            is_same = (entry["format"], entry["path"]) == (source.format, _path(source))
+            if entry["source"].lower() == source.name.lower() and is_same:
+                return tuple(Field(name, type_) for name, type_ in entry["columns"])
+    return ()
+
+
+def _path(source: Source) -> str:
+    return local_path(source.lowercase_options.get("path", "")).rstrip("/")

@@ -13,13 +13,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.reader import Reader, add_padding, reader_of
-from watersmeet.formats.binary.types import spark_type_name
-from watersmeet.formats.protobuf.descriptor import DURATION, TIMESTAMP, WRAPPERS, Messages, ProtoField, ProtoMessage
-from watersmeet.formats.protobuf.moments import MOMENT, durations, timestamps
-from watersmeet.formats.protobuf.values import Scalars, check_type, default_of, elements_of, wire_of
-from watersmeet.formats.protobuf.wire import BYTES, Fields, fields_of
+from watersmeet.formats.binary import Reader, SchemaError, add_padding, reader_of, spark_type_name
+from watersmeet.formats.protobuf.descriptor import (
+    BYTES,
+    DURATION,
+    TIMESTAMP,
+    WRAPPERS,
+    Fields,
+    Messages,
+    ProtoField,
+    ProtoMessage,
+    fields_of,
+)
+from watersmeet.formats.protobuf.values import (
+    MOMENT,
+    Scalars,
+    check_type,
+    default_of,
+    durations,
+    elements_of,
+    timestamps,
+    wire_of,
+)
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.binary import SchemaError
-from watersmeet.formats.binary.ragged import (
+from watersmeet.formats.binary import (
     Ragged,
+    SchemaError,
     bytes_of,
     concat_parts,
     constant,
     ends_of,
     floats,
+    spark_type_name,
     varints,
     zigzag_encode,
 )
-from watersmeet.formats.binary.types import spark_type_name
-from watersmeet.formats.protobuf.descriptor import DURATION, TIMESTAMP, WRAPPERS, Messages, ProtoField, ProtoMessage
-from watersmeet.formats.protobuf.moments import MOMENT, parts_of
-from watersmeet.formats.protobuf.values import FIXED, UNSIGNED, wire_of
-from watersmeet.formats.protobuf.wire import BYTES
+from watersmeet.formats.protobuf.descriptor import (
+    BYTES,
+    DURATION,
+    TIMESTAMP,
+    WRAPPERS,
+    Messages,
+    ProtoField,
+    ProtoMessage,
+)
+from watersmeet.formats.protobuf.values import FIXED, MOMENT, UNSIGNED, parts_of, wire_of
 
 _SHORT = (pa.int8(), pa.int16(), pa.int32())
 _LONG = (*_SHORT, pa.int64())

@@ -7,11 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from watersmeet.analyze.comparison import compare
-from watersmeet.analyze.draft import Draft, format_list
-from watersmeet.analyze.event_time import EventTimeColumn, event_times, find_event_time, is_sound
-from watersmeet.analyze.family import BuildResult, FamilyAnalysis, Sources
-from watersmeet.analyze.meaning import (
+from watersmeet.catalog import NOWHERE, Source, Span
+from watersmeet.errors import Refusal
+from watersmeet.logical.expressions import Expr, Reference, conjuncts
+from watersmeet.logical.nodes import ClauseExpr, JoinKind, ParsedJoin, Relation, ResultKind, Values
+from watersmeet.logical.passes.column_types import EventTimeColumn, event_times, find_event_time, is_sound
+from watersmeet.logical.passes.comparisons import compare
+from watersmeet.logical.passes.conditions import (
+    check_families,
+    check_values,
+    check_within,
+    with_declared_names,
+)
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.family import BuildResult, FamilyAnalysis, Sources
+from watersmeet.logical.passes.meaning import (
     TRUE,
     ResolvedRelation,
     check_names,
@@ -19,21 +29,16 @@ from watersmeet.analyze.meaning import (
     resolve_condition,
     resolve_expression,
 )
-from watersmeet.analyze.scope import Scope
-from watersmeet.analyze.sides import check_families, check_values, check_within, with_declared_names
-from watersmeet.analyze.watermarks import (
+from watersmeet.logical.passes.scope import Scope
+from watersmeet.logical.passes.watermarks import (
     add_watermark,
     sources_without_watermark,
     time_family,
     watermark_hint,
     watermark_only_time,
 )
-from watersmeet.catalog import NOWHERE, Source, Span
-from watersmeet.errors import Refusal
-from watersmeet.plan.bounds import per_key
-from watersmeet.plan.expressions import Expr, Reference, conjuncts
-from watersmeet.plan.nodes import ClauseExpr, JoinKind, ParsedJoin, Relation, ResultKind, Values
-from watersmeet.plan.relation import (
+from watersmeet.logical.query import per_key
+from watersmeet.logical.relation import (
     AnalyzedLeaf,
     AnalyzedRelation,
     ConditionalJoin,
@@ -43,7 +48,7 @@ from watersmeet.plan.relation import (
     UnboundJoin,
     scans,
 )
-from watersmeet.plan.words import expression_in_words, kind_in_words
+from watersmeet.logical.words import expression_in_words, kind_in_words
 
 Direction = Literal["backward", "forward", "nearest"]
 """Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""

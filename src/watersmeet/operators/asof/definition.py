@@ -8,8 +8,7 @@ from typing import Any
 
 from watersmeet.operators.asof.kernel import AsofJoinOperator
 from watersmeet.operators.core.changes import OP
-from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT, StateOverflowError, Watermarks
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT, Port, StateOverflowError, Watermarks
 from watersmeet.operators.core.rowwise import (
     ReferenceStep,
     RemovedRow,

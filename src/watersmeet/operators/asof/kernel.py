@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -58,14 +58,13 @@ from watersmeet.operators.asof.versions import VOID, VersionMatches, Versions, W
 from watersmeet.operators.core.changes import OP, POSITION
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, reach, stable_order
-from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT, Emission, StateStore, Watermarks
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
-from watersmeet.operators.core.two_sided import TwoSided
+from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT, Emission, Port, StateStore, Watermarks
 from watersmeet.operators.core.watermarks import Bound, WatermarkState
 from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.shard import Shard, TwoSided
 from watersmeet.operators.state.spine import ShardState
-from watersmeet.operators.state.timeline import Timeline
+from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, StateSchema
+from watersmeet.operators.state.table import Timeline
 
 AsofKind = Literal["inner", "left"]
 """What becomes of a question without an answer. ``inner``: nothing. ``left``: it comes out padded."""
@@ -82,7 +81,7 @@ class AsofJoinOperator(TwoSided):
     None: any distance. ``padded_column`` names an int8 column of the emission: -1 for a pair, 1 where the right side
     is missing; None: no such column. A right port with an ``upsert_key`` is a table: its arrivals are changes.
 
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> join = AsofJoinOperator("left", Port(("q",), ("q",)), Port(("t", "v"), ("t",)))
     >>> arrivals = {0: pa.table({"q": [1, 7, 9]}), 1: pa.table({"t": [5, 8], "v": ["a", "b"]})}
     >>> for table in join.step(MemoryStore(), arrivals, {"q": 9, "t": 8}).rows:
@@ -410,3 +409,20 @@ def question_codes(join: AsofJoinOperator, rows: KeyedRows) -> Ints:
     """The codes of questions, which are not sorted by them."""
     code = join.left.code
     return np.zeros(len(rows), np.int64) if code is None else as_int64(rows.table.column(code))
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The questions, or the versions."""
+    if name == "versions":
+        return SpineSchema(RIGHT, "until no left row can need it; a replaced version may stay a little longer")
+    if identity["direction"] != "backward":
+        return SpineSchema(LEFT, "until no better version can arrive")
+    left, right = (port["time"] for port in identity["ports"])
+    return SpineSchema(LEFT, "until no better version can arrive", expiry=partial(_expiry_times, left, right))
+
+
+def _expiry_times(own: str, other: str, rows: pa.RecordBatch) -> ExpiryTimes:
+    return {other: as_int64(rows.column(own))}
+
+
+STATE_SCHEMA = StateSchema(("as-of",), spine)

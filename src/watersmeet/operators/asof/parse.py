@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from watersmeet.catalog import Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.reader.clauses import read_alias
-from watersmeet.language.reader.cursor import Cursor, Grammar, ReadLeaf, Words
-from watersmeet.language.reader.expression import read_or
-from watersmeet.language.reader.options import read_values
-from watersmeet.language.reader.relations import read_condition, read_within
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Clause, JoinKind, Leaf, Relation, Values, Within
 from watersmeet.operators.asof.analyze import ParsedAsofJoin
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Clause, JoinKind, Leaf, Relation, Values, Within
+from watersmeet.parser.cursor import Cursor, Grammar, ReadLeaf, Words
+from watersmeet.parser.declarations import read_values
+from watersmeet.parser.expressions import read_or
+from watersmeet.parser.relations import read_condition, read_within
+from watersmeet.parser.unsupported import read_alias
 
 
 class AsofGrammar(Grammar):

@@ -11,12 +11,11 @@ from watersmeet.operators.asof.kernel import AsofJoinOperator, AsofKind
 from watersmeet.operators.asof.versions import VOID
 from watersmeet.operators.core.changes import OP, POSITION
 from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT
+from watersmeet.operators.forecaster import PortRetention, lag_of
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, Route, ScanPlan
+from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortInput, Route, ScanPlan, Types
 from watersmeet.physical.ports import JoinCondition, padding_of, unions_of
-from watersmeet.physical.types import Types
 
 
 def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
@@ -127,3 +126,19 @@ def _version_loss(stage: StageEdit, was: int) -> str:
 
 
 CHANGE = change_effects
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """Questions wait for the versions' watermark; of versions one per key, and those that may be asked for."""
+    join = plan.analyzed
+    assert isinstance(join, AnalyzedAsofJoin)
+    ahead = 0 if join.direction == "backward" else join.tolerance or 0
+    back = join.tolerance or 0 if join.direction == "nearest" else 0
+    return (
+        PortRetention(0, "time", lag_of(plan, 1) + ahead, f"the lag of {join.right_time}", behind=1),
+        PortRetention(1, "keys", law="the latest version of every key"),
+        PortRetention(1, "time", lag_of(plan, 0) + back, f"the lag of {join.left_time}", behind=0),
+    )
+
+
+FORECAST = forecast

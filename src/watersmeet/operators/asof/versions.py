@@ -16,9 +16,8 @@ import pyarrow as pa
 from watersmeet.operators.core.condition import null_safe_equal_at
 from watersmeet.operators.core.matching import LOWEST, Bools, Ints, stretches
 from watersmeet.operators.core.operator import END_OF_INPUT, RIGHT
-from watersmeet.operators.state.budget import Budget
 from watersmeet.operators.state.format import StateBlock
-from watersmeet.operators.state.layout import KeyedRows
+from watersmeet.operators.state.layout import Budget, KeyedRows
 from watersmeet.operators.state.spine import ShardState, Spine
 
 if TYPE_CHECKING:

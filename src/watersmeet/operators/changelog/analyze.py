@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.family import BuildResult, FamilyAnalysis
-from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.sides import check_table_sides
-from watersmeet.plan.bounds import rows_of_table
-from watersmeet.plan.expressions import conjuncts, finality_column
-from watersmeet.plan.nodes import LEFT_ONLY, Join, Relation, ResultKind
-from watersmeet.plan.relation import BY_TIME, AnalyzedRelation, ConditionalJoin, StateBound
+from watersmeet.logical.expressions import conjuncts, finality_column
+from watersmeet.logical.nodes import LEFT_ONLY, Join, Relation, ResultKind
+from watersmeet.logical.passes.conditions import check_table_sides
+from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.family import BuildResult, FamilyAnalysis
+from watersmeet.logical.passes.meaning import is_resolved
+from watersmeet.logical.query import rows_of_table
+from watersmeet.logical.relation import BY_TIME, AnalyzedRelation, ConditionalJoin, StateBound
 
 
 @dataclass(frozen=True)

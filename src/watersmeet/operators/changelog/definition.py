@@ -25,8 +25,7 @@ from typing import Any, cast
 
 from watersmeet.operators.changelog.kernel import TableJoinOperator
 from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
-from watersmeet.operators.core.operator import Watermarks
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port, Watermarks
 from watersmeet.operators.core.rowwise import Row, compare, is_match
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
+from watersmeet.logical.nodes import LEFT_ONLY, PRESERVED, Side
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.words import Fact, conditions, keys, kind_in_words, rows_of
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
-from watersmeet.plan.facts import Fact, conditions, keys, rows_of
-from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Side
-from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.plan.words import kind_in_words
+from watersmeet.operators.changelog.kernel import TableJoinOperator
+from watersmeet.operators.core.rowwise import Row
+from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance
+from watersmeet.operators.outcomes import OutcomeKind
+from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[Fact]:
@@ -67,3 +70,24 @@ EXPLAIN = JoinExplainer(
     facts,
     pair_distance=lambda join: PairDistance(why="Rows of tables have no event times to compare."),
 )
+
+
+class _ChangelogTracer(FamilyTracer):
+    def alone_outcome(self, operator: TableJoinOperator) -> OutcomeKind:
+        return "matched" if operator.kind == "semi" else "padded"
+
+    def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
+        if context.operator.kind == "semi":
+            return f"A row of {context.names[1 - port]} matches it."
+        return f"It is shown without a match: {context.names[1 - port]} has no matching row."
+
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        if context.operator.kind == "semi" and sign < 0:
+            return "taken back", f"No row of {context.names[1]} matches it any longer."
+        return None
+
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
+        return "It is in the table."
+
+
+TRACE = _ChangelogTracer()

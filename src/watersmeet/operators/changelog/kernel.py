@@ -14,12 +14,10 @@ from watersmeet.operators.core.changes import ROWS_PER_PIECE, WEIGHT, ChangeBuff
 from watersmeet.operators.core.condition import Condition, null_safe_equal_at
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import Ints, Pairs, Stretches
-from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, Overflow, StateStore, Watermarks
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
-from watersmeet.operators.core.two_sided import LEFT_ONLY, TwoSided, verify_pairs
-from watersmeet.operators.state.budget import Budget
-from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout
+from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, Overflow, Port, StateStore, Watermarks
+from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout
+from watersmeet.operators.state.shard import LEFT_ONLY, Shard, TwoSided, verify_pairs
+from watersmeet.operators.state.state_schema import UNTIL_REPLACED, SpineSchema, StateSchema
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, enforce_limit, table_layout, with_weights
 
 SPINES = ("left", "right")
@@ -372,8 +370,8 @@ def _slice_codes(rows: KeyedRows, low: int, high: int) -> KeyedRows:
 class ChangelogJoinOperator(TableJoinOperator):
     """A join of two tables by equal keys, ready to run.
 
-    >>> from watersmeet.operators.core.port import Port
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.operators.core.operator import Port
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> sides = [Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr"]
     >>> join, store = ChangelogJoinOperator("left", *sides), MemoryStore()
     >>> left, right = ({p: pa.table({f"{s}.k": [1], f"{s}.v": [s]})} for p, s in enumerate("lr"))
@@ -390,3 +388,11 @@ class ChangelogJoinOperator(TableJoinOperator):
     ) -> Iterator[pa.Table | Emission]:
         """The changes of the result as they come, and last the emission with the rest."""
         return stream(self, store, arrivals, watermarks)
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The rows of a side."""
+    return SpineSchema(("left", "right").index(name), UNTIL_REPLACED, "weights")
+
+
+STATE_SCHEMA = StateSchema(("merge", "block-nested"), spine)

@@ -30,8 +30,8 @@ from watersmeet.operators.changelog.kernel import JoinTables, TableJoinOperator,
 from watersmeet.operators.core.changes import row_codes
 from watersmeet.operators.core.matching import Ints, Pairs
 from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, StateStore, Watermarks
-from watersmeet.operators.core.two_sided import verify_pairs
 from watersmeet.operators.state.layout import KeyedRows, NoteKind, RowLayout
+from watersmeet.operators.state.shard import verify_pairs
 from watersmeet.operators.state.table import table_layout
 
 CODE = "#code"
@@ -50,8 +50,8 @@ class NestedLoopJoinOperator(TableJoinOperator):
     """A join of two tables by a condition alone, ready to run. Its sides have no ``keys`` and no ``code``.
 
     >>> from watersmeet.operators.core.condition import Apply, ColumnRef
-    >>> from watersmeet.operators.core.port import Port
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.operators.core.operator import Port
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> condition = Apply("<", (ColumnRef("a"), ColumnRef("b")))
     >>> join, store = NestedLoopJoinOperator("left", Port(("a",)), Port(("b",)), condition), MemoryStore()
     >>> join.step(store, {0: pa.table({"a": [1]})}, {}).rows[0].to_pylist()

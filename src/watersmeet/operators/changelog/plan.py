@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from watersmeet.logical.nodes import LEFT_ONLY, JoinKind
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
-from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.nodes import JoinPlan, PortInput, Route
+from watersmeet.operators.forecaster import PortRetention
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, Route, Types
 from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port
-from watersmeet.physical.types import Types
-from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
 
 
 def plan(join: AnalyzedTableJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
@@ -53,3 +52,11 @@ def _why(join: AnalyzedTableJoin, on: JoinCondition, routes: tuple[Route, Route]
 
 
 PLAN = JoinPlanner(plan, changelog_mode=changelog_mode_of)
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """The rows of each table."""
+    return tuple(PortRetention(port, "keys", law="the rows of the table") for port in range(len(plan.ports)))
+
+
+FORECAST = forecast

@@ -9,7 +9,7 @@ A chain gives in every batch what its joins give where each has an operator of i
    between two joins are never in memory whole.
 
 The rows of one key are in one shard for all joins of a chain, and so the next join needs nothing of other shards but
-marks. Those that it follows must be the same in all shards: the planner sees to that (`watersmeet.physical.together`).
+marks. Those that it follows must be the same in all shards: the planner sees to that (`watersmeet.physical.chaining`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import OP, WEIGHT, row_codes
 from watersmeet.operators.core.identity import CanonicalNames
 from watersmeet.operators.core.matching import Ints, as_int64, stable_order
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
 
 Hashes = npt.NDArray[np.uint64]
 _Bytes, _Ints = npt.NDArray[np.uint8], npt.NDArray[np.int64]

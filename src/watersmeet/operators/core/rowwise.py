@@ -19,8 +19,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Literal, cast
 
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StreamOperator, Watermarks
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Port, StreamOperator, Watermarks
 from watersmeet.operators.core.python_values import DistantTime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

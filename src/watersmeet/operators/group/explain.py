@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import StageExplainer
-from watersmeet.plan.facts import Fact, texts
-from watersmeet.plan.query import AnalyzedGroup
-from watersmeet.plan.result_columns import expand_group
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.query import AnalyzedGroup, expand_group
+from watersmeet.logical.words import Fact, expression_in_words, texts
+from watersmeet.operators.core.rowwise import Row
+from watersmeet.operators.explainer import StageExplainer
+from watersmeet.operators.outcomes import OutcomeKind, value_in_words
+from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(group: AnalyzedGroup) -> list[Fact]:
@@ -31,3 +32,18 @@ def _groups(group: AnalyzedGroup) -> str:
 
 
 EXPLAIN = StageExplainer(facts)
+
+
+class _GroupTracer(FamilyTracer):
+    by_key = False
+
+    def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
+        # NULL is a group like any other.
+        return None
+
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
+        end = value_in_words(row[context.operator.window_end or context.operator.final_key])
+        return f"It was late: the watermark had passed the end of its window, {end}", context.operator.end_watermark
+
+
+TRACE = _GroupTracer()

@@ -21,9 +21,8 @@ from watersmeet.operators.core.aggregates import function_of
 from watersmeet.operators.core.changes import key_ids
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.matching import Bools, Ints, stable_order
-from watersmeet.operators.group import exact_doubles as wide
-from watersmeet.operators.group.exact_doubles import Doubles
-from watersmeet.operators.group.exact_integers import Limbs, carry, integers, limbs_of, squares
+from watersmeet.operators.group import exact_sums as wide
+from watersmeet.operators.group.exact_sums import Doubles, Limbs, carry, integers, limbs_of, squares
 
 Pick = Literal["least", "greatest", "first", "last"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,67 @@ from watersmeet.operators.core.changes import first_positions, key_ids
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, as_int64, match
 from watersmeet.operators.core.operator import END_OF_INPUT
-from watersmeet.operators.group.format_1 import upgrade_groups
-from watersmeet.operators.state.budget import Budget
-from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout, concat_rows, to_record_batch
+from watersmeet.operators.group.exact_sums import UNIT, Doubles, add_doubles
+from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout, concat_rows, to_record_batch
 from watersmeet.operators.state.spine import ShardState, Spine
+
+_BITS = 28
+"""A count of more bits is no weight: it is taken in parts."""
+
+
+def upgrade_groups(groups: pa.RecordBatch) -> pa.RecordBatch:
+    """The groups with exact sums; those that have them are left as they are."""
+    columns = dict(zip(groups.schema.names, groups.columns, strict=True))
+    for name, column in list(columns.items()):
+        if pa.types.is_float64(column.type) and name.endswith(")#1"):
+            prefix = name.removesuffix("1")
+            if name.startswith("sum("):
+                columns |= _upgrade_sum(columns, prefix)
+            elif name.startswith("moments("):
+                columns |= _upgrade_moments(columns, prefix)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _upgrade_sum(columns: dict[str, pa.Array], prefix: str) -> dict[str, pa.Array]:
+    total = _to_doubles(columns[f"{prefix}1"])
+    places = np.arange(len(total))
+    # A sum that had become infinite, or none, stays what it is.
+    kinds = (np.isnan(total), np.isposinf(total), np.isneginf(total))
+    non_finite = {f"{prefix}{n}": _add_flags(columns[f"{prefix}{n}"], kind) for n, kind in enumerate(kinds, 2)}
+    return {f"{prefix}1": add_doubles(pa.nulls(len(total)), places, total, np.ones_like(places)), **non_finite}
+
+
+def _upgrade_moments(columns: dict[str, pa.Array], prefix: str) -> dict[str, pa.Array]:
+    mean, squares = _to_doubles(columns[f"{prefix}1"]), _to_doubles(columns[f"{prefix}2"])
+    finite = np.isfinite(mean) & np.isfinite(squares)
+    mean, squares = np.where(finite, mean, 0.0), np.where(finite, squares, 0.0)
+    count = columns[f"{prefix}0"].to_numpy() - columns[f"{prefix}3"].to_numpy()
+    places = np.arange(len(mean))
+    # The sum of squares is that of what values are off their mean, and the square of the mean for each.
+    deviations = add_doubles(pa.nulls(len(mean)), places, squares, np.ones_like(places), up=-UNIT)
+    return {
+        f"{prefix}1": _add_repeated(pa.nulls(len(mean)), places, mean, count, 1),
+        f"{prefix}2": _add_repeated(deviations, places, mean, count, 2),
+        f"{prefix}3": _add_flags(columns[f"{prefix}3"], ~finite),
+    }
+
+
+def _add_repeated(old: pa.Array, places: Ints, values: Doubles, counts: Ints, power: Literal[1, 2]) -> pa.Array:
+    """Sums, to which values, or their squares, are added so many times."""
+    for above in range(0, 63, _BITS):
+        part = (counts >> above) & (2**_BITS - 1)
+        if part.any():
+            old = add_doubles(old, places, values, part, power=power, up=above)
+    return old
+
+
+def _add_flags(count: pa.Array, flags: Bools) -> pa.Array:
+    return pa.array(count.to_numpy() + flags)
+
+
+def _to_doubles(array: pa.Array) -> Doubles:
+    return array.to_numpy(zero_copy_only=False)
+
 
 CODE, END, COUNT = "#code", "#end", "count()#0"
 """What is kept of a group besides its keys and other accumulators: its code, the end of its window in microseconds, if

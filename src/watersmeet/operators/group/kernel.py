@@ -38,8 +38,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import ClassVar, Self
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -65,10 +65,15 @@ from watersmeet.operators.core.changes import (
 from watersmeet.operators.core.condition import null_safe_equal_at
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64, stable_order
-from watersmeet.operators.core.operator import Emission, StateOverflowError, StateStore, StreamOperator, Watermarks
+from watersmeet.operators.core.operator import (
+    Emission,
+    Port,
+    StateOverflowError,
+    StateStore,
+    StreamOperator,
+    Watermarks,
+)
 from watersmeet.operators.core.order import TopN
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
 from watersmeet.operators.core.watermarks import delay_watermark
 from watersmeet.operators.group.fold import (
     Count,
@@ -81,11 +86,18 @@ from watersmeet.operators.group.fold import (
     to_int64,
 )
 from watersmeet.operators.group.groups import CODE, END, SIGNED, EndCounts, find_groups, is_empty, open_groups
-from watersmeet.operators.group.members import Members
-from watersmeet.operators.group.sessions import ARRIVAL, OWN, move_rows, session_bounds
+from watersmeet.operators.group.members import ARRIVAL, OWN, Members, move_rows, session_bounds
 from watersmeet.operators.group.values import aggregate_values
 from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, RowLayout, to_record_batch
+from watersmeet.operators.state.shard import Shard
 from watersmeet.operators.state.spine import Spine
+from watersmeet.operators.state.state_schema import (
+    UNTIL_REPLACED,
+    ExpiryTimes,
+    ShardInspector,
+    SpineSchema,
+    StateSchema,
+)
 from watersmeet.operators.state.table import enforce_limit
 
 
@@ -134,7 +146,7 @@ class GroupByOperator(StreamOperator):
     - ``requested_top_n``: what is asked for of its table, by columns of the emission; None: all rows
     - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
 
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> grouping = GroupByOperator(("k",), (Aggregate("count", (), "n"), Aggregate("sum", ("v",), "total")))
     >>> store = MemoryStore()
     >>> for values in ([3, 4], [5]):
@@ -671,3 +683,42 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 def _cast_like(array: pa.Array, target: pa.Array) -> pa.Array:
     return pa.nulls(len(array), target.type) if pa.types.is_null(array.type) else array.cast(target.type)
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The groups, or the rows of groups."""
+    (port,) = identity["ports"]
+    keys = tuple(port.get("keys", ()))
+    times = port.get("times", ())
+    if not times:
+        ends = "forever" if not identity["changes"] else "until the last row of the group is deleted"
+        return SpineSchema(
+            0, ends if name == "groups" else UNTIL_REPLACED, "newest" if name == "groups" else "weights", keys=keys
+        )
+    ends, rule = "until the watermark reaches the end of the window", "newest" if name == "groups" else "weights"
+    return SpineSchema(0, ends, rule, partial(_until, times[0]), keys)
+
+
+def _until(time: str, rows: pa.RecordBatch) -> ExpiryTimes:
+    # A window ends when the mark reaches its end, not when it passes it.
+    return {time: as_int64(rows.column(END)) - 1} if END in rows.schema.names else {}
+
+
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
+    """How many groups end when, and the next arrival of all."""
+    rows = look.rows("groups", spine(identity, "groups"))
+    ends = np.zeros(0, np.int64)
+    if rows is not None:
+        is_windowed = END in rows.table.schema.names
+        ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
+    counted = EndCounts().with_changes(ends, np.ones(ends.size, np.int64))
+    arrivals = [int(one["number"]) for one in parts if "number" in one]
+    is_signed = all(one.get(SIGNED) for one in parts if one)
+    return {
+        **counted.numbers,
+        **({"number": max(arrivals)} if arrivals else {}),
+        **({SIGNED: 1} if is_signed else {}),
+    }
+
+
+STATE_SCHEMA = StateSchema(("group",), spine, numbers=numbers)

@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
+from watersmeet.logical.expressions import GROUP, Expr
+from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, Output
+from watersmeet.logical.relation import AnalyzedView
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.core.aggregates import function_of, result_type
 from watersmeet.operators.core.changes import POSITION, WEIGHT
+from watersmeet.operators.forecaster import PortRetention
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.leaves import lags_of
-from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
+from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
-from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import GROUP, Expr
-from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, Output
-from watersmeet.plan.relation import AnalyzedView
-from watersmeet.plan.words import expression_in_words
 
 TIME, END = "time", "end"
 """The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""
@@ -142,3 +141,11 @@ def _why(group: AnalyzedGroup) -> tuple[str, ...]:
 
 
 PLAN = StagePlanner(lambda query: query.group is not None, rows, plan)
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """Groups, of which nobody knows the number from the plan."""
+    return (PortRetention(0, "keys", law="a row per group"),)
+
+
+FORECAST = forecast

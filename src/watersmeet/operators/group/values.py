@@ -11,8 +11,18 @@ import pyarrow.compute as pc
 
 from watersmeet.operators.core.aggregates import arrow_result, function_of, sum_precision
 from watersmeet.operators.core.matching import Bools, Ints
-from watersmeet.operators.group.exact_doubles import UNIT, decode_numbers, round_to_double
-from watersmeet.operators.group.exact_integers import Limbs, as_integers, decimals, divide, doubles, integers, is_within
+from watersmeet.operators.group.exact_sums import (
+    UNIT,
+    Limbs,
+    as_integers,
+    decimals,
+    decode_numbers,
+    divide,
+    doubles,
+    integers,
+    is_within,
+    round_to_double,
+)
 from watersmeet.operators.group.fold import is_short, normalize_floats, normalize_nan, to_int64
 
 

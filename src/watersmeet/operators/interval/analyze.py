@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from watersmeet.analyze.comparison import Comparison, compare
-from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import EventTimeColumn, event_times, find_event_time, is_sound
-from watersmeet.analyze.family import BuildResult, FamilyAnalysis, Sources
-from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.sides import check_pair, check_within
-from watersmeet.analyze.watermarks import add_watermark, column_type, time_family, watermark_only_time
 from watersmeet.catalog import Span
 from watersmeet.errors import Refusal
+from watersmeet.logical.expressions import Expr, Reference, conjuncts
+from watersmeet.logical.nodes import Join, Relation, ResultKind, aliases
+from watersmeet.logical.passes.column_types import EventTimeColumn, event_times, find_event_time, is_sound
+from watersmeet.logical.passes.comparisons import Comparison, compare
+from watersmeet.logical.passes.conditions import check_pair, check_within
+from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.family import BuildResult, FamilyAnalysis, Sources
+from watersmeet.logical.passes.meaning import is_resolved
+from watersmeet.logical.passes.watermarks import add_watermark, column_type, time_family, watermark_only_time
+from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin, TimeBound, leaves
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, ZonedBounds, lowest_bounds
 from watersmeet.operators.interval.unbounded import check_bounded, check_watermarks, check_within_times
-from watersmeet.plan.expressions import Expr, Reference, conjuncts
-from watersmeet.plan.nodes import Join, Relation, ResultKind, aliases
-from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin, TimeBound, leaves
 
 Pair = tuple[Reference, Reference]
 MICROS_PER_DAY = 86_400_000_000

@@ -75,7 +75,7 @@ class IntervalReference:
     """An interval join in progress.
 
     >>> from watersmeet.operators.core.watermarks import Bound
-    >>> from watersmeet.operators.core.port import Port
+    >>> from watersmeet.operators.core.operator import Port
     >>> left, right = Port(("l",), ("l",)), Port(("r",), ("r",))
     >>> bounds = (Bound("l", "r", 1), Bound("r", "l", 1))
     >>> join = IntervalReference(IntervalJoinOperator("left", left, right, -1, 1, bounds))
@@ -229,7 +229,7 @@ class IntervalReference:
 def all_pairs(join: IntervalJoinOperator, left: Iterable[Row], right: Iterable[Row]) -> Counter[tuple[Any, ...]]:
     """The result of the join without time: each row with the number of times it occurs.
 
-    >>> from watersmeet.operators.core.port import Port
+    >>> from watersmeet.operators.core.operator import Port
     >>> join = IntervalJoinOperator("full", Port(("l",), ("l",)), Port(("r",), ("r",)), 0, 2, ())
     >>> sorted(all_pairs(join, [{"l": 1}, {"l": 5}], [{"r": 3}, {"r": 2}]).items())
     [((1, 2), 1), ((1, 3), 1), ((5, None), 1)]

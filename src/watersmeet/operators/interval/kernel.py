@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import ClassVar
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,17 +32,93 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import ROWS_PER_PIECE
 from watersmeet.operators.core.condition import Condition
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import Bools, Ints, Pairs, reach, shares_a_code, shift_times, stretches
-from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, StateStore, Watermarks
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
-from watersmeet.operators.core.two_sided import LEFT_ONLY, TwoSided, verify_pairs
+from watersmeet.operators.core.matching import (
+    Bools,
+    Ints,
+    Pairs,
+    as_int64,
+    reach,
+    shares_a_code,
+    shift_times,
+    stretches,
+)
+from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, Port, StateStore, Watermarks
 from watersmeet.operators.core.watermarks import Bound, WatermarkState
-from watersmeet.operators.interval.state_schema import end_limits_of, limits_of
-from watersmeet.operators.state.budget import Budget
 from watersmeet.operators.state.format import StateBlock
-from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout
+from watersmeet.operators.state.shard import LEFT_ONLY, Shard, TwoSided, verify_pairs
 from watersmeet.operators.state.spine import ShardState, Spine
+from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, StateSchema
+
+SIDES = ("left", "right")
+"""The spines, by port."""
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The rows of a side."""
+    port = SIDES.index(name)
+    ends = [*limits_of(identity, port), *(limit for limit in end_limits_of(identity, port))]
+    return SpineSchema(
+        port,
+        "until the watermark of the other side passes every time that can match",
+        expiry=partial(_expiry_times, ends),
+    )
+
+
+def limits_of(identity: Identity, port: int) -> list[tuple[str, str, int]]:
+    """By which columns of a side rows live, which marks end them, and how far those may go beyond the column.
+
+    Between the compared times the range says it, which knows whether bounds are strict.
+    """
+    times = [port_identity.get("time") for port_identity in identity["ports"]]
+    low, high = identity["range"]
+    exact = {(times[0], times[1]): high, (times[1], times[0]): -low}
+    own = frozenset(identity["ports"][port]["times"])
+    return [
+        (column, other, exact.get((column, other), constant))
+        for column, other, constant in identity["bounds"]
+        if column in own
+    ]
+
+
+def end_limits_of(identity: Identity, port: int) -> Iterator[tuple[str, str, int]]:
+    """The same of the ends that rows carry: what the condition compares with a time of the other side."""
+    others = frozenset(identity["ports"][1 - port].get("times", ()))
+    stored = frozenset(identity["ports"][port]["stored"])
+    condition = identity["condition"]
+    parts = condition[1:] if condition and condition[0] == "and" else [condition]
+    for part in parts:
+        match part:
+            case [("<" | "<=") as operator, low, {"column": end}] if end in stored:
+                time, constant = _parse_shifted_time(low)
+                if time in others and constant is not None:
+                    yield end, time, -constant - (operator == "<")
+            case _:
+                pass
+
+
+def _parse_shifted_time(part: Any) -> tuple[str, int | None]:
+    """A time and what is added to it."""
+    match part:
+        case {"column": str(time)}:
+            return time, 0
+        case [("+" | "-") as operator, {"column": str(time)}, {"microseconds": value} | {"int": value}]:
+            return time, int(value) * (1 if operator == "+" else -1)
+        case _:
+            return "", None
+
+
+def _expiry_times(ends: list[tuple[str, str, int]], rows: pa.RecordBatch) -> ExpiryTimes:
+    limits: dict[str, Ints] = {}
+    for column, watermark, constant in ends:
+        if column in rows.schema.names:
+            until = shift_times(as_int64(rows.column(column)), constant)
+            limits[watermark] = np.minimum(until, limits[watermark]) if watermark in limits else until
+    return limits
+
+
+STATE_SCHEMA = StateSchema(("interval",), spine, limits_of)
+
 
 UNLIMITED = 2**63 - 1
 """The end of a range that no bound between the compared times limits; another pair of columns has the bound."""

@@ -7,26 +7,21 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from watersmeet.logical.expressions import Expr, Reference, windows_in
+from watersmeet.logical.relation import TimeBound
 from watersmeet.operators.core.condition import Apply, Condition, Constant
-from watersmeet.operators.core.operator import END_OF_INPUT
-from watersmeet.operators.core.port import PortWindow
-from watersmeet.operators.core.two_sided import PRESERVED, Kind
+from watersmeet.operators.core.operator import END_OF_INPUT, PortWindow
 from watersmeet.operators.core.watermarks import Bound
-from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator
-from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
-from watersmeet.operators.interval.row_expiry import RowExpiry
-from watersmeet.operators.interval.state_schema import limits_of
+from watersmeet.operators.forecaster import PortRetention, lag_of
+from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator, limits_of
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, RowExpiry
+from watersmeet.operators.state.shard import PRESERVED, Kind
 from watersmeet.physical.change import ChangeEffect, StageEdit
-from watersmeet.physical.condition import Operands
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.leaves import find_windows
-from watersmeet.physical.nodes import JoinPlan, PortInput, Route, ViewPlan
-from watersmeet.physical.ports import JoinCondition, unions_of
-from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import Expr, Reference, windows_in
-from watersmeet.plan.relation import TimeBound
-from watersmeet.type_names import INTEGERS
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, Route, Types, ViewPlan
+from watersmeet.physical.ports import JoinCondition, Operands, unions_of
+from watersmeet.schema import INTEGERS
 
 
 def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
@@ -234,3 +229,25 @@ def _plus(stage: StageEdit, constant: int, column: str) -> str:
 
 
 CHANGE = change_effects
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """A life per side: the shortest of its bounds, longer by the lag of the other side."""
+    join = plan.analyzed
+    assert isinstance(join, AnalyzedIntervalJoin)
+    return tuple(_side_retention(plan, join, port) for port in (0, 1))
+
+
+def _side_retention(plan: JoinPlan, join: AnalyzedIntervalJoin, port: int) -> PortRetention:
+    lengths = [
+        (max(0, bound.constant + lag_of(plan, 1 - port, str(bound.other))), str(bound.other), bound.constant)
+        for bound in join.bounds
+        if bound.column.alias in join.inputs[port].aliases
+    ]
+    if not lengths:
+        return PortRetention(port, "unknown", law="rows are kept until the end in each row")
+    length, other, bound = min(lengths)
+    return PortRetention(port, "time", length, f"the bound and the lag of {other}", behind=1 - port, bound=bound)
+
+
+FORECAST = forecast

@@ -2,14 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from watersmeet.operators.interval.row_expiry import RowExpiry, find_row_expiries
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import BY_TIME, ConditionalJoin, StateBound, TimeBound
-from watersmeet.plan.words import expression_in_words
+from watersmeet.catalog import Source
+from watersmeet.duration import DAY
+from watersmeet.logical.expressions import Expr, Reference
+from watersmeet.logical.passes.column_types import (
+    EventTimeColumn,
+    event_times,
+    find_event_time,
+    is_lossless_cast,
+    time_of_window_end,
+    type_of,
+)
+from watersmeet.logical.passes.comparisons import order_sides, sum_of
+from watersmeet.logical.relation import BY_TIME, ConditionalJoin, StateBound, TimeBound, TimeColumn
+from watersmeet.logical.words import expression_in_words, sources_by_alias
+from watersmeet.schema import TimeType, parse_type_name, time_type_of
+
+Kind = Literal["timestamp", "timestamp_ntz", "date", "integer", "interval"]
+"""What the value of an expression is, as far as ends are concerned."""
+
+
+@dataclass(frozen=True)
+class RowExpiry:
+    """``end >= time - constant`` (``>`` if strict), where ``end`` is over the side ``port``, and ``low`` as written.
+
+    ``is_near``: it ends a window around a time of the same row, and so is no further than that is long.
+    """
+
+    port: int
+    end: Expr
+    low: Expr
+    time: EventTimeColumn
+    constant: int
+    strict: bool
+    is_near: bool = False
+
+
+def find_row_expiries(join: ConditionalJoin) -> tuple[RowExpiry, ...]:
+    """The lives that the condition of a join gives the rows of its sides."""
+    sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
+    equalities = (*join.keys, *(part.args for part in join.residual if part.op == "="))
+    windows = (expiry for pair in equalities for expiry in _window_expiries(join, pair[0], pair[1]))
+    compared = (expiry for part in join.residual for expiry in _comparison_expiries(join, part))
+    return tuple(expiry for expiry in (*compared, *windows) if family_in(expiry.end, sources) == expiry.time.family)
+
+
+def end_without_type(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTimeColumn] | None:
+    """What would be the end of a row if it were known to have the type of the time it is compared with."""
+    sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
+    expiry = next(_comparison_expiries(join, part), None)
+    is_other = expiry is not None and family_in(expiry.end, sources) is None and expiry.end.op != "cast"
+    return (expiry.end, expiry.time) if expiry is not None and is_other else None
+
+
+def _window_expiries(join: ConditionalJoin, first: Expr, second: Expr) -> Iterator[RowExpiry]:
+    """What the equality of two values says of the end of rows: one of them is the end of a window."""
+    for port, (side, other) in enumerate(((join.left, join.right), (join.right, join.left))):
+        for end, theirs in ((first, second), (second, first)):
+            time = time_of_window_end(theirs, other) if end.sources and end.sources <= frozenset(side.aliases) else None
+            if time is not None:
+                is_near = time_of_window_end(end, side) is not None
+                yield RowExpiry(port, end, _column(time.column), time, 0, strict=True, is_near=is_near)
+
+
+def _column(time: TimeColumn) -> Expr:
+    reference = Reference((time.alias, time.name), 0, 1, time.alias, time.name)
+    return Expr("column", text="t", refs=(reference,))
+
+
+def _comparison_expiries(join: ConditionalJoin, part: Expr) -> Iterator[RowExpiry]:
+    """What a part of the condition says of the end of rows, whatever its type."""
+    comparison = order_sides(part)
+    if comparison is None or comparison.direction == "=":
+        return
+    for port, (side, other) in enumerate(((join.left, join.right), (join.right, join.left))):
+        if not comparison.high.sources or not comparison.high.sources <= frozenset(side.aliases):
+            continue
+        low = sum_of(comparison.low)
+        if low is None or len(low.plus) != 1 or low.minus:
+            return
+        time = find_event_time(low.plus[0], event_times(other))
+        if time is None:
+            return
+        # A DATE that is not a whole number of days off is compared as a time of the day, by the session's time zone.
+        unit = DAY if time.family == "date" else 1
+        constant = sum(c.value * (1 if c.is_interval else unit) for c in low.constants)
+        is_misfit = any(c.is_interval == (time.family == "integer") for c in low.constants if time.family != "date")
+        if not is_misfit and constant % unit == 0 and all(is_lossless_cast(time.type, type_) for _, type_ in low.casts):
+            yield RowExpiry(port, comparison.high, comparison.low, time, -constant, comparison.direction == ">")
+
+
+def family_in(expr: Expr, sources: dict[str, Source]) -> TimeType | None:
+    """Which event times an expression compares with, as far as declarations and casts tell; None: none, or unknown."""
+    kind = _kind(expr, sources)
+    return None if kind == "interval" else kind
+
+
+def _kind(expr: Expr, sources: dict[str, Source]) -> Kind | None:
+    match expr.op:
+        case "literal":
+            return "integer" if isinstance(expr.value, int) and not isinstance(expr.value, bool) else None
+        case "interval":
+            return "interval"
+        case "negate":
+            return _kind(expr.args[0], sources)
+        case "+" | "-" | "*":
+            kind = _kind(expr.args[0], sources)
+            for arg in expr.args[1:]:
+                kind = _COMBINED.get((kind, expr.op, _kind(arg, sources)))
+            return kind
+        case _:
+            type_ = type_of(expr, sources)
+            type_name = None if type_ is None else parse_type_name(type_)
+            if type_ is None or type_name is None:
+                return None
+            return "interval" if type_name.values == "interval" else time_type_of(type_)
+
+
+_COMBINED: dict[tuple[Kind | None, str, Kind | None], Kind] = {
+    ("integer", "+", "integer"): "integer",
+    ("integer", "-", "integer"): "integer",
+    ("integer", "*", "integer"): "integer",
+    ("timestamp", "+", "interval"): "timestamp",
+    ("timestamp", "-", "interval"): "timestamp",
+    ("interval", "+", "timestamp"): "timestamp",
+    ("timestamp_ntz", "+", "interval"): "timestamp_ntz",
+    ("timestamp_ntz", "-", "interval"): "timestamp_ntz",
+    ("interval", "+", "timestamp_ntz"): "timestamp_ntz",
+    ("date", "+", "integer"): "date",
+    ("date", "-", "integer"): "date",
+    ("interval", "+", "interval"): "interval",
+    ("interval", "-", "interval"): "interval",
+    ("interval", "*", "integer"): "interval",
+    ("integer", "*", "interval"): "interval",
+}
+"""What sums and products of times, whole numbers and intervals are; what is not here only Spark knows."""
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from watersmeet.analyze.comparison import compare
-from watersmeet.analyze.draft import Draft, format_list
-from watersmeet.analyze.event_time import EventTimeColumn, event_times
-from watersmeet.analyze.watermarks import sources_without_watermark, watermark_hint
 from watersmeet.errors import Refusal
-from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
-from watersmeet.operators.interval.row_expiry import end_without_type
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Join
-from watersmeet.plan.relation import AnalyzedRelation, TimeColumn, leaves
-from watersmeet.plan.words import expression_in_words, kind_in_words
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Join
+from watersmeet.logical.passes.column_types import EventTimeColumn, event_times
+from watersmeet.logical.passes.comparisons import compare
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.watermarks import sources_without_watermark, watermark_hint
+from watersmeet.logical.relation import AnalyzedRelation, TimeColumn, leaves
+from watersmeet.logical.words import expression_in_words, kind_in_words
+from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, end_without_type
 
 Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "distinct"]
 """Why a direction has no bound: nothing compares the times, or what compares them is no bound."""

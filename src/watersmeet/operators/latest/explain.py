@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import StageExplainer
+from watersmeet.operators.core.rowwise import Row
+from watersmeet.operators.explainer import StageExplainer
+from watersmeet.operators.outcomes import OutcomeKind
+from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 EXPLAIN = StageExplainer(lambda group: [])
+
+
+class _LatestTracer(FamilyTracer):
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        if not context.operator.append:
+            # A table tells its changes itself.
+            return (
+                ("passed", "It was added to the table.")
+                if sign > 0
+                else ("taken back", "It was removed from the table.")
+            )
+        return (
+            ("alive", "It is the latest row with its key.")
+            if sign > 0
+            else ("replaced", "A later row has the same key.")
+        )
+
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
+        return "replaced", "A later row of the same batch has the same key."
+
+
+TRACE = _LatestTracer()

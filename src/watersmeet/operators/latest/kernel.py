@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import Bools
-from watersmeet.operators.core.operator import Emission, StateStore, StreamOperator, Watermarks
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
-from watersmeet.operators.state.budget import Budget
-from watersmeet.operators.state.layout import RowLayout
+from watersmeet.operators.core.operator import Emission, Port, StateStore, StreamOperator, Watermarks
+from watersmeet.operators.state.layout import Budget, RowLayout
+from watersmeet.operators.state.shard import Shard
+from watersmeet.operators.state.state_schema import UNTIL_REPLACED, SpineSchema, StateSchema
 from watersmeet.operators.state.table import BUDGET, StateTable, enforce_limit, table_layout, to_changes
 
 
@@ -40,7 +39,7 @@ class LatestOperator(StreamOperator):
       upsert is a delete. The marks of its times are passed on
     - ``append``: arrivals have no `OP`; every row is an upsert
 
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> latest, store = LatestOperator(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
     >>> for value in "ab":
     ...     [table] = latest.step(store, {0: pa.table({"k": [1], "v": [value]})}, {}).rows
@@ -116,3 +115,11 @@ class LatestOperator(StreamOperator):
     def identity(self) -> Identity:
         """What of it decides what its state means."""
         return self.make_identity([self.layout.columns], append=self.append)
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The rows of the table."""
+    return SpineSchema(0, UNTIL_REPLACED, "weights")
+
+
+STATE_SCHEMA = StateSchema(("latest",), spine)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import Source
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.relation import AnalyzedScan, AnalyzedView
 from watersmeet.operators.core.changes import OP, POSITION
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
+from watersmeet.operators.forecaster import PortRetention
 from watersmeet.operators.latest.kernel import LatestOperator
-from watersmeet.physical.family import StagePlanner
-from watersmeet.physical.nodes import JoinPlan, PortPlan, ScanPlan, ViewPlan
+from watersmeet.physical.nodes import JoinPlan, PortPlan, ScanPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column
-from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.query import AnalyzedQuery, Output
-from watersmeet.plan.relation import AnalyzedScan, AnalyzedView
-from watersmeet.type_names import EXACT
+from watersmeet.schema import EXACT
 
 LATEST = "#latest"
 """The source of the rows of which the latest per key is kept."""
@@ -79,3 +78,11 @@ def _port_plan(rows: ViewPlan | ScanPlan, columns: tuple[str, ...], port: Port) 
 
 
 PLAN = StagePlanner(lambda query: query.result == "table" and query.relation.result == "stream", rows, plan, table)
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """A row per key."""
+    return (PortRetention(0, "keys", law="the latest row of every key"),)
+
+
+FORECAST = forecast

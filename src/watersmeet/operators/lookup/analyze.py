@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.family import BuildResult, FamilyAnalysis
-from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.settings import SettingSpec, choice, duration, number, parse_setting_duration
-from watersmeet.analyze.sides import check_table_sides, has_known_sources, names_of
 from watersmeet.duration import HOUR
 from watersmeet.errors import Refusal
-from watersmeet.plan.bounds import rows_of_table
-from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import LEFT_ONLY, Join, Relation, ResultKind, Scan
-from watersmeet.plan.query import QueryWarning
-from watersmeet.plan.relation import (
+from watersmeet.logical.expressions import Expr, conjuncts
+from watersmeet.logical.nodes import LEFT_ONLY, Join, Relation, ResultKind, Scan
+from watersmeet.logical.passes.conditions import check_table_sides, has_known_sources, names_of
+from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.family import BuildResult, FamilyAnalysis
+from watersmeet.logical.passes.meaning import is_resolved
+from watersmeet.logical.passes.settings import SettingSpec, choice, duration, number, parse_setting_duration
+from watersmeet.logical.query import QueryWarning, rows_of_table
+from watersmeet.logical.relation import (
     BY_TIME,
     AnalyzedRelation,
     AnalyzedScan,
@@ -26,7 +25,7 @@ from watersmeet.plan.relation import (
     StateBound,
     joins,
 )
-from watersmeet.plan.words import expression_in_words, kind_in_words, word
+from watersmeet.logical.words import expression_in_words, kind_in_words, word
 
 LateTable = Literal["reemit", "ignore"]
 """What a table row does that comes after a stream row which had been shown without one: shows it again, or nothing."""

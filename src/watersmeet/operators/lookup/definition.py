@@ -25,7 +25,7 @@ from watersmeet.operators.lookup.kernel import LookupJoinOperator
 class LookupReference:
     """A lookup join in progress.
 
-    >>> from watersmeet.operators.core.port import Port
+    >>> from watersmeet.operators.core.operator import Port
     >>> left, right = (Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr")
     >>> join = LookupReference(LookupJoinOperator("left", left, right))
     >>> join.step({0: [{"l.k": 1, "l.v": "a"}]}, {}).rows

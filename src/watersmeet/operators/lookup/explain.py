@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from watersmeet.duration import format_duration
-from watersmeet.explanation.family import JoinExplainer, Names, PairDistance
+from watersmeet.logical.nodes import PRESERVED, Side
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.words import Fact, conditions, keys, kind_in_words, rows_of
+from watersmeet.operators.core.rowwise import RemovedRow, Row
+from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance
 from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
-from watersmeet.plan.facts import Fact, conditions, keys, rows_of
-from watersmeet.plan.nodes import PRESERVED, Side
-from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.plan.words import kind_in_words
+from watersmeet.operators.lookup.kernel import LookupJoinOperator
+from watersmeet.operators.outcomes import OutcomeKind
+from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[Fact]:
@@ -67,3 +70,29 @@ EXPLAIN = JoinExplainer(
         why="A lookup uses the table as it is when a row arrives: table rows have no event time to compare."
     ),
 )
+
+
+class _LookupTracer(FamilyTracer):
+    def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
+        if gone.reason == "evicted":
+            waited = context.words.duration(context.operator.retention or 0)
+            return f"It waited for a table row for {waited}, which is the limit.", None
+        return f"More than {context.operator.waiting} rows waited for a table row, which is the limit.", None
+
+    def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
+        return f"It was emitted without a match: {context.names[context.operator.table]} had no row for it."
+
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
+        return (
+            "unmatched",
+            f"No row of {context.names[context.operator.table]} matched it, and the join only shows pairs.",
+        )
+
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
+        join: LookupJoinOperator = context.operator
+        if port == join.table:
+            return "It is in the table."
+        return f"It waits for a row of {context.names[join.table]}."
+
+
+TRACE = _LookupTracer()

@@ -27,10 +27,10 @@ See `definition` for the same, one row at a time.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -45,17 +45,16 @@ from watersmeet.operators.core.operator import (
     NOW,
     RIGHT,
     Emission,
+    Port,
     StateOverflowError,
     StateStore,
     Watermarks,
 )
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
-from watersmeet.operators.core.two_sided import TwoSided, verify_pairs
-from watersmeet.operators.state.budget import Budget
 from watersmeet.operators.state.format import StateBlock
-from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout
+from watersmeet.operators.state.shard import Shard, TwoSided, verify_pairs
 from watersmeet.operators.state.spine import ShardState, Spine
+from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspector, SpineSchema, StateSchema
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, table_layout
 
 LookupKind = Literal["inner", "left", "right"]
@@ -80,7 +79,7 @@ class LookupJoinOperator(TwoSided):
 
     The rows of a port were delivered in the order of ``#position`` or, without that column, in the one they have.
 
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> orders, customers = (Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "oc")
     >>> join, store = LookupJoinOperator("left", orders, customers), MemoryStore()
     >>> [table] = join.step(store, {0: pa.table({"o.k": [7], "o.v": ["Keyboard"]})}, {}).rows
@@ -430,3 +429,22 @@ def _drop_oldest(spine: Spine, rows: int) -> None:
             break
         numbers = np.concatenate([numbers, spine.read(block).times[NUMBER][spine.live_mask(block)]])
     _drop_before(spine, int(np.partition(numbers, rows - 1)[rows - 1]) + 1, NUMBER)
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The rows of the table, or of the stream."""
+    table = int(identity["table"])
+    if name == "table":
+        return SpineSchema(table, UNTIL_REPLACED, "weights")
+    if name == "held":
+        return SpineSchema(1 - table, "until the table is loaded")
+    return SpineSchema(1 - table, "until a table row arrives, or a limit on time or rows is reached")
+
+
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
+    """The first clock of all."""
+    clocks = [part["first"] for part in parts if "first" in part]
+    return {"first": min(clocks)} if clocks else {}
+
+
+STATE_SCHEMA = StateSchema(("lookup",), spine, numbers=numbers)

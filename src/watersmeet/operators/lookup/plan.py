@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import cast
 
 from watersmeet.operators.core.changes import POSITION
+from watersmeet.operators.forecaster import PortRetention
 from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 from watersmeet.operators.lookup.kernel import LookupJoinOperator, LookupKind
 from watersmeet.physical.change import CLOCK, ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.nodes import JoinPlan, PortInput, Route
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, Route, Types
 from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port, unions_of
-from watersmeet.physical.types import Types
 
 
 def plan(join: AnalyzedLookupJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
@@ -89,3 +88,21 @@ def _clock_effect(stage: StageEdit, *, follows_it: bool) -> ChangeEffect:
 
 
 CHANGE = change_effects
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """A row per key of the table; rows of the stream wait as long, or as many of them, as is said."""
+    join = plan.analyzed
+    assert isinstance(join, AnalyzedLookupJoin)
+    table = 1 if join.table == "right" else 0
+    table_rows = PortRetention(table, "keys", law="the rows of the table")
+    if join.kind not in ("left", "right", "full") or join.late_table != "reemit":
+        return (table_rows,)
+    if join.retention is not None:
+        return (table_rows, PortRetention(1 - table, "time", join.retention, "how long rows without a table row wait"))
+    if join.waiting is not None:
+        return (table_rows, PortRetention(1 - table, "number", join.waiting, "how many rows without a table row wait"))
+    return (table_rows, PortRetention(1 - table, "unknown", law="rows without a table row wait for it"))
+
+
+FORECAST = forecast

@@ -8,7 +8,7 @@ A shard's state is values by name:
 - ``run/<block>``: the rows of a block, sorted, as an Arrow stream compressed with lz4
 - ``note/<note>/<block>``: what is kept beside the rows and may change: flags as bits, numbers as int64 with lz4
 
-Format 1 stores the sums of doubles of a grouping in another form, which `watersmeet.operators.group.format_1` reads:
+Format 1 stores the sums of doubles of a grouping in another form, which `watersmeet.operators.group.groups` reads:
 with the next batch, a state of format 1 continues as one of format 2, block by block.
 
 A block's name is a digest of its bytes (`block_name`), so two attempts of a batch that compute the same write the same:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -198,3 +200,108 @@ def to_record_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     if len(batches) > 1:
         raise RuntimeError("a shard's batch holds more than 2 GiB in one column; use more shards or smaller batches")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How runs are stored and merged: no result depends on it.
+
+    - ``block``: rows of a stored value at most
+    - ``merge_at``: so many runs of about one size become one: a row is rewritten once per size it passes through
+    - ``smallest_tier``: runs of up to so many rows are of one size; ``smallest_at``: of these, so many become one
+    - ``largest``: runs of more rows are merged no further, so that they can be dropped whole when their time has come
+    - ``balanced``: all runs become one when the smaller ones together hold as much as the largest
+    - ``in_order``: only neighbours become one, as where the newest of several rows counts
+    - ``sparse``: a run of which less than one row in so many is left is rewritten; None: not for that
+    - ``chunk``: about so many rows are held in memory at once
+    """
+
+    block: int = sys.maxsize
+    merge_at: int = 4
+    smallest_tier: int = 4_096
+    smallest_at: int | None = None
+    largest: int = sys.maxsize
+    balanced: bool = False
+    in_order: bool = False
+    sparse: int | None = None
+    chunk: int = sys.maxsize
+
+    def merge_groups(self, rows: Sequence[int]) -> list[list[int]]:
+        """Which runs become one, given how many rows each has, oldest first.
+
+        >>> Budget(smallest_tier=1).merge_groups([9, 1, 1, 1, 1])
+        [[1, 2, 3, 4]]
+        >>> Budget(smallest_tier=1, balanced=True).merge_groups([3, 1, 1, 1])
+        [[0, 1, 2, 3]]
+        >>> Budget(smallest_tier=1, merge_at=2, in_order=True).merge_groups([1, 9, 1, 1])
+        [[2, 3]]
+        """
+        if self.balanced and len(rows) > 1 and sum(rows) - max(rows) >= max(max(rows), self.smallest_tier):
+            return [list(range(len(rows)))]
+        groups = [[number] for number in range(len(rows))]
+        while True:
+            full = self._find_newest(rows, groups) if self.in_order else self._find_full_tier(rows, groups)
+            if not full:
+                return [group for group in groups if len(group) > 1]
+            first = groups.index(full[0])
+            groups = [group for group in groups if group not in full]
+            groups.insert(min(first, len(groups)), [number for group in full for number in group])
+
+    def _find_full_tier(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
+        """Runs of about one size that are enough to become one."""
+        tiers: dict[int, list[list[int]]] = {}
+        for group in groups:
+            size = sum(rows[number] for number in group)
+            if size <= self.largest:
+                tiers.setdefault(self._tier(size), []).append(group)
+        return next(
+            (members for tier, members in tiers.items() if len(members) >= self._merge_threshold(tier)),
+            list[list[int]](),
+        )
+
+    def _find_newest(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
+        """The newest runs, as far as none is of a larger size than the last, if they are enough to become one."""
+        tiers = [self._tier(sum(rows[number] for number in group)) for group in groups]
+        first = len(tiers)
+        while first and tiers[first - 1] <= tiers[-1]:
+            first -= 1
+        return groups[first:] if tiers and len(tiers) - first >= self._merge_threshold(tiers[-1]) else []
+
+    def _merge_threshold(self, tier: int) -> int:
+        return self.smallest_at if tier == 0 and self.smallest_at is not None else max(2, self.merge_at)
+
+    def _tier(self, rows: int) -> int:
+        if rows <= self.smallest_tier:
+            return 0
+        return 1 + int(math.log(rows / self.smallest_tier, max(2, self.merge_at)))
+
+
+Hash = Callable[[KeyedRows], Ints]
+"""A number per row that is equal where rows are."""
+
+
+def split_to_fit(parts: Sequence[KeyedRows], high: int, size: int, hash_of: Hash | None) -> Iterator[list[KeyedRows]]:
+    """Parts with codes up to ``high``, which alone may have many rows: all at once, or those of ``high`` in classes.
+
+    What comes at once is to be merged by itself; lower codes come first.
+    """
+    if hash_of is None or sum(map(len, parts)) <= 2 * size:
+        yield list(parts)
+        return
+    split = [(part, int(np.searchsorted(part.codes, high, "left"))) for part in parts]
+    yield [part.slice(0, edge) for part, edge in split]
+    yield from split_by_hash([part.slice(edge, len(part)) for part, edge in split], size, hash_of)
+
+
+def split_by_hash(parts: Sequence[KeyedRows], size: int, hash_of: Hash) -> Iterator[list[KeyedRows]]:
+    """Parts of one code in classes of about ``size`` rows; equal rows are in one class."""
+    parts = [part for part in parts if len(part)]
+    classes = -(-sum(map(len, parts)) // size)
+    numbers = [_class_numbers(hash_of(part), classes) for part in parts]
+    for number in range(classes):
+        yield [part.where(of == number) for part, of in zip(parts, numbers, strict=True)]
+
+
+def _class_numbers(hashes: Ints, classes: int) -> Ints:
+    """The class of each row, in few bytes: this alone is held for all rows of the code."""
+    return (hashes.view(np.uint64) % np.uint64(classes)).astype(np.min_scalar_type(classes))

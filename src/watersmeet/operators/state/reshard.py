@@ -28,10 +28,9 @@ from watersmeet.operators.state.format import (
     encode_note,
     encode_rows,
 )
-from watersmeet.operators.state.inspect import MATCHED, ShardInspector
 from watersmeet.operators.state.layout import NoteKind, Values
 from watersmeet.operators.state.spine import GONE
-from watersmeet.operators.state.state_schema import StateSchema, UnevenError
+from watersmeet.operators.state.state_schema import MATCHED, ShardInspector, StateSchema, UnevenError
 
 NULL_KEYS = "null keys"
 """The name under which a shard says how its rows with NULL keys are placed."""

@@ -22,7 +22,6 @@ from watersmeet.operators.core.identity import CanonicalNames
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools
 from watersmeet.operators.core.operator import StateStore
 from watersmeet.operators.state import cache
-from watersmeet.operators.state.budget import Budget
 from watersmeet.operators.state.format import (
     DIRECTORY,
     READABLE_FORMATS,
@@ -38,8 +37,16 @@ from watersmeet.operators.state.format import (
     encode_rows,
     rows_from_block,
 )
-from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout, Values, concat_rows
-from watersmeet.operators.state.skewed_key import Hash, split_to_fit
+from watersmeet.operators.state.layout import (
+    Budget,
+    FinalityBound,
+    Hash,
+    KeyedRows,
+    RowLayout,
+    Values,
+    concat_rows,
+    split_to_fit,
+)
 
 MergeRule = Callable[[KeyedRows, bool], KeyedRows]
 """What is alive of the rows of several runs, sorted, the older first among equals; and whether no older run is left."""
@@ -79,7 +86,7 @@ def cache_run(owner: str, name: str, value: bytes) -> bool:
 class ShardState:
     """The state of one shard during a step: open it, use its spines, save it once.
 
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> import pyarrow as pa
     >>> store, layout = MemoryStore(), RowLayout(("k", "v"), code="k")
     >>> state = ShardState(store)

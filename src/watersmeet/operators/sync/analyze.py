@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self, cast
 
-from watersmeet.analyze.draft import Draft, format_list
-from watersmeet.analyze.event_time import event_times, is_sound
-from watersmeet.analyze.family import BuildResult, FamilyAnalysis, Sources
-from watersmeet.analyze.meaning import ResolvedRelation
-from watersmeet.analyze.outputs import check_columns, wrong_output
-from watersmeet.analyze.scope import Scope
-from watersmeet.analyze.settings import SettingSpec, choice
-from watersmeet.analyze.sides import check_families
-from watersmeet.analyze.watermarks import watermark_hint, watermark_only_time
 from watersmeet.catalog import NOWHERE, Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.nodes import Leaf, Relation, ResultKind, Star
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
+from watersmeet.logical.nodes import Leaf, Relation, ResultKind, Star
+from watersmeet.logical.passes.column_types import event_times, is_sound
+from watersmeet.logical.passes.conditions import check_families
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.family import BuildResult, FamilyAnalysis, Sources
+from watersmeet.logical.passes.meaning import ResolvedRelation
+from watersmeet.logical.passes.outputs import check_columns, wrong_output
+from watersmeet.logical.passes.scope import Scope
+from watersmeet.logical.passes.settings import SettingSpec, choice
+from watersmeet.logical.passes.watermarks import watermark_hint, watermark_only_time
+from watersmeet.logical.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 
 Disorder = Literal["drop", "error"]
 """What becomes of a row of a SYNC JOIN that is not later than those before it: dropped and counted, or an error."""

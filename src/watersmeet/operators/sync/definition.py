@@ -16,7 +16,7 @@ from watersmeet.operators.sync.kernel import DisorderError, SyncJoinOperator
 class SyncReference:
     """A sync join in progress.
 
-    >>> from watersmeet.operators.core.port import Port
+    >>> from watersmeet.operators.core.operator import Port
     >>> join = SyncReference(SyncJoinOperator((Port(("a",), ("a",)), Port(("b",), ("b",)))))
     >>> join.step({0: [{"a": 1}, {"a": 2}]}, {"a": 2}).state
     (2, 0)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 from typing import ClassVar, Literal
 
@@ -32,13 +32,21 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints
-from watersmeet.operators.core.operator import END_OF_INPUT, Emission, StateStore, StepError, StreamOperator, Watermarks
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64
+from watersmeet.operators.core.operator import (
+    END_OF_INPUT,
+    Emission,
+    Port,
+    StateStore,
+    StepError,
+    StreamOperator,
+    Watermarks,
+)
 from watersmeet.operators.core.watermarks import Bound, distance_behind
 from watersmeet.operators.state.layout import KeyedRows, RowLayout
-from watersmeet.operators.state.timeline import Timeline
+from watersmeet.operators.state.shard import Shard
+from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, StateSchema
+from watersmeet.operators.state.table import Timeline
 
 __all__ = ["Disorder", "DisorderError", "SyncJoinOperator"]
 
@@ -51,7 +59,7 @@ the batch fails."""
 class SyncJoinOperator(StreamOperator):
     """A sync join of two or more ports, ready to run.
 
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> join = SyncJoinOperator((Port(("a", "v"), ("a",)), Port(("b",), ("b",))))
     >>> store = MemoryStore()
     >>> join.step(store, {0: pa.table({"a": [1, 2], "v": ["x", "y"]})}, {"a": 2}).rows
@@ -258,3 +266,26 @@ def _enforce_limit(shard: Shard, lanes: Sequence[PortLane]) -> None:
         # Whatever else has such a time waits for a row that is gone, and for none that may come.
         for other in lanes:
             other.remove(evicted[lane.has_passed(evicted)])
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The rows of a port that wait, or the times that were seen there."""
+    kind, _, number = name.partition("/")
+    port = int(number)
+    if kind == "seen":
+        return SpineSchema(port, "until the watermark of their side passes their time")
+    times = [port_identity["time"] for port_identity in identity["ports"]]
+    if len(times) > 2:
+        return SpineSchema(port, "until the watermark of a side without a match passes their time")
+    return SpineSchema(
+        port,
+        "until the watermark of the other side passes their time",
+        expiry=partial(_expiry_times, times[port], times[1 - port]),
+    )
+
+
+def _expiry_times(own: str, other: str, rows: pa.RecordBatch) -> ExpiryTimes:
+    return {other: as_int64(rows.column(own))}
+
+
+STATE_SCHEMA = StateSchema(("sync",), spine)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from watersmeet.language.reader.cursor import Cursor, Grammar, ReadLeaf, Words
+from watersmeet.logical.nodes import JoinKind, Lateral, Leaf, Relation
 from watersmeet.operators.sync.analyze import ParsedSyncJoin
-from watersmeet.plan.nodes import JoinKind, Lateral, Leaf, Relation
+from watersmeet.parser.cursor import Cursor, Grammar, ReadLeaf, Words
 
 
 class SyncGrammar(Grammar):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from watersmeet.operators.core.port import Port
+from watersmeet.operators.core.operator import Port
+from watersmeet.operators.forecaster import PortRetention, lag_of
 from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
 from watersmeet.operators.sync.kernel import SyncJoinOperator
-from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, PortPlan, Types
 from watersmeet.physical.ports import unions_of
-from watersmeet.physical.types import Types
 
 
 def plan(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
@@ -46,3 +45,12 @@ def _column(watermark: str) -> str:
 
 
 PLAN = JoinPlanner(plan)
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """A life per port: the longest lag of all ports."""
+    length = max(lag_of(plan, port) for port in range(len(plan.ports)))
+    return tuple(PortRetention(port, "time", length, "the longest lag of all ports") for port in range(len(plan.ports)))
+
+
+FORECAST = forecast

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import StageExplainer
-from watersmeet.plan.facts import Fact
-from watersmeet.plan.query import AnalyzedTop
-from watersmeet.plan.words import expression_in_words
+from watersmeet.logical.query import AnalyzedTop
+from watersmeet.logical.words import Fact, expression_in_words
+from watersmeet.operators.core.rowwise import Row
+from watersmeet.operators.explainer import StageExplainer
+from watersmeet.operators.outcomes import OutcomeKind
+from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(top: AnalyzedTop) -> list[Fact]:
@@ -21,3 +23,24 @@ def facts(top: AnalyzedTop) -> list[Fact]:
 
 
 EXPLAIN = StageExplainer(facts)
+
+
+class _TopTracer(FamilyTracer):
+    by_key = False
+
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        first = _first(context)
+        return ("passed", f"It is {first}.") if sign > 0 else ("taken back", f"It is no longer {first}.")
+
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
+        return "unmatched", f"It is not {_first(context)}."
+
+
+def _first(context: TraceContext) -> str:
+    limit, ties = context.operator.limit, context.operator.ties
+    if ties:
+        return f"among the first {limit} rows, or equal to the last of them"
+    return "the first row" if limit == 1 else f"among the first {limit} rows"
+
+
+TRACE = _TopTracer()

@@ -17,10 +17,10 @@ What comes out of a batch is how the table has changed with it. See `definition`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,8 @@ from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import LOWEST, Bools, Ints, as_int64, stable_order
-from watersmeet.operators.core.operator import Emission, StateStore, StreamOperator, Watermarks
+from watersmeet.operators.core.operator import Emission, Port, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import SortColumn, TopN, are_least, ranks_of
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.shard import Shard
 from watersmeet.operators.group.members import BUDGET, NUMBER, merge_equal_rows
 from watersmeet.operators.state.layout import (
     NO_WATERMARK,
@@ -42,7 +40,9 @@ from watersmeet.operators.state.layout import (
     concat_rows,
     to_record_batch,
 )
+from watersmeet.operators.state.shard import Shard
 from watersmeet.operators.state.spine import Spine
+from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspector, SpineSchema, StateSchema
 from watersmeet.operators.state.table import StateTable, enforce_limit, to_changes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TopNOperator(StreamOperator):
     - ``final_key``: the one of ``by``, a time, by which rows of a table are settled, which is also the name of its mark
     - ``finality_outputs``: under which names that mark is handed on
 
-    >>> from watersmeet.testing import MemoryStore
+    >>> from watersmeet.tools.testing import MemoryStore
     >>> top, store = TopNOperator(("v",), (SortColumn("v", descending=True),), 1), MemoryStore()
     >>> for values in ([3, 5], [4], [9]):
     ...     print([table.to_pylist() for table in top.step(store, {0: pa.table({"v": values})}, {}).rows])
@@ -333,3 +333,24 @@ def _top_rows(top: TopNOperator, rows: KeyedRows, argsort: Callable[[KeyedRows],
     before -= np.repeat(before[starts], np.diff(np.append(starts, len(groups))))
     weights = top.visible_weights(rows, before, is_first)
     return rows.with_attributes(**{WEIGHT: weights}).where(weights > 0)
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The rows that are shown, or all rows."""
+    return SpineSchema(0, "until other rows rank before them" if name == "shown" else UNTIL_REPLACED, "weights")
+
+
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
+    """The next arrival of all, and how many rows are shown: of each group as many as may be."""
+    rows = look.rows("rows", spine(identity, "rows"))
+    shown = 0
+    if rows is not None and len(rows):
+        weights = as_int64(rows.table.column(WEIGHT))
+        _, groups = np.unique(key_ids(rows.table, tuple(identity["by"])), return_inverse=True)
+        counts = np.bincount(groups, weights).astype(np.int64)
+        # With ties there is no number of rows that are shown at most.
+        shown = int((counts if identity.get("ties") else np.minimum(counts, int(identity["limit"]))).sum())
+    return {"number": max(int(part.get("number", 0)) for part in parts), "shown": shown}
+
+
+STATE_SCHEMA = StateSchema(("top",), spine, numbers=numbers)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import Source
+from watersmeet.logical.expressions import finality_column
+from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.relation import AnalyzedView
 from watersmeet.operators.core.changes import POSITION, WEIGHT
 from watersmeet.operators.core.order import SortColumn
+from watersmeet.operators.forecaster import PortRetention
 from watersmeet.operators.top.kernel import TopNOperator
-from watersmeet.physical.family import StagePlanner
-from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
+from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column
-from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import finality_column
-from watersmeet.plan.query import AnalyzedQuery, Output
-from watersmeet.plan.relation import AnalyzedView
 
 TOP = "#top"
 """The source of the rows of which the first are shown."""
@@ -64,3 +63,15 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
 
 
 PLAN = StagePlanner(lambda query: query.top is not None, rows, plan)
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """The first rows of a stream; of a table all of them, since one that leaves makes room for another."""
+    operator = plan.operator
+    assert isinstance(operator, TopNOperator)
+    if operator.changes:
+        return (PortRetention(0, "keys", law="the rows of the table"),)
+    return (PortRetention(0, "number", operator.limit, "the first rows"),)
+
+
+FORECAST = forecast

@@ -6,41 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from watersmeet.analyze.column_types import class_of, type_of
-from watersmeet.analyze.conditions import SPLIT_HINT, check_residual, not_evaluated
-from watersmeet.analyze.draft import Draft, format_list
-from watersmeet.analyze.event_time import is_sound, time_type_of
-from watersmeet.analyze.family import BuildResult, FamilyAnalysis
-from watersmeet.analyze.meaning import (
-    TRUE,
-    ResolvedRelation,
-    check_names,
-    is_resolved,
-    resolve_condition,
-    resolve_expression,
-)
-from watersmeet.analyze.outputs import check_columns, wrong_output
-from watersmeet.analyze.scope import Scope, make_extra_columns
-from watersmeet.analyze.settings import SettingSpec, choice
-from watersmeet.analyze.sides import check_values, with_declared_names
 from watersmeet.catalog import Source, Span
 from watersmeet.duration import DAY
 from watersmeet.errors import Refusal
-from watersmeet.operators.window.relation import (
-    LIMITS,
-    PUNCTUATION,
-    AnalyzedLimit,
-    AnalyzedWindow,
-    AnalyzedWindowJoin,
-    Pad,
-    WindowClause,
-    is_windowed,
-    punctuation,
-    window_of,
-    windows_in,
-)
-from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import (
+from watersmeet.logical.expressions import Expr, conjuncts
+from watersmeet.logical.nodes import (
     LEFT_ONLY,
     PRESERVED,
     Item,
@@ -57,8 +27,42 @@ from watersmeet.plan.nodes import (
     leaves,
     walk_relations,
 )
-from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, Padding, UnboundJoin
-from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words
+from watersmeet.logical.passes.column_types import class_of, is_sound, time_type_of, type_of
+from watersmeet.logical.passes.conditions import (
+    SPLIT_HINT,
+    check_residual,
+    check_values,
+    not_evaluated,
+    with_declared_names,
+)
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.family import BuildResult, FamilyAnalysis
+from watersmeet.logical.passes.meaning import (
+    TRUE,
+    ResolvedRelation,
+    check_names,
+    is_resolved,
+    resolve_condition,
+    resolve_expression,
+)
+from watersmeet.logical.passes.outputs import check_columns, wrong_output
+from watersmeet.logical.passes.scope import Scope, make_extra_columns
+from watersmeet.logical.passes.settings import SettingSpec, choice
+from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, Padding, UnboundJoin
+from watersmeet.logical.words import amount_in_words, expression_in_words, kind_in_words
+from watersmeet.operators.window.relation import (
+    LIMITS,
+    PUNCTUATION,
+    AnalyzedLimit,
+    AnalyzedWindow,
+    AnalyzedWindowJoin,
+    Pad,
+    WindowClause,
+    is_windowed,
+    punctuation,
+    window_of,
+    windows_in,
+)
 
 Sides = tuple[AnalyzedLeaf, AnalyzedLeaf]
 Windows = tuple[WindowClause | None, WindowClause | None]

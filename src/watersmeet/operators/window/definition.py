@@ -30,7 +30,7 @@ class _StoredRow:
 class WindowReference:
     """A window join in progress.
 
-    >>> from watersmeet.operators.core.port import Port
+    >>> from watersmeet.operators.core.operator import Port
     >>> two = WindowSpec("count", 2)
     >>> join = WindowReference(WindowJoinOperator("left", Port(("l",), order="l"), Port(("r",), order="r"), (two, two)))
     >>> join.step({0: [{"l": 1}, {"l": 3}], 1: [{"r": 2}]}, {}).rows

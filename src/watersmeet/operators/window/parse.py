@@ -8,15 +8,15 @@ from typing import ClassVar
 
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.reader.clauses import at_join
-from watersmeet.language.reader.cursor import Cursor, Grammar, Words
-from watersmeet.language.reader.expression import read_or, too_deep
-from watersmeet.language.reader.leaves import read_amount
-from watersmeet.language.reader.options import read_values
-from watersmeet.language.reader.tokens import tokenize
+from watersmeet.logical.expressions import Expr, column
+from watersmeet.logical.nodes import Clause, Side
 from watersmeet.operators.window.relation import LimitKind, Pad, PartitionLimitClause, WindowClause, WindowKind
-from watersmeet.plan.expressions import Expr, column
-from watersmeet.plan.nodes import Clause, Side
+from watersmeet.parser.cursor import Cursor, Grammar, Words
+from watersmeet.parser.declarations import read_values
+from watersmeet.parser.expressions import read_or, too_deep
+from watersmeet.parser.leaves import read_amount
+from watersmeet.parser.tokens import tokenize
+from watersmeet.parser.unsupported import at_join
 
 _KINDS: dict[str, WindowKind] = {"COUNT": "count", "TIME": "time", "DELTA": "delta"}
 _LIMITS: dict[tuple[str, str], LimitKind] = {

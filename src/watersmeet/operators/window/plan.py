@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from watersmeet.operators.core.port import Port
-from watersmeet.operators.core.two_sided import PRESERVED
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.relation import AnalyzedLeaf, Padding
+from watersmeet.operators.core.operator import Port
+from watersmeet.operators.forecaster import PortRetention
+from watersmeet.operators.state.shard import PRESERVED
 from watersmeet.operators.window.kernel import (
     LAST,
     SEQ,
@@ -20,16 +23,21 @@ from watersmeet.operators.window.kernel import (
 )
 from watersmeet.operators.window.relation import LIMITS, PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.physical.change import ChangeEffect, StageEdit
-from watersmeet.physical.condition import Operands, key_template
 from watersmeet.physical.difference import IdentityChange, describe_first
-from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.leaves import output_columns
-from watersmeet.physical.nodes import PADDED, Derived, JoinPlan, PortInput, PortPlan, Route, ScanPlan
-from watersmeet.physical.ports import JoinCondition, leaf_column, padding_of
-from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import AnalyzedLeaf, Padding
-from watersmeet.type_names import INTEGERS
+from watersmeet.physical.nodes import (
+    PADDED,
+    Derived,
+    JoinPlan,
+    JoinPlanner,
+    PortInput,
+    PortPlan,
+    Route,
+    ScanPlan,
+    Types,
+)
+from watersmeet.physical.ports import JoinCondition, Operands, key_template, leaf_column, padding_of
+from watersmeet.schema import INTEGERS
 
 POSITION = "#position"
 
@@ -228,3 +236,22 @@ def _limit_effect(stage: StageEdit, port: int, was: Sequence[Any], now: Sequence
 
 
 CHANGE = change_effects
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """A number of rows, of each partition if there are some; those of a stretch of the clock; or nobody knows."""
+    join = plan.analyzed
+    assert isinstance(join, AnalyzedWindowJoin)
+    return tuple(_window_retention(port, window) for port, window in enumerate(join.windows))
+
+
+def _window_retention(port: int, window: AnalyzedWindow) -> PortRetention:
+    if window.kind == "count":
+        of = "rows of each partition" if window.partition_by else "rows"
+        return PortRetention(port, "number", window.size, of, per_key=bool(window.partition_by))
+    if window.kind == "time":
+        return PortRetention(port, "time", window.size, "the window, by the clock")
+    return PortRetention(port, "unknown", law="rows leave when a column differs enough from that of newer rows")
+
+
+FORECAST = forecast

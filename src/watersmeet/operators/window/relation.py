@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeGuard
 
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span
-from watersmeet.counts import format_count
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Clause, ClauseExpr, Join, Relation, Scan, Side, Union, Values, leaves
-from watersmeet.plan.relation import BY_TIME, AnalyzedLeaf, ConditionalJoin, Padding, StateBound
-from watersmeet.plan.words import expression_in_words
+from watersmeet.duration import format_count
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Clause, ClauseExpr, Join, Relation, Scan, Side, Union, Values, leaves
+from watersmeet.logical.relation import BY_TIME, AnalyzedLeaf, ConditionalJoin, Padding, StateBound
+from watersmeet.logical.words import expression_in_words
 
 WindowKind = Literal["count", "time", "delta"]
 """What ends a row's stay in a window: so many later rows, so long on the wall clock, so far behind a newer row."""

@@ -22,13 +22,14 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.formats import source_format
-from watersmeet.formats.feed import CHANGE
-from watersmeet.observe.progress import JOIN_PREFIX
+from watersmeet.formats.records import CHANGE
+from watersmeet.logical.expressions import quote
+from watersmeet.metrics.progress import JOIN_PREFIX
 from watersmeet.operators.core.chain import Inlet, Link
 from watersmeet.operators.core.changes import MULTIPLICITY, WEIGHT
 from watersmeet.operators.core.operator import LOADED, NOW
 from watersmeet.operators.core.routing import null_key_columns
-from watersmeet.operators.core.two_sided import TwoSided
+from watersmeet.operators.state.shard import TwoSided
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -44,12 +45,12 @@ from watersmeet.physical import (
     join_plans,
     leaf_plans,
 )
+from watersmeet.physical.chaining import ChainedColumn, carry_columns, code_side, find_chained_link
 from watersmeet.physical.columnar import columnar_path, is_file_of_columns, sources_of_columns
 from watersmeet.physical.identity import digest, stage_digest
 from watersmeet.physical.leaves import late_columns
 from watersmeet.physical.nodes import LeafPlan
-from watersmeet.physical.together import ChainedColumn, carry_columns, code_side, find_chained_link
-from watersmeet.plan.expressions import quote
+from watersmeet.schema import normalise_type
 from watersmeet.spark.compile.frames import (
     InputFrame,
     all_true,
@@ -59,10 +60,10 @@ from watersmeet.spark.compile.frames import (
     compile_union,
     compile_view,
 )
-from watersmeet.spark.exchange.alike import Precombine
+from watersmeet.spark.connectors.reading import PackFiles
 from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline
-from watersmeet.spark.exchange.leaving import OUTPUT_DDL
-from watersmeet.spark.exchange.observed import observe_metrics
+from watersmeet.spark.exchange.observations import observe_metrics
+from watersmeet.spark.exchange.output import OUTPUT_DDL
 from watersmeet.spark.exchange.packing import (
     LATE_OUTPUT_COLUMN,
     LATE_ROW,
@@ -79,6 +80,7 @@ from watersmeet.spark.exchange.packing import (
     Repack,
     Unpack,
 )
+from watersmeet.spark.exchange.precombine import Precombine
 from watersmeet.spark.exchange.rows import (
     SIDE_OUTPUT_COLUMNS,
     JoinOutput,
@@ -90,12 +92,10 @@ from watersmeet.spark.exchange.rows import (
     output_schema,
     port_structs,
 )
-from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, JoinStage, SampleRows, ShardProcessor, Shards
+from watersmeet.spark.exchange.store import labels
 from watersmeet.spark.private import unknown_spark
-from watersmeet.spark.private.told import arrow_schema
-from watersmeet.spark.sources.columnar import PackFiles
-from watersmeet.type_names import normalise_type
+from watersmeet.spark.private.introspection import arrow_schema
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.formats.feed import CHANGE
+from watersmeet.formats.records import CHANGE
+from watersmeet.logical.expressions import Expr, quote
+from watersmeet.logical.query import Output
 from watersmeet.operators.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
-from watersmeet.plan.expressions import Expr, quote
-from watersmeet.plan.query import Output
+from watersmeet.spark.connectors.reading import FILE_DDL, with_files
 from watersmeet.spark.exchange.columns import FILE, KEEP, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN
 from watersmeet.spark.exchange.rows import SIDE_OUTPUT_COLUMNS, JoinOutput, is_row
-from watersmeet.spark.sources.file_order import FILE_DDL, with_files
 
 PASSTHROUGH_COLUMNS = (WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, FILE, WEIGHT, OP, *SIDE_OUTPUT_COLUMNS)
 """What goes through views and laterals as it is."""

@@ -9,24 +9,31 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from watersmeet.analyze.check_collations import (
+from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.passes.comparisons import (
     collation_parameters,
     is_collated,
     key_expressions,
     key_parameters,
     upsert_key,
 )
-from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.relation import (
+    AnalyzedJoin,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    ConditionalJoin,
+    scans,
+    views,
+)
 from watersmeet.operators.core.aggregates import result_type
 from watersmeet.operators.core.condition import Condition, is_supported
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans
 from watersmeet.physical.ports import leaf_column
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, scans, views
 from watersmeet.spark.compile.types import SparkTypes
-from watersmeet.spark.private.determinism import is_deterministic
+from watersmeet.spark.private.introspection import is_deterministic
 from watersmeet.spark.session import STATE
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame
 
-from watersmeet.analyze import Inputs
-from watersmeet.analyze.views import as_source
 from watersmeet.catalog import NOWHERE, Source, Span, Watermark
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.logical.nodes import Query, Scan, Script, Setting, View
+from watersmeet.logical.passes import Inputs
+from watersmeet.logical.passes.views import as_source
+from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.physical import Limits, QueryPlan, limits_of
-from watersmeet.plan.nodes import Query, Scan, Script, Setting, View
-from watersmeet.plan.query import AnalyzedQuery
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import warnings
 
 from pyspark.sql import SparkSession
 
+from watersmeet.logical.nodes import Script
 from watersmeet.physical.nodes import SHARDS
-from watersmeet.plan.nodes import Script
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 MAX_PARTITIONS_PER_TASK = 8

@@ -11,15 +11,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from watersmeet.analyze.check_determinism import query_recomputations, refuse_non_deterministic
 from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.functions import function_hint
-from watersmeet.physical import DeclaredTypes, sources_of
-from watersmeet.plan.expressions import GROUP, Expr, quote
-from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import AnalyzedQuery, Output
-from watersmeet.plan.relation import (
+from watersmeet.logical.expressions import GROUP, Expr, quote
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.passes.check_declarations import query_recomputations, refuse_non_deterministic
+from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedRelation,
@@ -28,11 +27,11 @@ from watersmeet.plan.relation import (
     AnalyzedView,
     scans,
 )
+from watersmeet.physical import DeclaredTypes, sources_of
+from watersmeet.schema import normalise_type, parse_type_name
 from watersmeet.spark.exchange.rows import ddl_field
-from watersmeet.spark.private.determinism import is_deterministic
-from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.private.introspection import is_deterministic, suppress_logs
 from watersmeet.spark.refusals import first_line, unknown_function
-from watersmeet.type_names import normalise_type, parse_type_name
 
 
 class SparkTypes:

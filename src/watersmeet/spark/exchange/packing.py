@@ -1,7 +1,7 @@
 """Rows through Spark in bulk: packed by shard into Arrow blobs before the shuffle, unpacked after the join.
 
 A record of the exchange is ``(shard, port, kind, blob)``, and before that the label of the group in which the shard
-comes (`watersmeet.spark.exchange.shards`). Every map task sends to every shard one record of marks, so that after the
+comes (`watersmeet.spark.exchange.store`). Every map task sends to every shard one record of marks, so that after the
 shuffle each shard knows the watermarks of the whole batch. These functions run in Spark's workers: they import only
 what they need.
 """
@@ -23,16 +23,25 @@ from watersmeet.operators.core.changes import POSITION
 from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.routing import route_codes, split_rows
-from watersmeet.operators.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
 from watersmeet.operators.core.watermarks import watermark_behind
+from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
 from watersmeet.physical.nodes import Route, WatermarkLag
-from watersmeet.spark.exchange.alike import Batches, Precombine
-from watersmeet.spark.exchange.columns import FILE, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN, ColumnPipeline
-from watersmeet.spark.exchange.file_runs import FileKeys, merge_runs_of_files
-from watersmeet.spark.exchange.shards import group_labels
-from watersmeet.spark.private.crossings import room_here
-from watersmeet.spark.private.told import state_partitions
+from watersmeet.spark.exchange.columns import (
+    FILE,
+    LATE_ROW,
+    ORDER,
+    PART,
+    PARTITION,
+    WATERMARKS_COLUMN,
+    ColumnPipeline,
+    FileKeys,
+    merge_runs_of_files,
+)
+from watersmeet.spark.exchange.precombine import Batches, Precombine
+from watersmeet.spark.exchange.store import group_labels
+from watersmeet.spark.private.introspection import state_partitions
+from watersmeet.spark.private.transfer import room_here
 
 ROWS, WATERMARKS, LATE, REPORT, UNMATCHED, METRICS, SPACER = 0, 1, 2, 3, 4, 5, 6
 """The kinds of records: rows, marks; and only out of a join: late rows, the marks of a shard and what it keeps, rows of

@@ -25,11 +25,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from watersmeet.formats.feed import CHANGE
-from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
+from watersmeet.formats.records import CHANGE
+from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
+from watersmeet.logical.expressions import quote
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan, ScanPlan
-from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
 
 PORT_OUTPUT_PREFIX = "_port_"

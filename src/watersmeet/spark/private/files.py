@@ -8,9 +8,11 @@ at hand: then the folder is looked for on this machine, and where it is not ther
 
 from __future__ import annotations
 
+import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -215,3 +217,97 @@ class HadoopFolder:
 
     def _path(self, *parts: Any) -> Any:
         return self.jvm.org.apache.hadoop.fs.Path(*parts)
+
+
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
+IMPLEMENTATION = "spark.hadoop.fs.file.impl"
+FILES = {IMPLEMENTATION: "org.apache.hadoop.fs.LocalFileSystem"}
+"""What a session must be set to."""
+_PACKAGE = "org.apache.spark.sql.execution.streaming"
+_CLASSES = tuple(f"{_PACKAGE}{part}.FileSystemBasedCheckpointFileManager" for part in (".checkpointing", ""))
+
+
+def keep_checkpoints_here(spark: SparkSession) -> None:
+    """Let the queries of a session of ours write their checkpoints to this machine quickly, unless it says how."""
+    for name, value in local_checkpoint_settings(spark).items():
+        spark.conf.set(name, value)
+
+
+def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
+    """What a session must be set to so that checkpoints on this machine are written quickly; nothing where it may not.
+
+    Hadoop's class is told to write no checksums, in this JVM, for good.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None or spark.conf.get(MANAGER, ""):
+        return {}
+    context = cast("Any", spark.sparkContext)
+    if not context.master.startswith("local"):
+        return {}
+    with suppress(Exception):
+        manager = next(name for name in _CLASSES if _is_there(jvm, name))
+        local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+        if local.getClass().getName() == FILES[IMPLEMENTATION]:
+            local.setWriteChecksum(False)
+            return {MANAGER: manager, CHECKSUMS: "false"}
+    return {}
+
+
+def _is_there(jvm: Any, name: str) -> bool:
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Exception:  # of Java
+        return False
+    return True
+
+
+WHOLE = {
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
+}
+"""Settings with which every batch leaves the whole state."""
+_SCHEMA = re.compile(r'"file:(?://)?/[^"]*?(/state/\d+/_stateSchema/[^"]*)"')
+
+
+class UnknownStateError(Exception):
+    """Raised for a state that is not stored as it is known here."""
+
+
+def renumber(checkpoint: Path, made: int, batch: int) -> None:
+    """Let the state after the batch ``made`` be the one after ``batch``, and forget all others."""
+    partitions = [folder for folder in checkpoint.glob("state/*/*") if folder.name.isdecimal()]
+    for folder in partitions:
+        if not (folder / f"{made + 1}.zip").is_file():
+            raise UnknownStateError(f"{folder} has no {made + 1}.zip")
+    for folder in partitions:
+        for file in folder.iterdir():
+            if file.is_file() and file.name != f"{made + 1}.zip":
+                file.unlink()
+        (folder / f"{made + 1}.zip").rename(folder / f"{batch + 1}.zip")
+
+
+def take_operator(checkpoint: Path, made: Path, operator: int) -> None:
+    """Move the state of the only operator of a checkpoint into another, as that of an operator with this number."""
+    (made / "state").mkdir(parents=True, exist_ok=True)
+    own = made / "state" / str(operator)
+    (checkpoint / "state" / "0").rename(own)
+    for file in own.glob("_metadata/v2/*"):
+        if not _is_checksum(file):
+            text = file.read_text("utf-8").replace('"operatorId":0', f'"operatorId":{operator}')
+            file.write_text(text.replace("/state/0/_stateSchema/", f"/state/{operator}/_stateSchema/"), "utf-8")
+
+
+def relocate_state(checkpoint: Path, place: Path) -> None:
+    """Let a checkpoint be one that lies at another place."""
+    for file in checkpoint.glob("state/*/_metadata/v2/*"):
+        if _is_checksum(file):
+            # Of the file as it was.
+            file.unlink()
+        else:
+            text = file.read_text("utf-8")
+            file.write_text(_SCHEMA.sub(lambda match: f'"file:{place}{match[1]}"', text), "utf-8")
+
+
+def _is_checksum(file: Path) -> bool:
+    return file.name.startswith(".") or file.suffix == ".crc"

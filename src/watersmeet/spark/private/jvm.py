@@ -13,10 +13,13 @@ import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from time import sleep
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _CAUSE = re.compile(r"^(?:Caused by: |: )(?P<error>(?:[\w$]+\.)+[\w$]+(?:: .*)?)$", re.MULTILINE)
 _SHUT_DOWN = re.compile("SparkContext was shut down|stopped SparkContext")
@@ -94,3 +97,66 @@ def _text_of(error: BaseException) -> str:
         return str(error)
     except Exception:  # asked from the JVM, which may be gone
         return ""
+
+
+SECONDS = 60.0
+"""How often it is done: until then there are some thousand paths."""
+
+PAUSE = 0.05
+"""Seconds in which whoever adds a path has done so."""
+
+_threads: dict[Path, Thread] = {}
+
+
+def start_socket_cleanup(spark: SparkSession, folder: Path) -> None:
+    """Forget the sockets of a folder every now and then, for as long as Java lives."""
+    if folder not in _threads or not _threads[folder].is_alive():
+        _threads[folder] = Thread(target=_clean_up_forever, args=(spark, folder), name="sockets", daemon=True)
+        _threads[folder].start()
+
+
+def forget_sockets(spark: SparkSession, folder: Path) -> None:
+    """Forget those that Spark has made in a folder until now; one that still is there goes with the folder."""
+    jvm = cast("Any", spark)._jvm
+    field = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    field.setAccessible(True)
+    before = field.get(None)
+    if before is None:
+        # Java is ending.
+        return
+    field.set(None, jvm.java.util.LinkedHashSet())
+    patterns = jvm.java.util.regex.Pattern
+    sockets = patterns.compile(patterns.quote(f"{folder}/") + r"\.[0-9a-f-]{36}\.sock")
+    # Whoever had the old set at hand when it was replaced may still add to it: so it is looked at once more.
+    for pause in (0.0, PAUSE):
+        sleep(pause)
+        others = _copy_paths(jvm, before)
+        others.removeIf(sockets.asMatchPredicate())
+        for path in others:
+            jvm.java.io.File(path).deleteOnExit()
+
+
+def _copy_paths(jvm: Any, paths: Any) -> Any:
+    """A copy of a set that nobody else changes; the set may change while it is copied, which Java then tells."""
+    from py4j.protocol import Py4JJavaError
+
+    while True:
+        try:
+            return jvm.java.util.ArrayList(paths)
+        except Py4JJavaError:
+            # Few can have it at hand, and each adds one path.
+            sleep(PAUSE)
+
+
+def _clean_up_forever(spark: SparkSession, folder: Path) -> None:
+    from py4j.protocol import Py4JJavaError
+
+    while True:
+        sleep(SECONDS)
+        try:
+            forget_sockets(spark, folder)
+        except Py4JJavaError:
+            # Java does not let it be done now: another time.
+            continue
+        except Exception:  # whatever is said when Java is gone
+            return

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
-from watersmeet.spark.private.crossings import IN_BATCHES, PythonTransfer, python_transfers
+from watersmeet.spark.private.transfer import IN_BATCHES, PythonTransfer, python_transfers
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
 _LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"

@@ -16,9 +16,8 @@ from pathlib import Path
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.spark.private.files import Folder, LocalFolder
 from watersmeet.spark.private.writers import FORMAT
-from watersmeet.spark.run.damage import OFFSETS_FOLDER, batch_numbers
-from watersmeet.spark.run.owner import OWNER, Owner
-from watersmeet.spark.state.swap import prepare_staging, swap
+from watersmeet.spark.state.checkpoint import prepare_staging, swap
+from watersmeet.spark.state.owner import OFFSETS_FOLDER, OWNER, Owner, batch_numbers
 
 CLOCK = "rate"
 """The source of Spark's that ticks."""

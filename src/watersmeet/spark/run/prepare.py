@@ -14,45 +14,41 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.analyze.check_declarations import check_references
-from watersmeet.analyze.check_tables import static_tables_outside_joins, with_static_sources
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format
-from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
-from watersmeet.formats.malformed import MalformedPolicy
-from watersmeet.formats.showing import CONSOLE, NOTHING
+from watersmeet.formats.sink import CONSOLE, NOTHING
+from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
+from watersmeet.formats.source import MalformedPolicy
 from watersmeet.locations import location_of
+from watersmeet.logical.nodes import Query, Script
+from watersmeet.logical.passes.check_declarations import check_references
+from watersmeet.logical.passes.table_sinks import static_tables_outside_joins, with_static_sources
+from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.physical import scan_plans
 from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
-from watersmeet.plan.nodes import Query, Script
-from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze
-from watersmeet.spark.compile.build import Built, chain_groups, check_provider, compile_plan, plan_on
 from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.compile.shards import shard_count
+from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
+from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
+from watersmeet.spark.connectors.static import Static, copies_of, copy_read, observe_rows, static_tables, tables_to_load
+from watersmeet.spark.connectors.table_sinks import SinkTarget, target_of
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
 from watersmeet.spark.exchange.stateful import SampleRows
-from watersmeet.spark.past.log import read_log
 from watersmeet.spark.private.files import folder_of
-from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.private.writers import sources_of
-from watersmeet.spark.rebuild.rebuilding import RebuildPlan, plan_rebuild
 from watersmeet.spark.refusals import is_unknown_format, unwritable_sink
-from watersmeet.spark.run.changes import Accepting, continue_checkpoint, rebuild_reason
+from watersmeet.spark.run.build import Built, chain_groups, check_provider, compile_plan, plan_on
 from watersmeet.spark.run.clock import check_clocks
-from watersmeet.spark.run.owner import Owner
-from watersmeet.spark.run.resume import SinkAhead, is_ahead
-from watersmeet.spark.run.starts import read_owner
-from watersmeet.spark.sinks.table_sinks import SinkTarget, target_of
-from watersmeet.spark.sources.columnar import find_files
-from watersmeet.spark.sources.loading import observe_rows, tables_to_load
-from watersmeet.spark.sources.malformed import observe_malformed, readable_rows, select_malformed
-from watersmeet.spark.sources.reading import read_sources, resolve_options
-from watersmeet.spark.sources.static import Static, static_tables
-from watersmeet.spark.sources.static_copies import copies_of, copy_read
-from watersmeet.spark.state.swap import clear_leftovers
+from watersmeet.spark.run.rebuild import RebuildPlan, plan_rebuild
+from watersmeet.spark.run.starts import SinkAhead, is_ahead, read_owner
+from watersmeet.spark.state.changes import Accepting, continue_checkpoint, rebuild_reason
+from watersmeet.spark.state.checkpoint import clear_leftovers
+from watersmeet.spark.state.offset_log import read_log
+from watersmeet.spark.state.owner import Owner
 
 ACCEPT_HINT = "run it with `--accept`, or undo the change."
 REBUILD_HINT = "rebuild its state from its sources with `watersmeet run --rebuild`"

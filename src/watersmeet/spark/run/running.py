@@ -15,35 +15,39 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refusal_in, refuse
+from watersmeet.formats.columns import save_columns
 from watersmeet.formats.connectors import JARS
-from watersmeet.formats.kept_columns import save_columns
-from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
-from watersmeet.locations import location_of
-from watersmeet.observe.progress import RESULT_OBSERVATION, Progress
-from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.references import find_missing, resolve_references
+from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
+from watersmeet.locations import find_missing, location_of, resolve_references
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.metrics.progress import RESULT_OBSERVATION, Progress
 from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.connectors.malformed import locate, with_lines
+from watersmeet.spark.connectors.outputs import Write, split_outputs
+from watersmeet.spark.connectors.static import Loading
+from watersmeet.spark.connectors.table_sinks import encode_rows, needs_batches
 from watersmeet.spark.exchange.stateful import SampleRows
 from watersmeet.spark.private.files import folder_of
+from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.private.jvm import death_of
-from watersmeet.spark.private.told import without_plan
 from watersmeet.spark.private.writers import sources_of
-from watersmeet.spark.rebuild.rebuilding import rebuild
 from watersmeet.spark.refusals import first_line, kafka_failure, last_cause, report_spark_death, start_failure
-from watersmeet.spark.run.changes import Accepting
 from watersmeet.spark.run.clock import take_clocks
-from watersmeet.spark.run.damage import state_damage
-from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
-from watersmeet.spark.run.resume import SinkAhead, rewind
-from watersmeet.spark.run.starts import before_start, read_owner
-from watersmeet.spark.run.watching import Listeners, QueryActions, RestartPolicy, watch
-from watersmeet.spark.sinks.outputs import Write, split_outputs
-from watersmeet.spark.sinks.table_sinks import encode_rows, needs_batches
-from watersmeet.spark.sources.loading import Loading
-from watersmeet.spark.sources.malformed import locate, with_lines
-from watersmeet.spark.sources.marks import is_waiting, write_end, write_loaded
+from watersmeet.spark.run.rebuild import rebuild
+from watersmeet.spark.run.starts import SinkAhead, before_start, read_owner, rewind
+from watersmeet.spark.run.watching import (
+    Listeners,
+    QueryActions,
+    RestartPolicy,
+    is_waiting,
+    watch,
+    write_end,
+    write_loaded,
+)
+from watersmeet.spark.state.changes import Accepting
+from watersmeet.spark.state.owner import Owner, state_damage
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""

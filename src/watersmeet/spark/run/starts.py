@@ -12,30 +12,31 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 from weakref import ref
 
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from watersmeet.observe.progress import ProgressSchema
+from watersmeet.errors import Place, refuse
+from watersmeet.metrics.progress import ProgressSchema
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.physical.identity import identity_of, scan_words
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
-from watersmeet.spark.exchange.crossing import is_bounded
-from watersmeet.spark.private.crossings import BYTES, RECORDS, UNLIMITED, PythonTransfer, room
-from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
-from watersmeet.spark.private.local_files import local_checkpoint_settings
-from watersmeet.spark.private.told import set_accepted_states
+from watersmeet.spark.connectors.outputs import BatchPlans, sink_ahead
+from watersmeet.spark.connectors.reading import check_inputs
+from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.exchange.output import is_bounded
+from watersmeet.spark.private.files import Folder, LocalFolder, folder_of, local_checkpoint_settings
+from watersmeet.spark.private.introspection import set_accepted_states
+from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
-from watersmeet.spark.run.changes import Accepting, continue_checkpoint
 from watersmeet.spark.run.clock import add_clock, check_clocks, take_clocks
-from watersmeet.spark.run.damage import COMMITS_FOLDER, OFFSETS_FOLDER, check_files
-from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.session import STATE
-from watersmeet.spark.sources.missing import check_inputs
-from watersmeet.spark.state.swap import clear_leftovers
+from watersmeet.spark.state.changes import Accepting, continue_checkpoint
+from watersmeet.spark.state.checkpoint import clear_leftovers
+from watersmeet.spark.state.owner import COMMITS_FOLDER, OFFSETS_FOLDER, OWNER, Owner, check_files
 
 ACCEPT = "watersmeet.accept"
 """The option of a writer that takes what follows from a change of its query."""
@@ -227,3 +228,33 @@ def _record(query: Any, owner: Owner, folder: Folder, version: str) -> None:
 
 def _do_nothing(query: Any) -> None:
     """A checkpoint that was begun before: whose it is was written down then, or its workers will tell."""
+
+
+SinkAhead = Literal["refuse", "rewind"]
+"""What becomes of a sink that has batches which its checkpoint does not have. ``rewind``: what these wrote is taken
+back, where that can be done exactly."""
+
+
+def is_ahead(target: SinkTarget, spark: SparkSession, ahead: SinkAhead, place: Place | None) -> bool:
+    """Whether a sink is to be rewound before the query starts; refused if it is ahead, or behind, and cannot be."""
+    plans = BatchPlans.of(spark, target.checkpoint)
+    position = target.format.position(target, spark) if plans.is_visible else None
+    if position is None:
+        return False
+    difference, hint = plans.difference(position), target.format.recovery_hint(target, plans.last_planned)
+    if difference is not None:
+        can_rewind = target.format.can_rewind(target, spark)
+        if can_rewind and ahead == "rewind":
+            return True
+        resume = "run it with `--sink-resume`, which removes later batches from the sink; or "
+        raise sink_ahead(target.sink.name, difference, f"{resume if can_rewind else ''}{hint}", place)
+    if position.batch < plans.last_done and target.format.has_every_batch:
+        parameters = {"batch": position.batch, "done": plans.last_done, "hint": hint}
+        raise refuse("SINK_BEHIND_CHECKPOINT", place, target=target.sink.name, **parameters)
+    return False
+
+
+def rewind(target: SinkTarget, spark: SparkSession) -> str:
+    """Take back what a sink has of batches that the checkpoint does not have, and say so."""
+    target.format.rewind(target, spark)
+    return f"{target.sink.name} is as it was after batch {BatchPlans.of(spark, target.checkpoint).last_planned}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,15 +12,62 @@ from typing import Any, Literal, cast
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from watersmeet.counts import format_count
+from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.guarded import guard_observer
-from watersmeet.observe.progress import Progress, progress_of
-from watersmeet.spark.exchange.observed import core_count
-from watersmeet.spark.private.told import is_waiting_for_rows
+from watersmeet.metrics.logs import guard_observer
+from watersmeet.metrics.progress import Progress, Totals, progress_of
+from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
+from watersmeet.spark.connectors.static import Loading
+from watersmeet.spark.exchange.observations import core_count
+from watersmeet.spark.private.introspection import is_waiting_for_rows
 from watersmeet.spark.run.prepare import Prepared
-from watersmeet.spark.sources.loading import Loading
-from watersmeet.spark.sources.marks import is_waiting, write_loaded
+from watersmeet.spark.run.starts import progress_schema_of
+
+
+def totals_of(query: StreamingQuery) -> Totals:
+    """What the batches that Spark remembers did together."""
+    totals = Totals()
+    for reported in query.recentProgress:
+        batch = cast("Mapping[str, Any]", reported)
+        observed: Mapping[str, Any] = batch.get("observedMetrics") or {}
+        progress = progress_of(query.name or str(query.id), batch, progress_schema_of(observed))
+        # Nobody has told anything of a batch without rows, nor of one that Spark only reports as idle.
+        if any(operator.shards for operator in progress.operators.values()) or any(
+            s["numInputRows"] for s in batch["sources"]
+        ):
+            totals = totals.plus(progress)
+    return totals
+
+
+_LOADED_FILES = "loaded-*.json"
+
+
+def write_end(prepared: Prepared) -> None:
+    """Declare the input finished: every watermark goes to the end of time."""
+    _write(prepared, "end", dict.fromkeys(prepared.times, END_OF_INPUT))
+
+
+def write_loaded(prepared: Prepared) -> None:
+    """Declare the tables caught up: rows that wait for them are let go."""
+    _write(prepared, "loaded", {LOADED: 1})
+
+
+def is_waiting(prepared: Prepared) -> bool:
+    """Whether rows of a query wait until its tables are caught up: that is not declared yet."""
+    return bool(prepared.tables) and not any(prepared.watermark_folder.glob(_LOADED_FILES))
+
+
+def _write(prepared: Prepared, name: str, watermarks: dict[str, int]) -> None:
+    if not watermarks:
+        return
+    prepared.watermark_folder.mkdir(parents=True, exist_ok=True)
+    hidden = prepared.watermark_folder / f".{name}-{time.time_ns()}"
+    hidden.write_text(
+        "".join(json.dumps({"column": column, "value": value}) + "\n" for column, value in watermarks.items())
+    )
+    # It appears whole.
+    hidden.rename(prepared.watermark_folder / f"{name}-{time.time_ns()}.json")
+
 
 POLL_SECONDS = 0.2
 

@@ -15,19 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
+from watersmeet.spark.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
 from watersmeet.spark.private import check_version
-from watersmeet.spark.private.exits import start_socket_cleanup
-from watersmeet.spark.private.jvm import hold_lock, root_cause
-from watersmeet.spark.private.launch import launch, submit_settings
-from watersmeet.spark.private.local_files import FILES
-from watersmeet.spark.private.names import cache_jvm_names
-from watersmeet.spark.private.python import worker_python
-from watersmeet.spark.private.spare import start_prefork_server
-from watersmeet.spark.session.archive import archive_options
-from watersmeet.spark.session.connectors import with_connectors
-from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
+from watersmeet.spark.private.files import FILES
+from watersmeet.spark.private.introspection import cache_jvm_names
+from watersmeet.spark.private.jvm import hold_lock, root_cause, start_socket_cleanup
+from watersmeet.spark.private.launch import launch, submit_settings, worker_python
+from watersmeet.spark.private.prefork_server import start_prefork_server
+from watersmeet.spark.session.jars import archive_options, with_connectors
 from watersmeet.spark.session.java import prepare_java
-from watersmeet.spark.session.sockets import FOLDER, unix_sockets
+from watersmeet.spark.session.workers import FOLDER, unix_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +37,7 @@ STATE = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Rows per Arrow batch that crosses to Python: a crossing costs something per call; and with fewer, a record of the
-    # exchange has more room (see `watersmeet.spark.private.crossings`).
+    # exchange has more room (see `watersmeet.spark.private.transfer`).
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
 }
 """What every session of ours is set to, wherever it runs."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from watersmeet.errors import refuse
-from watersmeet.formats.jar_digests import JAR_DIGESTS
-from watersmeet.spark.private.ivy import SECONDS, ivy_fetch
+from watersmeet.formats.connectors import EXTENSIONS, JAR_DIGESTS, JARS, connectors_of
+from watersmeet.spark.folders import cache_folder, hold, own_cache, tidy
+from watersmeet.spark.private import spark_version
+from watersmeet.spark.private.launch import SECONDS, ivy_fetch, spark_jars
 from watersmeet.spark.session.java import prepare_java
-from watersmeet.spark.session.shims import cache_folder
 
 _SETTINGS, _REPOSITORIES = _WHERE = ("spark.jars.ivySettings", "spark.jars.repositories")
 """The settings of Spark that say where packages are looked for."""
@@ -123,3 +129,128 @@ def _pom(packages: Sequence[str], *, is_whole: bool) -> str:
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         f"{own}<dependencies>{wanted}</dependencies></project>"
     )
+
+
+FOLDER = "WATERSMEET_JARS"
+"""The variable that names a folder of jars. If it is set, none are fetched."""
+_GIVEN = (JARS, "spark.jars.packages", "spark.driver.extraClassPath")
+
+
+def with_connectors(formats: Iterable[str], conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session that knows those formats. What the user gives goes before what we would add."""
+    formats = [*formats]
+    jars = [*filter(None, [conf.get(JARS)]), *map(str, connector_jars(formats, conf, environ))]
+    settings = {**conf, JARS: ",".join(jars)} if jars else dict(conf)
+    for connector in connectors_of(formats, spark_version()):
+        for name, value in connector.settings.items():
+            present = settings.get(name, "")
+            if name == EXTENSIONS and present and value not in present:
+                settings[name] = f"{present},{value}"
+            else:
+                settings.setdefault(name, value)
+    return settings
+
+
+def connector_jars(formats: Iterable[str], conf: Mapping[str, str], environ: Mapping[str, str]) -> list[Path]:
+    """The jars that a session with those settings needs for those formats: all of the user's folder, or fetched."""
+    if environ.get(FOLDER):
+        return _folder_jars(environ[FOLDER])
+    user_values = [conf.get(name, "") for name in _GIVEN]
+    own = [] if (folder := spark_jars()) is None else [path.name for path in folder.glob("*.jar")]
+    wanted = connectors_of(formats, spark_version(), [*user_values, *own])
+    return [jar for connector in wanted for jar in fetch_jars(connector.packages, environ, conf, is_whole=True)]
+
+
+def _folder_jars(name: str) -> list[Path]:
+    """The jars in the folder that the user named."""
+    jars = sorted(Path(name).absolute().glob("*.jar"))
+    if not jars:
+        hint = f"name a folder with jars, or unset {FOLDER}."
+        raise refuse("WRONG_ARGUMENT", argument=FOLDER, value=name, reason="it has no jars", hint=hint)
+    return jars
+
+
+WANTED = "WATERSMEET_CLASS_ARCHIVE"
+"""Set to 0, no archive is written or used; set to use, none is written."""
+QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
+_BEGUN = ".begun-"
+_WRITING_SECONDS = 600
+"""For so long another process that has begun may be writing one."""
+_ENDING_SECONDS = 60
+"""For so long its JVM may need for it once that process has ended."""
+
+
+def archive_options(home: Path, environ: Mapping[str, str]) -> str:
+    """The options of Java that use the archive, or let this JVM write one, if there is none and nobody else does."""
+    spec = find_spec("pyspark")
+    cache = own_cache(environ)
+    if cache is None or spec is None or spec.origin is None or environ.get(WANTED) == "0":
+        return ""
+    jars = Path(environ.get("SPARK_HOME") or Path(spec.origin).parent) / "jars"
+    with suppress(OSError):
+        name = f"classes-{_fingerprint(home, jars)}"
+        _finish_archives(cache)
+        archive = _find_archive(cache, name)
+        if archive is not None:
+            hold(archive)
+        tidy(cache)
+        if archive is not None:
+            return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} {QUIET}"
+        if environ.get(WANTED) != "use" and not any(cache.glob(f"{name}{_BEGUN}*")):
+            # Empty until the JVM ends, which tells others that it will be written.
+            begun = cache / f"{name}{_BEGUN}{os.getpid()}"
+            begun.touch(0o600)
+            return f"-XX:ArchiveClassesAtExit={shlex.quote(str(begun))} {QUIET}"
+    return ""
+
+
+def _fingerprint(home: Path, jars: Path) -> str:
+    """What an archive depends on: which Java that is, and the jars, which a JVM compares by size and time."""
+    digest = hashlib.sha256(f"{home.resolve()}\n".encode())
+    for file in (home / "release", home / "bin" / "java", *sorted(jars.glob("*.jar"))):
+        with suppress(OSError):
+            stat = file.stat()
+            digest.update(f"{file}\t{stat.st_size}\t{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def _finish_archives(cache: Path) -> None:
+    """Give what JVMs have written its name, and remove what was begun and is not written any more.
+
+    A process that has begun may live for days, but its JVM writes after it has ended, for a minute at most.
+    """
+    for begun in cache.glob(f"classes-*{_BEGUN}*"):
+        with suppress(OSError, ValueError):
+            if _is_whole(begun):
+                name, size = begun.name.partition(_BEGUN)[0], begun.stat().st_size
+                begun.rename(cache / f"{name}-{size}.jsa")
+                continue
+            process = int(begun.name.partition(_BEGUN)[2])
+            if time.time() - begun.stat().st_mtime > (_WRITING_SECONDS if _is_alive(process) else _ENDING_SECONDS):
+                begun.unlink()
+
+
+def _find_archive(cache: Path, name: str) -> Path | None:
+    """The archive of that name, if it is as long as it was; one that is cut is removed."""
+    for archive in cache.glob(f"{name}-*.jsa"):
+        if archive.stem == f"{name}-{archive.stat().st_size}":
+            return archive
+        archive.unlink()
+    return None
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _is_whole(archive: Path) -> bool:
+    """Whether the JVM has written all of it: the head comes last, over the zeros that stood in its place."""
+    with archive.open("rb") as file:
+        return any(file.read(4))

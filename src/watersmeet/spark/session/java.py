@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from watersmeet.errors import refuse
-from watersmeet.spark.session.shims import shim
+from watersmeet.spark.folders import shim
 
 NEEDED = "17 or 21 and later"
 

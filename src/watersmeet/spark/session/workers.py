@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -17,8 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.spark.private.python import own_python
-from watersmeet.spark.private.told import suppress_logs
+from watersmeet.spark.folders import is_private
+from watersmeet.spark.private.introspection import suppress_logs
+from watersmeet.spark.private.launch import own_python
 from watersmeet.version import __version__
 
 NEEDED = {"pandas": "pandas", "google.protobuf": "protobuf", "numpy": "numpy", "pyarrow": "pyarrow"}
@@ -96,3 +100,40 @@ def _is_here(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+@contextmanager
+def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Generator[None]:
+    """These settings for whatever starts meanwhile."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+FOLDER = "spark.python.unix.domain.socket.dir"
+LONGEST = 61
+"""Characters of the folder: an address has at most 104 on some systems, of which Spark takes 43 for the name."""
+
+
+def unix_sockets(folder: Path | None) -> dict[str, str]:
+    """The settings that let Spark take Unix sockets in that folder; none where it cannot.
+
+    Spark 4.0 has no such settings and takes TCP.
+
+    >>> unix_sockets(None)
+    {}
+    """
+    if folder is None or len(str(folder)) > LONGEST or not is_private(folder):
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        FOLDER: str(folder),
+    }

@@ -6,26 +6,85 @@ newest batch whose commit and plan are whole counts, and Spark's reader of state
 
 from __future__ import annotations
 
+import atexit
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.locations import location_of
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.state.state_schema import StateSchema
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.exchange.stateful import prefixes
-from watersmeet.spark.private.files import Folder, folder_of
-from watersmeet.spark.private.told import operator_name, suppress_logs
+from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
+from watersmeet.spark.private.introspection import operator_name, suppress_logs
 from watersmeet.spark.refusals import innermost_cause
-from watersmeet.spark.run.damage import COMMITS_FOLDER, OFFSETS_FOLDER, batch_numbers, damage_refusal, is_whole
-from watersmeet.spark.run.owner import OWNER, Owner
-from watersmeet.spark.state.copies import readable_location
+from watersmeet.spark.state.owner import (
+    COMMITS_FOLDER,
+    OFFSETS_FOLDER,
+    OWNER,
+    Owner,
+    batch_numbers,
+    damage_refusal,
+    is_whole,
+)
+
+_SCHEMA = re.compile(r'"file:(/[^"]*?)(/state/\d+/_stateSchema/[^"]*)"')
+_LOG = "_metadata"
+
+
+def readable_location(path: str, folder: Folder) -> str:
+    """Where Spark finds a checkpoint with its schemas: the same place if Spark can read it there, else links to it."""
+    if not isinstance(folder, LocalFolder):
+        return path
+    if not _is_misplaced(folder.path) and not _is_escaped(folder.path):
+        return location_of(folder.path)
+    made = Path(tempfile.mkdtemp(prefix="watersmeet-copy-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    _link(folder.path.absolute(), made)
+    return location_of(made)
+
+
+def _is_misplaced(checkpoint: Path) -> bool:
+    """Whether a schema of a state is not where Spark would look for it."""
+    texts = [file.read_text("utf-8", "replace") for file in checkpoint.glob(f"state/*/{_LOG}/v2/*") if file.is_file()]
+    return any(not Path(place + name).exists() for text in texts for place, name in _SCHEMA.findall(text))
+
+
+def _is_escaped(checkpoint: Path) -> bool:
+    """Whether a path has characters that a URI writes in another way."""
+    path = str(checkpoint.absolute())
+    return quote(path, safe="/:=,+@~-._") != path
+
+
+def _link(checkpoint: Path, made: Path) -> None:
+    """Fill a folder with links to a checkpoint; what operators wrote down of themselves is written anew."""
+    for entry in checkpoint.iterdir():
+        if entry.name != "state":
+            (made / entry.name).symlink_to(entry)
+    for operator in (checkpoint / "state").iterdir():
+        own = made / "state" / operator.name
+        own.mkdir(parents=True)
+        for entry in operator.iterdir():
+            if entry.name != _LOG:
+                (own / entry.name).symlink_to(entry)
+    for file in checkpoint.glob(f"state/*/{_LOG}/*/*"):
+        if file.is_file() and not file.name.startswith(".") and file.suffix != ".crc":
+            target = made / file.relative_to(checkpoint)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = file.read_text("utf-8", "replace")
+            target.write_text(_SCHEMA.sub(lambda match: f'"file:{made}{match[2]}"', text), "utf-8")
+
 
 COPY_AGAIN_HINT = "copy the checkpoint again: a copy made while its query ran may be incomplete."
 OURS = "transformWithState"
@@ -203,3 +262,46 @@ def _stages_from_result(query: NamedIdentity) -> list[int]:
     within = {place for group in query.identity.get("together", ()) for place in group[:-1]}
     ordered = [stage_place for place in range(len(stages)) if place not in inside for stage_place in from_here(place)]
     return [place for place in ordered if place not in within]
+
+
+_NEW, _BEFORE = ".new-", ".before-"
+
+
+def prepare_staging(checkpoint: Path) -> Path:
+    """Where the new one is made; nothing is there yet."""
+    made = checkpoint.with_name(f"{_NEW}{checkpoint.name}")
+    shutil.rmtree(made, ignore_errors=True)
+    return made
+
+
+def swap(made: Path, checkpoint: Path) -> None:
+    """Put the new one in the place of the old one, which is deleted."""
+    before = _before(checkpoint)
+    shutil.rmtree(before, ignore_errors=True)
+    checkpoint.rename(before)
+    made.rename(checkpoint)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def recover_swap(checkpoint: Path) -> None:
+    """Take back what somebody left who was killed between the two names."""
+    before = _before(checkpoint)
+    if before.exists() and not checkpoint.exists():
+        before.rename(checkpoint)
+
+
+def recover_swaps(folder: Path) -> None:
+    """The same for all checkpoints of a folder."""
+    for before in folder.glob(f"{_BEFORE}*"):
+        recover_swap(folder / before.name.removeprefix(_BEFORE))
+
+
+def clear_leftovers(checkpoint: Path) -> None:
+    """Take back what was left, and delete what was not finished; nobody else may be at it."""
+    recover_swap(checkpoint)
+    for leftover in (_before(checkpoint), checkpoint.with_name(f"{_NEW}{checkpoint.name}")):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _before(checkpoint: Path) -> Path:
+    return checkpoint.with_name(f"{_BEFORE}{checkpoint.name}")

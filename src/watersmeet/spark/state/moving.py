@@ -20,12 +20,10 @@ from uuid import uuid4
 from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.formats import source_format
-from watersmeet.formats.kept_columns import FOLDER as COLUMNS
+from watersmeet.formats.columns import FOLDER as COLUMNS
 from watersmeet.locations import local_path
-from watersmeet.spark.rebuild.logs import SourcePositions
-from watersmeet.spark.run.owner import OWNER, Owner, move_owner
-from watersmeet.spark.sources.static_copies import DECLARATION
-from watersmeet.spark.sources.static_copies import FOLDER as COPIES
+from watersmeet.spark.connectors.static import DECLARATION
+from watersmeet.spark.connectors.static import FOLDER as COPIES
 from watersmeet.spark.state.archives import (
     Manifest,
     list_files,
@@ -34,7 +32,9 @@ from watersmeet.spark.state.archives import (
     write_archive,
     wrong_archive,
 )
-from watersmeet.spark.state.swap import recover_swap
+from watersmeet.spark.state.checkpoint import recover_swap
+from watersmeet.spark.state.offset_log import SourcePositions
+from watersmeet.spark.state.owner import OWNER, Owner, move_owner
 
 CHECKPOINT = "checkpoint"
 _STORAGE_PARTS = {"marks": "marks/{query}", "columns": f"{COLUMNS}/{{query}}.json", COPIES: COPIES}

@@ -4,29 +4,205 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from watersmeet.errors import WatersmeetError, refusal_in, refuse
-from watersmeet.operators.state.state_schema import UnevenError
+from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refusal_in, refuse
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.matching import Ints
+from watersmeet.operators.core.routing import route_codes, shard_of
+from watersmeet.operators.state.reshard import ShardAssignment, merge_shards, split_shard
+from watersmeet.operators.state.state_schema import StateSchema, UnevenError
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.compile.shards import PARTITIONS
-from watersmeet.spark.private.state_files import UnknownStateError, relocate_state, renumber
-from watersmeet.spark.private.told import without_plan
+from watersmeet.spark.exchange.store import NAME, VALUE, labels
+from watersmeet.spark.private.files import WHOLE, UnknownStateError, relocate_state, renumber, take_operator
+from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.refusals import innermost_cause
-from watersmeet.spark.run.changes import fingerprints
-from watersmeet.spark.run.damage import COMMITS_FOLDER, OFFSETS_FOLDER, batch_numbers, check_files
-from watersmeet.spark.run.owner import OWNER, Owner
-from watersmeet.spark.state.checkpoint import Checkpoint
-from watersmeet.spark.state.look import State
-from watersmeet.spark.state.places import check_resharding
-from watersmeet.spark.state.seeding import seed
-from watersmeet.spark.state.spreading import reshard_operators
-from watersmeet.spark.state.swap import prepare_staging, swap
+from watersmeet.spark.session.workers import with_settings
+from watersmeet.spark.state.changes import fingerprints
+from watersmeet.spark.state.checkpoint import Checkpoint, StatefulOperator, prepare_staging, swap
+from watersmeet.spark.state.inspect import State
+from watersmeet.spark.state.owner import COMMITS_FOLDER, OFFSETS_FOLDER, OWNER, Owner, batch_numbers, check_files
+
+CODE = "#code"
+_OF_STREAMS = frozenset({"interval"})
+"""Operators of which no row is ever taken back: where such a row is spread to does not matter."""
+
+
+def make_shard_assignment(stage: Identity, keeping: StateSchema, shards: int) -> ShardAssignment:
+    """Where the rows of a stage belong."""
+    operator = stage["operator"]
+    check_resharding(stage)
+
+    def assign_shards(spine: str, batch: pa.RecordBatch) -> Ints | None:
+        port = keeping.spine(operator, spine).port
+        match stage["ports"][port]["route"]:
+            case "all":
+                return None
+            case "spread":
+                return np.arange(batch.num_rows, dtype=np.int64) % np.int64(shards)
+            case "time":
+                own = operator["ports"][port]
+                by = own.get("time") or own["times"][0]
+            case _:
+                by = _code(operator, port, batch, spine)
+        return shard_of(route_codes(batch, by, _null_keys(stage, port, batch)), shards)
+
+    return assign_shards
+
+
+def _null_keys(stage: Identity, port: int, batch: pa.RecordBatch) -> list[str]:
+    """The columns that decide about rows with a NULL key; any will do where such rows are never taken back."""
+    if stage["ports"][port]["route"] == "partition":
+        return []
+    ports = stage["operator"].get("ports", ())
+    upsert_key: list[str] = ports[port].get("upsert_key", []) if port < len(ports) else []
+    return upsert_key or sorted(name for name in batch.schema.names if name != WEIGHT)
+
+
+def is_unsharded(stage: Identity) -> bool:
+    """Whether a stage has one shard, whatever their number."""
+    return stage["ports"][0]["route"] == "one"
+
+
+def check_resharding(stage: Identity) -> None:
+    """Raise what speaks against another number of shards."""
+    operator = stage["operator"]
+    for port in stage["ports"]:
+        if port["sharded by"]:
+            raise UnevenError("its windows are partitioned by a part of its keys, whose hash is not in the state")
+        if port["route"] == "spread" and operator["family"] not in _OF_STREAMS:
+            raise UnevenError("it joins tables without an equality, whose rows are spread by all their columns")
+
+
+def _code(operator: Identity, port: int, batch: pa.RecordBatch, spine: str) -> str:
+    ports = operator.get("ports", ())
+    own_code = ports[port].get("code") if port < len(ports) else None
+    for name in (own_code, CODE):
+        if name is not None and name in batch.schema.names:
+            return name
+    raise UnevenError(f"the rows of `{spine}` do not show how they were spread")
+
+
+VALUES = "shard INT, name STRING, value BINARY"
+"""A state as rows."""
+_PARTS = "shard INT, of INT, name STRING, value BINARY"
+RETRY_HINT = "run the query again, `watersmeet run --once`, then retry; `--partitions` alone does not change shards."
+
+
+def reshard_operators(
+    checkpoint: Checkpoint, operators: Sequence[StatefulOperator], shards: int, query: str
+) -> DataFrame:
+    """The values of operators that share one of Spark's, in so many shards: each by the names that are its own."""
+    if any(is_unsharded(operator.stage) for operator in operators):
+        return checkpoint.read_store(operators[0].spark_number)
+    frames = [_reshard_operator(checkpoint, operator, shards, query) for operator in operators]
+    return reduce(DataFrame.unionAll, frames)
+
+
+def _reshard_operator(checkpoint: Checkpoint, operator: StatefulOperator, shards: int, query: str) -> DataFrame:
+    state_schema, identity, stage = operator.state_schema, operator.identity, dict(operator.stage)
+    values, new = checkpoint.values(operator), labels(shards)
+    with checkpoint.guard_reads():
+        first = values.agg(F.min("shard")).collect()[0][0]
+
+    def split(table: pa.Table) -> pa.Table:
+        shard = table.column("shard")[0].as_py()
+        with _refuse_uneven(query):
+            parts = split_shard(
+                _values(table), make_shard_assignment(stage, state_schema, len(new)), len(new), is_first=shard == first
+            )
+        named = zip(new, parts, strict=True)
+        rows = [(label, shard, name, value) for label, own in named for name, value in own.items()]
+        return _table(rows, {"shard": pa.int32(), "of": pa.int32(), "name": pa.string(), "value": pa.binary()})
+
+    def merge_parts(table: pa.Table) -> pa.Table:
+        shard, of = table.column("shard")[0].as_py(), table.column("of")
+        parts = [_values(table.filter(pc.equal(of, number))) for number in sorted(of.unique().to_pylist())]
+        with _refuse_uneven(query):
+            rows = [(shard, name, value) for name, value in merge_shards(parts, state_schema, identity).items()]
+        return _table(rows, {"shard": pa.int32(), "name": pa.string(), "value": pa.binary()})
+
+    spread_values = _by_shard(_by_shard(values, split, _PARTS), merge_parts, VALUES)
+    return (
+        spread_values.withColumn("name", F.concat(F.lit(operator.prefix), "name")) if operator.prefix else spread_values
+    )
+
+
+def _by_shard(values: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) -> DataFrame:
+    return values.groupBy("shard").applyInArrow(work, schema)
+
+
+@contextmanager
+def _refuse_uneven(query: str) -> Generator[None]:
+    """Let what cannot be put together, or taken apart, travel as a refusal."""
+    try:
+        yield
+    except UnevenError as error:
+        parameters = {"query": query, "reason": str(error), "hint": RETRY_HINT}
+        raise WorkerRefusalError(Refusal("NOT_RESCALED", parameters)) from None
+
+
+def _values(table: pa.Table) -> dict[str, bytes]:
+    return dict(zip(table.column("name").to_pylist(), table.column("value").to_pylist(), strict=True))
+
+
+def _table(rows: Sequence[tuple[object, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return pa.table({n: pa.array(column, type_) for column, (n, type_) in zip(columns, types.items(), strict=True)})
+
+
+_FEW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+"""A value may be a block of many rows, so that few of them cross to Python at once."""
+SCRATCH = "seed"
+"""The folder in a new checkpoint for what is only there while it is made."""
+
+
+class Seed(StatefulProcessor):
+    """Keeps what it gets."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state, as our operators have it."""
+        self.state: Any = handle.getMapState("state", NAME, VALUE)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
+        """The values of one shard."""
+        for some in rows:
+            for name, value in zip(some["name"], some["value"], strict=True):
+                self.state.updateValue((name,), (bytes(value),))
+        return iter(())
+
+    def close(self) -> None:
+        """Nothing to close: Spark owns the state."""
+
+
+def seed(spark: SparkSession, values: DataFrame, made: Path, operator: int, partitions: int) -> None:
+    """Write the state of an operator into a new checkpoint, as that of its batch 0; ``values`` are as in `VALUES`."""
+    scratch = made.absolute() / SCRATCH
+    with with_settings(spark, {**WHOLE, **_FEW, PARTITIONS: str(partitions)}):
+        values.write.parquet(f"file:{scratch}/values")
+        stream = spark.readStream.schema(VALUES).parquet(f"file:{scratch}/values")
+        seeded = stream.groupBy("shard").transformWithStateInPandas(Seed(), "n INT", "Append", "None")
+        writer = seeded.writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", f"file:{scratch}/checkpoint").start().awaitTermination()
+    take_operator(scratch / "checkpoint", made, operator)
+    shutil.rmtree(scratch)
+
 
 CHECK_HINT = "correct the cause and try again; `watersmeet state check` says whether the state can be read."
 

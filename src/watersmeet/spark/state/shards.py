@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.observe.progress import watermark_text
+from watersmeet.metrics.progress import watermark_text
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.state.format import UnknownFormatError
-from watersmeet.operators.state.inspect import ShardInspector, SpineRows, format_of
-from watersmeet.operators.state.state_schema import SpineSchema, StateSchema
+from watersmeet.operators.state.state_schema import ShardInspector, SpineRows, SpineSchema, StateSchema, format_of
 from watersmeet.physical.difference import NamedIdentity
 
 SUMMARY = (

@@ -1,1 +1,0 @@
-"""Why a row did not join: a question about rows of a source, and what became of them."""

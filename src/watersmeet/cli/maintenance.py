@@ -1,0 +1,211 @@
+"""``compact``: merges small files in the folders of a project's sinks, and says which folders stay as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from watersmeet.catalog import Sink, Source
+from watersmeet.cli.console import Format, check_external_references, open_script, report_errors, show_wait
+from watersmeet.cli.run import Cluster
+from watersmeet.cli.state import FormatOption, MasterOption, QueryOption, StatePath, checkpoints_at, select_checkpoints
+from watersmeet.duration import format_count
+from watersmeet.errors import did_you_mean, refuse
+from watersmeet.formats import sink_format
+from watersmeet.formats.sink import PATH
+from watersmeet.locations import local_path
+from watersmeet.project import storage_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from watersmeet.spark.state.rescale import Parallelism
+
+
+_GLOB = re.compile(r"[*?\[{]")
+
+
+def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cluster: Cluster, format: Format) -> None:
+    """Merge the small files of all file sinks of a project, or of one."""
+    opened = open_script(path, "absolute")
+    check_external_references(opened)
+    from watersmeet.spark.connectors.compaction import Compaction, Sizes
+    from watersmeet.spark.connectors.reading import resolve_options
+    from watersmeet.spark.state.owner import lock_storage
+
+    storage, script = storage_folder(opened.project), resolve_options(opened.script)
+
+    @cache
+    def spark() -> SparkSession:
+        with show_wait("Starting Spark"):
+            return cluster.session(opened.project, storage, script)
+
+    results: list[dict[str, object]] = []
+    with lock_storage(storage, "alone"):
+        checkpoints = checkpoints_at(storage)
+        for target in _select_sinks(script.sinks, sink):
+            reason = _obstacle(target, script.sources)
+            done = -1 if reason else _last_committed(target, checkpoints)
+            reason = reason or ("this storage has no checkpoint of the query that writes it" if done is None else None)
+            if reason is not None and sink is not None:
+                hint = "leave it as it is; `watersmeet run --once` at intervals writes fewer and larger files."
+                raise refuse("NOT_COMPACTED", sink=target.name, reason=reason, hint=hint)
+            result: dict[str, object] = {"sink": target.name, "not_compacted": reason}
+            if reason is None:
+                before, after = Compaction(target, done or 0, Sizes(*sizes), spark).compact()
+                result = {"sink": target.name, "files_before": before, "files": after}
+            results.append(result)
+            if format is Format.text:
+                typer.echo(_format_result(result))
+    if format is Format.json:
+        typer.echo(json.dumps(results, indent=2))
+
+
+def _format_result(result: dict[str, object]) -> str:
+    if "files" not in result:
+        return f"{result['sink']}: not compacted, because {result['not_compacted']}."
+    before, after = int(str(result["files_before"])), int(str(result["files"]))
+    change = "nothing to merge" if before == after else f"now {format_count(after, 'file')}"
+    return f"{result['sink']}: {format_count(before, 'file')}, {change}."
+
+
+def _select_sinks(sinks: Sequence[Sink], name: str | None) -> list[Sink]:
+    """The sink of that name, or all sinks that are files."""
+    if name is None:
+        return [sink for sink in sinks if sink_format(sink).has_files]
+    matches = [sink for sink in sinks if sink.name.lower() == name.lower()]
+    if not matches:
+        raise refuse("UNKNOWN_SINK", sink=name, suggestion=did_you_mean(name, [sink.name for sink in sinks]))
+    return matches
+
+
+def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
+    """Why the files of a sink must stay as they are; None: they can be merged."""
+    from watersmeet.spark.connectors.compaction import COLUMNAR, TEXT
+    from watersmeet.spark.connectors.files import LOG
+
+    format_, options = sink_format(sink), sink.lowercase_options
+    folder = local_path(options.get(PATH, ""))
+    if not format_.has_files or not folder:
+        return "it is not a folder of files"
+    if "://" in folder:
+        return "its folder is not on this machine"
+    if sink.format.lower() not in (*TEXT, *COLUMNAR):
+        return f"files of {sink.format.lower()} are not merged"
+    if format_.changes is not None:
+        return f"`changes '{format_.changes}'` has folders per batch or per version"
+    if "encoding" in options or "charset" in options:
+        return "files with an encoding of their own cannot be concatenated"
+    if (Path(folder) / LOG).exists():
+        return "an earlier version wrote it; run the query once"
+    readers = [source.name for source in sources if _reads(source, folder)]
+    return f"`{readers[0]}` reads the folder, and would read merged rows again" if readers else None
+
+
+def _reads(source: Source, folder: str) -> bool:
+    """Whether a source may read files of a folder: one of the two lies in the other."""
+    path = local_path(source.lowercase_options.get(PATH, ""))
+    if not path or "://" in path:
+        return False
+    glob = _GLOB.search(path)
+    root = path[: glob.start()].rpartition("/")[0] or "/" if glob else path
+    read, written = Path(os.path.realpath(root)), Path(os.path.realpath(folder))
+    return read.is_relative_to(written) or written.is_relative_to(read)
+
+
+def _last_committed(sink: Sink, checkpoints: Sequence[Path]) -> int | None:
+    """The last finished batch of the checkpoint that a folder belongs to; None: that checkpoint is not here."""
+    from watersmeet.spark.connectors.files import OWNER
+    from watersmeet.spark.connectors.outputs import BatchPlans
+    from watersmeet.spark.private.files import LocalFolder
+    from watersmeet.spark.private.introspection import query_id
+
+    text = LocalFolder(Path(local_path(sink.lowercase_options[PATH]))).read(OWNER)
+    if text is None:
+        return -1
+    try:
+        owner = json.loads(text)
+        run, format_ = owner["run"], owner["format"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if format_ != sink.format.lower() or run is None:
+        return None
+    done = [BatchPlans(LocalFolder(path)).last_done for path in checkpoints if query_id(path) == run]
+    return done[0] if done else None
+
+
+def rescale(
+    context: typer.Context,
+    path: StatePath = Path(),
+    query: QueryOption = None,
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", help="Number of parts of the state. Default: no change.", metavar="N", min=1),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", help="Number of tasks. Default: no change.", metavar="M", min=1)
+    ] = None,
+    master: MasterOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Change the number of shards and partitions of a state. Stop the queries first. The results stay the same.
+
+    One task at a time works on a shard, so a query uses at most as many cores as it has shards and partitions. The new
+    state is built next to the old one and replaces it at the end. If the script has `SET watersmeet.shards`, change
+    it to the new number.
+
+    \b
+    Example:
+      watersmeet state rescale shop --shards 16 --partitions 16
+      watersmeet state rescale shop --query joined --partitions 4
+    """
+    with report_errors(context, format):
+        if shards is None and partitions is None:
+            raise typer.BadParameter("give --shards N, --partitions M, or both")
+        from watersmeet.spark.private.files import keep_checkpoints_here
+        from watersmeet.spark.private.jvm import silence_py4j
+        from watersmeet.spark.session import session
+        from watersmeet.spark.state.checkpoint import Checkpoint
+        from watersmeet.spark.state.owner import lock_storage
+        from watersmeet.spark.state.rescale import Parallelism, current_parallelism, rescale
+
+        checkpoints = select_checkpoints(checkpoints_at(path), query)
+        silence_py4j()
+        results: list[dict[str, object]] = []
+        with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
+            for checkpoint in checkpoints:
+                # A checkpoint of a program has no storage folder around it.
+                is_ours = checkpoint.parent.name == "checkpoints"
+                with lock_storage(checkpoint.parent.parent, "alone") if is_ours else nullcontext():
+                    spark = session(master, log=Path(folder) / "spark.log")
+                    keep_checkpoints_here(spark)
+                    was = current_parallelism(Checkpoint.open(spark, checkpoint))
+                    now = Parallelism(shards or was.shards, partitions or was.partitions)
+                    if now != was:
+                        rescale(spark, checkpoint, checkpoint.name, now)
+                if now.partitions > now.shards:
+                    empty = format_count(now.partitions - now.shards, "partition")
+                    typer.echo(
+                        f"note: {empty} of {checkpoint.name} will have no shard, but still start a task.", err=True
+                    )
+                results.append({"query": checkpoint.name, "was": asdict(was), "now": asdict(now)})
+                if format is Format.text:
+                    typer.echo(
+                        f"{checkpoint.name}: {_words(now)}, {'as before' if now == was else f'before: {_words(was)}'}."
+                    )
+        if format is Format.json:
+            typer.echo(json.dumps(results, indent=2))
+
+
+def _words(parallelism: Parallelism) -> str:
+    return f"{format_count(parallelism.shards, 'shard')} on {format_count(parallelism.partitions, 'partition')}"

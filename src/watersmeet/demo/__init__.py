@@ -1,1 +1,0 @@
-"""The demo: made-up orders and deliveries whose join is known beforehand."""

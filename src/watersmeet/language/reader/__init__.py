@@ -1,1 +1,0 @@
-"""From tokens to a plan."""

@@ -1,0 +1,323 @@
+"""Expressions as the user wrote them, with as much structure as the analysis needs.
+
+Spark evaluates expressions, so their text is kept and only references to columns are replaced in it. The structure
+(`op` and `args`) covers what Watersmeet itself must understand: boolean logic, comparisons, arithmetic, casts,
+literals. Whatever else there is (functions, CASE) is ``other``: text with the references found in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Literal
+
+from watersmeet.catalog import NOWHERE, Span
+
+
+@dataclass(frozen=True)
+class Windows:
+    """As many windows as ``number`` at most, counted from the beginning of the one of length ``base`` around a time.
+
+    The window with number n, from 0 on, goes from ``start * n`` to ``first_end + end * n`` behind it; a time lies in
+    those of them that end behind it. All lengths are in microseconds.
+    """
+
+    base: int
+    number: int
+    start: int
+    first_end: int
+    end: int
+
+    @property
+    def longest(self) -> int:
+        """How long the longest of them is.
+
+        >>> windows_of("CUMULATE", (10, 60)).longest, windows_of("HOP", (10, 25)).longest
+        (60, 25)
+        """
+        return self.first_end + (self.end - self.start) * (self.number - 1)
+
+
+def windows_of(function: str, lengths: tuple[int, ...]) -> Windows:
+    """The windows of a function: TUMBLE has a size, HOP a slide and a size, CUMULATE a step and a size.
+
+    >>> windows_of("CUMULATE", (10, 60))
+    Windows(base=60, number=6, start=0, first_end=10, end=10)
+    >>> windows_of("HOP", (10, 25))
+    Windows(base=10, number=3, start=-10, first_end=25, end=-10)
+    """
+    step, size = lengths[0], lengths[-1]
+    if function == "CUMULATE":
+        return Windows(size, size // step, 0, step, step)
+    return Windows(step, -(-size // step), -step, size, -step)
+
+
+def windows_sql(time: str, windows: Windows) -> str:
+    """Spark SQL for the windows of a time, which is SQL itself. It is part of identities: states are found by it.
+
+    >>> windows_sql("t", windows_of("TUMBLE", (60_000_000,)))
+    "array(window(t, '60000000 microseconds'))"
+    """
+    base = f"window({time}, '{windows.base} microseconds')"
+    if windows.number == 1:
+        return f"array({base})"
+    bounds = ((0, windows.start), (windows.first_end, windows.end))
+    start, end = (f"{base}.start + make_interval(0, 0, 0, 0, 0, 0, {_seconds(*bound)})" for bound in bounds)
+    each = f"n -> named_struct('start', {start}, 'end', {end})"
+    return f"filter(transform(sequence(0, {windows.number - 1}), {each}), w -> w.end > {time})"
+
+
+def _seconds(first: int, each: int) -> str:
+    return f"{_decimal(first)} + n * {_decimal(each)}"
+
+
+def _decimal(micros: int) -> str:
+    sign, size = ("-" if micros < 0 else ""), abs(micros)
+    return f"{sign}{size // 1_000_000}.{size % 1_000_000:06d}"
+
+
+Op = Literal[
+    "column", "literal", "interval",
+    "and", "or", "not", "is_null",
+    "=", "<=>", "<>", "<", "<=", ">", ">=",
+    "+", "-", "*", "/", "%", "negate",
+    "cast", "call", "aggregate", "around", "windows", "other",
+]  # fmt: skip
+"""What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
+comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
+`LISTED`, and resolving leaves or makes it so where Spark may be told of a list. An
+aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT, and
+`FILTERED` where the last arg is the condition of FILTER; ``count(*)`` has no args); a call is a function with an
+aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with aggregates
+in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the others pieces of
+text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as intervals, of
+the function in ``text``. Every other function is ``other``."""
+
+AGGREGATES = frozenset({
+    "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any",
+    "bit_and", "bit_or", "bit_xor", "stddev", "std", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop",
+    "min_by", "max_by", "any_value", "first", "first_value", "last", "last_value", "collect_list", "array_agg",
+    "collect_set", "approx_count_distinct", "median", "mode", "percentile", "percentile_approx", "corr", "covar_pop",
+    "covar_samp", "skewness", "kurtosis", "regr_slope", "try_sum", "try_avg", "listagg", "string_agg", "product",
+})  # fmt: skip
+"""Spark's aggregate functions, those that no query may use too: each is refused at its place and never read as another
+function."""
+
+CLOSED = "closed"
+"""The value of an AND or OR whose parts the text itself holds together, so that there is one way to read it."""
+
+LISTED = "listed"
+"""The value of an OR of equalities of one value. Once resolved, Spark's IN is known to mean the same; or it was
+written, over constants of one kind and a value whose type only Spark knows."""
+
+FILTERED = "filtered"
+"""The value of an aggregate whose last arg says which rows it sees."""
+
+COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
+ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
+
+Value = int | float | Decimal | str | bool | None
+
+GROUP = "#group"
+"""The source of what a grouping gives: a reference to it has this as its ``source``."""
+_FIELD = re.compile(r"\.(\w+)")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A column named in a text: ``parts`` as written, at ``start`` to ``end`` of the expression's own text.
+
+    `resolve` fills in the rest: the alias of the source, the column and the path of fields inside it.
+    """
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+    source: str = ""
+    name: str = ""
+    path: tuple[str, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The name of the column in every frame past the source: ``alias.column``."""
+        return f"{self.source}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Expr:
+    """One expression.
+
+    Leaves (`column`, `literal`, `interval`, `other`) carry their text and, relative to it, the references in it; the
+    others are made of `args`. ``span`` is the place in the script that an error would point at.
+    """
+
+    op: Op
+    args: tuple[Expr, ...] = ()
+    text: str = ""
+    refs: tuple[Reference, ...] = ()
+    value: Value = None
+    span: Span = NOWHERE
+
+    @property
+    def function(self) -> str:
+        """The name under which the functions of groups have an aggregate: one of which equals count once is another.
+
+        >>> Expr("aggregate", text="count", value="distinct").function
+        'count distinct'
+        """
+        return f"{self.text} {self.value}" if self.value in ("distinct", FILTERED) else self.text
+
+    @property
+    def references(self) -> Iterator[Reference]:
+        """All references in it, in reading order."""
+        yield from self.refs
+        for arg in self.args:
+            yield from arg.references
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """Its args; of a list the one value and the members, which are as many as there are args."""
+        if self.op == "or" and self.value == LISTED:
+            return (self.args[0].args[0], *(test.args[1] for test in self.args))
+        return self.args
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The aliases it mentions, once resolved."""
+        return frozenset(ref.source for ref in self.references)
+
+    def map_references(self, change: Callable[[Reference], Reference]) -> Expr:
+        """The same expression with every reference replaced by ``change(reference)``."""
+        return replace(
+            self,
+            refs=tuple(change(ref) for ref in self.refs),
+            args=tuple(arg.map_references(change) for arg in self.args),
+        )
+
+    def sql(self, name: Callable[[Reference], str] = lambda ref: quote(ref.column)) -> str:
+        """Spark SQL for it, every reference written as ``name`` says (fields of a path follow it)."""
+        match self.op:
+            case "column" | "literal" | "interval" | "other":
+                return _splice(self.text, self.refs, name)
+            case "not":
+                return f"(NOT {self.args[0].sql(name)})"
+            case "negate":
+                return f"(- {self.args[0].sql(name)})"
+            case "is_null":
+                return f"({self.args[0].sql(name)} IS NULL)"
+            case "cast":
+                return f"CAST({self.args[0].sql(name)} AS {self.value})"
+            case "aggregate" if self.value == FILTERED:
+                *args, condition = (arg.sql(name) for arg in self.args)
+                return f"{self.text}({', '.join(args)}) FILTER (WHERE {condition})"
+            case "call" | "aggregate":
+                inside = ", ".join(arg.sql(name) for arg in self.args) or ("*" if self.text == "count" else "")
+                return f"{self.text}({'DISTINCT ' if self.value == 'distinct' else ''}{inside})"
+            case "around":
+                return "".join(arg.sql(name) for arg in self.args)
+            case "windows":
+                return windows_sql(self.args[0].sql(name), windows_in(self))
+            case "or" if self.value == LISTED:
+                # Spark takes minutes for thousands of equalities, and a moment for a list of as many values.
+                members = ", ".join(arg.args[1].sql(name) for arg in self.args)
+                return f"({self.args[0].args[0].sql(name)} IN ({members}))"
+            case _:
+                return "(" + f" {self.op.upper()} ".join(arg.sql(name) for arg in self.args) + ")"
+
+
+def finality_column(expr: Expr) -> str | None:
+    """What the mark of an expression would be called that tells which rows change no more; None: it can have none.
+
+    It is a column, or a field of what a grouping is by, whose names nobody else gives.
+
+    >>> w, v = Reference(("w",), 0, 1, GROUP, "w"), Reference(("v",), 0, 1, "s", "v")
+    >>> finality_column(Expr("other", text="w.start", refs=(w,))), finality_column(Expr("column", text="v", refs=(v,)))
+    ('#group.w.start', 's.v')
+    """
+    if expr.op not in ("column", "other") or len(expr.refs) != 1 or expr.refs[0].start:
+        return None
+    (ref,) = expr.refs
+    rest = _FIELD.fullmatch(expr.text[ref.end :]) if expr.op == "other" else None
+    if expr.op == "other" and rest is None:
+        return None
+    path = (*ref.path, *(() if rest is None else (rest[1],)))
+    return None if path and ref.source != GROUP else ".".join((ref.column, *path))
+
+
+def windows_in(expr: Expr) -> Windows:
+    """What ``windows`` there are."""
+    return windows_of(expr.text, tuple(int(length.value or 0) for length in expr.args[1:]))
+
+
+def quote(name: str) -> str:
+    """The name in backticks.
+
+    >>> quote("odd`name")
+    '`odd``name`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def conjuncts(expr: Expr | None) -> tuple[Expr, ...]:
+    """The parts of an expression that are joined by AND, outermost first to last."""
+    if expr is None:
+        return ()
+    if expr.op == "and":
+        return tuple(part for arg in expr.args for part in conjuncts(arg))
+    return (expr,)
+
+
+def aggregates_in(expr: Expr) -> tuple[Expr, ...]:
+    """The aggregates in an expression, outermost only.
+
+    >>> count = Expr("aggregate", text="count")
+    >>> [call.sql() for call in aggregates_in(Expr("+", (count, Expr("literal", text="1", value=1))))]
+    ['count(*)']
+    """
+    if expr.op == "aggregate":
+        return (expr,)
+    return tuple(call for arg in expr.args for call in aggregates_in(arg))
+
+
+def alternative(expr: Expr) -> Expr | None:
+    """An OR read the other way, as if OR bound more tightly than AND; None if none of its parts is an open AND.
+
+    >>> a, b, c = (column((name,)) for name in "abc")
+    >>> read = alternative(Expr("or", (Expr("and", (a, b)), c)))
+    >>> read.sql(lambda ref: ref.parts[0]) if read else None
+    '(a AND (b OR c))'
+    >>> alternative(Expr("or", (Expr("and", (a, b), value=CLOSED), c)))
+    """
+    if expr.op != "or" or not any(_is_open_and(part) for part in expr.args):
+        return None
+    groups: list[list[Expr]] = [[]]
+    for part in expr.args:
+        first, *others = part.args if _is_open_and(part) else (part,)
+        groups[-1].append(first)
+        groups += [[other] for other in others]
+    return Expr("and", tuple(_any_of(group) for group in groups), span=expr.span)
+
+
+def _is_open_and(expr: Expr) -> bool:
+    return expr.op == "and" and expr.value != CLOSED
+
+
+def _any_of(parts: list[Expr]) -> Expr:
+    return parts[0] if len(parts) == 1 else Expr("or", tuple(parts), span=parts[0].span.to(parts[-1].span))
+
+
+def column(parts: tuple[str, ...], span: Span = NOWHERE) -> Expr:
+    """A reference to a column that stands alone."""
+    text = ".".join(quote(part) for part in parts)
+    return Expr("column", text=text, refs=(Reference(parts, 0, len(text)),), span=span)
+
+
+def _splice(text: str, refs: tuple[Reference, ...], name: Callable[[Reference], str]) -> str:
+    out: list[str] = []
+    position = 0
+    for ref in sorted(refs, key=lambda r: r.start):
+        out += [text[position : ref.start], name(ref), *(f".{quote(part)}" for part in ref.path)]
+        position = ref.end
+    return "".join(out) + text[position:]

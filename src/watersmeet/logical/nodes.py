@@ -1,0 +1,439 @@
+"""What was asked: frozen nodes, before anything is known about columns or types."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span, Watermark
+from watersmeet.errors import Place
+from watersmeet.locations import locate_options, resolve_references
+from watersmeet.logical.expressions import Expr
+
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""Which side is preserved: ``left`` pads the left row that dies alone, ``full`` both.
+
+``semi`` and ``anti`` show the left side only: a left row once, at its first match; a left row that dies alone.
+"""
+
+LEFT_ONLY: frozenset[JoinKind] = frozenset({"semi", "anti"})
+"""The kinds whose result has no columns of the right side."""
+
+
+Side = Literal["left", "right"]
+
+PRESERVED: Mapping[Side, tuple[JoinKind, ...]] = {"left": ("left", "full"), "right": ("right", "full")}
+"""The kinds of join that show rows of a side though they stayed alone, padded or on an output of their own."""
+
+ClauseExpr = tuple[str, Expr]
+"""An expression with the words of the clause that it stands in."""
+
+
+class Clause(ABC):
+    """What a family lets stand behind a source, or behind the condition of a join."""
+
+    span: Span
+
+    @property
+    @abstractmethod
+    def expressions(self) -> tuple[ClauseExpr, ...]:
+        """The expressions in it, each with the words it stands behind."""
+
+
+class Relation(ABC):
+    """Whatever stands behind FROM as it was asked for: the small protocol that passes walk."""
+
+    span: Span
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """What it reads, from left to right."""
+        return ()
+
+    def with_inputs(self, inputs: Sequence[Relation]) -> Self:
+        """The same over other inputs, as many."""
+        assert not inputs
+        return self
+
+    @property
+    def expressions(self) -> tuple[ClauseExpr, ...]:
+        """The expressions of its own, each with the words it stands behind."""
+        return ()
+
+
+class _Named(Relation):
+    """What a family may let a clause stand behind."""
+
+    clause: Clause | None
+
+    @property
+    def expressions(self) -> tuple[ClauseExpr, ...]:
+        """Those of the clause behind it."""
+        return () if self.clause is None else self.clause.expressions
+
+
+@dataclass(frozen=True)
+class WindowFunction:
+    """Windows of event time over a source: by which function, of which column, how long, and how far apart.
+
+    ``by``: the columns that sessions are said to be apart by.
+    """
+
+    function: str
+    column: str
+    lengths: tuple[Amount, ...]
+    span: Span = NOWHERE
+    by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scan(_Named):
+    """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration.
+
+    ``window`` is only there while a query is read, which then has it in its expressions. ``times``: of the watermarks
+    only those of these columns count; none: all of them.
+    """
+
+    source: str
+    alias: str
+    span: Span = NOWHERE
+    clause: Clause | None = None
+    watermarks: tuple[Watermark, ...] = ()
+    window: WindowFunction | None = None
+    times: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Union(_Named):
+    """The rows of several sources under one alias: ``(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) u``."""
+
+    scans: tuple[Scan, ...]
+    alias: str
+    span: Span = NOWHERE
+    clause: Clause | None = None
+
+
+Leaf = Scan | Union
+
+
+@dataclass(frozen=True)
+class Within:
+    """``WITHIN d``: the event time of a right row is at most ``amount`` after that of a left one, and before it, too.
+
+    ``earlier``: how far before it may be, if that differs.
+    """
+
+    amount: Amount
+    span: Span = NOWHERE
+    earlier: Amount | None = None
+
+    @property
+    def pair(self) -> tuple[Amount, Amount]:
+        """How far before the left row the right one may be, and how far after."""
+        return (self.amount if self.earlier is None else self.earlier, self.amount)
+
+
+Values = tuple[tuple[str, Expr], ...]
+"""Columns by name, each with the constant that stands for it."""
+
+
+@dataclass(frozen=True)
+class ParsedJoin(Relation):
+    """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side."""
+
+    left: Relation
+    right: Relation
+    kind: JoinKind
+    on: Expr | None = None
+    using: tuple[str, ...] = ()
+    within: Within | None = None
+    span: Span = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """Left and right."""
+        return (self.left, self.right)
+
+    def with_inputs(self, inputs: Sequence[Relation]) -> Self:
+        """The same join of other sides."""
+        left, right = inputs
+        return replace(self, left=left, right=right)
+
+    @property
+    def expressions(self) -> tuple[ClauseExpr, ...]:
+        """The condition."""
+        return () if self.on is None else (("ON", self.on),)
+
+
+@dataclass(frozen=True)
+class Join(ParsedJoin):
+    """``left [kind] JOIN right``: which family it is of follows from what its sides are.
+
+    ``clauses`` stand behind its condition. ``operator``: the operator that a Substrait plan names, which is then not
+    chosen (FT-3).
+    """
+
+    clauses: tuple[Clause, ...] = ()
+    operator: Literal["merge"] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no source under it has a clause of a family behind it."""
+        return all(leaf.clause is None for leaf in leaves(self))
+
+    @property
+    def has_plain_sides(self) -> bool:
+        """Whether no side of it is itself a source with such a clause."""
+        return all(not isinstance(side, Leaf) or side.clause is None for side in self.inputs)
+
+
+@dataclass(frozen=True)
+class Lateral(Relation):
+    """``input LATERAL array AS alias``: each row of the input once with every element of an array of its own.
+
+    A row whose array is empty or NULL is not in the result.
+    """
+
+    input: Relation
+    array: Expr
+    alias: str
+    span: Span = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """The one whose rows it repeats."""
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[Relation]) -> Self:
+        """The same array of another input."""
+        (below,) = inputs
+        return replace(self, input=below)
+
+    @property
+    def expressions(self) -> tuple[ClauseExpr, ...]:
+        """The array."""
+        return (("LATERAL", self.array),)
+
+
+@dataclass(frozen=True)
+class Star:
+    """``*`` or ``alias.*`` in a projection."""
+
+    alias: str | None = None
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class Item:
+    """One expression of a projection; ``name`` is what AS gives it."""
+
+    expr: Expr
+    name: str | None = None
+
+
+ResultKind = Literal["stream", "table"]
+"""``stream``: rows that only arrive. ``table``: rows by key that later ones replace or take back."""
+
+
+@dataclass(frozen=True)
+class StorageFormats:
+    """``STORE KEY AS format VALUE AS format``: how the key and the rest of a result are written; None: as they are."""
+
+    key: str | None = None
+    value: str | None = None
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class SideOutput:
+    """Rows that go to a sink of their own.
+
+    - ``of``: which rows, as the words before INTO say
+    - ``column``: the column beside the result that shows them
+    - ``is_instead``: the result is in such parts, and has no sink itself
+    """
+
+    of: str
+    column: str
+    sink: str
+    span: Span = NOWHERE
+    is_instead: bool = False
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """What a query orders its rows by; ``expr`` as it was written, ``column`` under which the rows have it."""
+
+    expr: Expr
+    column: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True)
+class RowNumber:
+    """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: what makes a group, and how it is ordered.
+
+    ``function``: with RANK, rows that are equal in that order have one number.
+    """
+
+    by: tuple[Item, ...]
+    order: tuple[SortKey, ...]
+    name: str = ""
+    span: Span = NOWHERE
+    function: str = "ROW_NUMBER"
+
+
+@dataclass(frozen=True)
+class Query:
+    """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
+
+    ``result`` is what SELECT STREAM or SELECT TABLE says, None if it says neither. ``views`` are the queries that only
+    this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
+
+    ``having`` is what must be true of a group, ``is_distinct`` whether equal rows of the result are one.
+    ``order`` and ``limit``: only the first rows are shown, of each group that the columns ``by`` make, with ``ties``
+    also those equal to the last of them; such a query reads a subquery that has all of them. ``number``, the place of a
+    row in its group, is only there while it is read.
+    ``late_into`` is the sink of the rows that came too late, and ``side_outputs`` are the outputs that the family of
+    its join has apart from the result.
+    """
+
+    relation: Relation
+    items: tuple[Item | Star, ...]
+    where: Expr | None = None
+    into: str | None = None
+    into_span: Span = NOWHERE
+    span: Span = NOWHERE
+    late_into: str | None = None
+    late_into_span: Span = NOWHERE
+    side_outputs: tuple[SideOutput, ...] = ()
+    result: ResultKind | None = None
+    group_by: tuple[Expr, ...] = ()
+    group_span: Span = NOWHERE
+    views: tuple[View, ...] = ()
+    store: StorageFormats | None = None
+    having: Expr | None = None
+    is_distinct: bool = False
+    order: tuple[SortKey, ...] = ()
+    limit: int | None = None
+    by: tuple[str, ...] = ()
+    number: RowNumber | None = None
+    ties: bool = False
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether its result is in parts, each with a sink of its own."""
+        return any(output.is_instead for output in self.side_outputs)
+
+
+@dataclass(frozen=True)
+class View:
+    """A query under a name, which later statements read like a source: CREATE VIEW, or WITH as a statement."""
+
+    name: str
+    query: Query
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class Setting:
+    """``SET name = value``."""
+
+    name: str
+    value: str
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class CalledFunction:
+    """A function that is called somewhere, and with how many arguments; None: that cannot be told."""
+
+    name: str
+    span: Span
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Script:
+    """A text and the statements read from it.
+
+    ``heartbeats``: the name of a source and the condition under which its rows advance time and are no rows.
+    ``calls``: the functions that its expressions call, but for aggregates.
+    """
+
+    name: str
+    text: str
+    sources: tuple[Source, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    queries: tuple[Query, ...] = ()
+    heartbeats: tuple[tuple[str, Expr], ...] = ()
+    views: tuple[View, ...] = ()
+    calls: tuple[CalledFunction, ...] = ()
+
+    def resolve_options(self, *, is_here: bool = True) -> Script:
+        """The script with options as Spark must have them: references resolved, and paths with a scheme.
+
+        ``is_here``: paths without a scheme are of this machine; else Spark runs on another one, which knows its own.
+        """
+
+        def resolve(options: Mapping[str, str]) -> dict[str, str]:
+            return locate_options(resolve_references(options)) if is_here else resolve_references(options)
+
+        sources = tuple(replace(source, options=resolve(source.options)) for source in self.sources)
+        return replace(self, sources=sources, sinks=tuple(replace(s, options=resolve(s.options)) for s in self.sinks))
+
+    def with_options(self, source: Source) -> Source:
+        """A source of a plan, with the options that the script has for it."""
+        declared = next((own for own in self.sources if own.name.lower() == source.name.lower()), source)
+        return replace(source, options=declared.options)
+
+    def place(self, span: Span) -> Place | None:
+        """The span as a place that an error can show; None for what no text says."""
+        return None if span == NOWHERE else Place(self.name, self.text, span.start, span.end)
+
+    def sink(self, name: str | None) -> Sink | None:
+        """The sink of that name, if it is declared; names compare without case."""
+        return next((sink for sink in self.sinks if name is not None and sink.name.lower() == name.lower()), None)
+
+
+def scans(relation: Relation) -> tuple[Scan, ...]:
+    """The sources of a relation from left to right, those inside a union too.
+
+    >>> [scan.alias for scan in scans(Join(Scan("orders", "o"), Scan("deliveries", "d"), "left"))]
+    ['o', 'd']
+    """
+    return tuple(scan for leaf in leaves(relation) for scan in (leaf.scans if isinstance(leaf, Union) else (leaf,)))
+
+
+def laterals(relation: Relation) -> tuple[Lateral, ...]:
+    """The laterals of a relation from left to right."""
+    own = (relation,) if isinstance(relation, Lateral) else ()
+    return tuple(lateral for side in relation.inputs for lateral in laterals(side)) + own
+
+
+def leaves(relation: Relation) -> tuple[Leaf, ...]:
+    """Whatever is read under an alias in a relation, from left to right.
+
+    >>> [leaf.alias for leaf in leaves(Join(Scan("a", "a"), Union((Scan("b", "b"), Scan("c", "c")), "u"), "inner"))]
+    ['a', 'u']
+    """
+    if isinstance(relation, Leaf):
+        return (relation,)
+    return tuple(leaf for side in relation.inputs for leaf in leaves(side))
+
+
+def aliases(relation: Relation) -> tuple[str, ...]:
+    """Whatever has an alias in a relation, from left to right."""
+    own = (relation.alias,) if isinstance(relation, Scan | Union | Lateral) else ()
+    return tuple(alias for side in relation.inputs for alias in aliases(side)) + own
+
+
+def walk_relations(relation: Relation) -> Iterator[Relation]:
+    """A relation and all that is inside it, from the inside out."""
+    for side in relation.inputs:
+        yield from walk_relations(side)
+    yield relation

@@ -1,0 +1,185 @@
+"""May the query run? An ordered tuple of passes, each a function from a draft to a better draft.
+
+A pass adds what it found out and what it must refuse; it never stops the ones after it, so that a script with mistakes
+in every corner reports them all. A query is refused here and nowhere else, or it is known what bounds
+its state: time, the number of keys, or a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal, WatersmeetError, unique_refusals
+from watersmeet.logical.nodes import Query, Script, View, scans
+from watersmeet.logical.passes.build_relation import build_relation
+from watersmeet.logical.passes.check_declarations import check_declarations, check_determinism
+from watersmeet.logical.passes.comparisons import check_collations, check_comparisons
+from watersmeet.logical.passes.conditions import move_filters, split_condition
+from watersmeet.logical.passes.draft import Draft, Inputs
+from watersmeet.logical.passes.family import FamilyAnalysis
+from watersmeet.logical.passes.group import group, top
+from watersmeet.logical.passes.outputs import check_targets
+from watersmeet.logical.passes.resolve import expand, resolve
+from watersmeet.logical.passes.settings import check_settings
+from watersmeet.logical.passes.table_sinks import (
+    check_result,
+    check_static_tables,
+    check_table_sinks,
+    key_formats,
+    with_record_key,
+)
+from watersmeet.logical.passes.views import as_source, check_view, make_aliases_unique
+from watersmeet.logical.passes.watermarks import assume_watermarks
+from watersmeet.logical.query import AnalyzedQuery
+
+__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "find_refusals", "sort_refusals"]
+
+PASSES = (
+    resolve,
+    expand,
+    assume_watermarks,
+    build_relation,
+    split_condition,
+    move_filters,
+    group,
+    top,
+    check_result,
+    key_formats,
+    check_table_sinks,
+    check_static_tables,
+    check_comparisons,
+    check_collations,
+    check_determinism,
+)
+"""What every query goes through, in this order."""
+
+
+def analyze(
+    script: Script,
+    extra_sources: Mapping[str, Source] | None = None,
+    *,
+    families: tuple[FamilyAnalysis, ...],
+    inputs: Inputs = "streams",
+) -> tuple[AnalyzedQuery, ...]:
+    """The queries of a script as they may run; raises one error with everything that is wrong in it.
+
+    ``extra_sources`` are those that no text declares, by name. A declaration of the same name goes before.
+    ``families`` are those that joins may be of.
+
+    >>> from watersmeet.catalog import Field
+    >>> from watersmeet.logical.nodes import Query, Scan, Star
+    >>> script = Script("example", "", queries=(Query(Scan("orders", "o"), (Star(),)),))
+    >>> [query] = analyze(script, {"orders": Source("orders", (Field("id", "BIGINT"),))}, families=())
+    >>> [output.name for output in query.outputs]
+    ['id']
+    """
+    drafts, refusals = _drafts(script, extra_sources or {}, families, inputs)
+    if refusals:
+        raise WatersmeetError(sort_refusals(refusals))
+    return tuple(make_aliases_unique(draft.finish()) for draft in drafts)
+
+
+def find_refusals(script: Script, *, families: tuple[FamilyAnalysis, ...]) -> list[Refusal]:
+    """What is wrong in a script of which a part is not known: statements that nobody can read, or columns of data."""
+    return sort_refusals(_drafts(_drop_unknown_sources(script), {}, families, "streams")[1])
+
+
+def _drop_unknown_sources(script: Script) -> Script:
+    """The script without what speaks of columns that should have been read from data and were not.
+
+    Whatever was refused there would only follow from that.
+    """
+    unknown = {source.name.lower() for source in script.sources if source.format is not None and not source.fields}
+    views = list[View]()
+    for view in script.views:
+        if _reads(view.query).isdisjoint(unknown):
+            views.append(view)
+        else:
+            unknown.add(view.name.lower())
+    sources = tuple(
+        replace(source, watermarks=(), primary_key=(), order=None) if source.name.lower() in unknown else source
+        for source in script.sources
+    )
+    queries = tuple(query for query in script.queries if _reads(query).isdisjoint(unknown))
+    heartbeats = tuple(heartbeat for heartbeat in script.heartbeats if heartbeat[0].lower() not in unknown)
+    return replace(script, sources=sources, queries=queries, views=tuple(views), heartbeats=heartbeats)
+
+
+def _reads(query: Query) -> set[str]:
+    """The names of all that a query reads, itself and through its own views, in small letters."""
+    inside = (name for view in query.views for name in _reads(view.query))
+    return {*(scan.source.lower() for scan in scans(query.relation)), *inside}
+
+
+def _drafts(
+    script: Script, extra: Mapping[str, Source], families: tuple[FamilyAnalysis, ...], inputs: Inputs
+) -> tuple[list[Draft], list[Refusal]]:
+    """The queries after all passes, and all that is refused."""
+    sources = _sources(script, extra)
+    refusals = [
+        *check_declarations(script, sources),
+        *check_settings(script, (family.settings for family in families)),
+        *check_targets(script, sources),
+    ]
+    context = AnalysisContext(sources, families, inputs)
+    for view in script.views:
+        context, more = _with_view(script, view, context)
+        refusals += more
+    drafts: list[Draft] = []
+    for query in script.queries:
+        draft, more = _apply_passes(script, query, context)
+        drafts.append(draft)
+        refusals += more
+    return drafts, refusals
+
+
+@dataclass(frozen=True)
+class AnalysisContext:
+    """What a query can read by name: sources, views among them, and the queries of the views; and of all queries."""
+
+    sources: Mapping[str, Source]
+    families: tuple[FamilyAnalysis, ...]
+    inputs: Inputs
+    views: Mapping[str, AnalyzedQuery] = field(default_factory=dict[str, AnalyzedQuery])
+
+
+def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tuple[Draft, list[Refusal]]:
+    """A query after all passes, and what is refused in it and in its own views."""
+    refusals = list[Refusal]()
+    for view in query.views:
+        context, more = _with_view(script, view, context)
+        refusals += more
+    draft = Draft(script, query, context.sources, context.inputs, context.families, context.views)
+    for improve in PASSES:
+        draft = improve(draft)
+    return draft, [*refusals, *draft.refusals]
+
+
+def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[AnalysisContext, list[Refusal]]:
+    """What is known after a view; one that is refused has no columns, so that nothing follows from that."""
+    draft, refusals = _apply_passes(script, view.query, context)
+    refusals += check_view(draft, view, context.sources)
+    name = view.name.lower()
+    if refusals or not draft.is_bounded:
+        return replace(context, sources={**context.sources, name: Source(view.name, (), span=view.span)}), refusals
+    query = draft.finish()
+    source = as_source(view.name, query, view.span, view.query.store)
+    return replace(context, sources={**context.sources, name: source}, views={**context.views, name: query}), []
+
+
+def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:
+    frames = {name.lower(): replace(source, name=name) for name, source in extra.items()}
+    sources = dict(frames)
+    for declared in script.sources:
+        frame = frames.get(declared.name.lower())
+        # A DataFrame may bring the watermark that its declaration leaves out.
+        watermarks = declared.watermarks or (frame.watermarks if frame else ())
+        sources[declared.name.lower()] = with_record_key(replace(declared, watermarks=watermarks))
+    return sources
+
+
+def sort_refusals(refusals: list[Refusal]) -> list[Refusal]:
+    """Refusals in the order of their places, each once."""
+    return sorted(unique_refusals(refusals), key=lambda refusal: refusal.place.start if refusal.place else -1)

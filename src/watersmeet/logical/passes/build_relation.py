@@ -1,0 +1,238 @@
+"""The pass that builds the relation of a query: every join by the family that claims it.
+
+A join is built or refused by its family, which must show that what it keeps is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from watersmeet.catalog import Field, Source, Watermark
+from watersmeet.errors import Refusal
+from watersmeet.logical.expressions import Expr, Reference
+from watersmeet.logical.nodes import Lateral, Leaf, Relation, Scan, Union
+from watersmeet.logical.passes.column_types import is_same_type, is_sound, query_watermarks, with_query_watermarks
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.family import BuildResult
+from watersmeet.logical.passes.scope import KEY
+from watersmeet.logical.passes.settings import read_conditions
+from watersmeet.logical.passes.views import place_view
+from watersmeet.logical.passes.watermarks import heartbeat_of
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.relation import (
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedUnion,
+    AnalyzedView,
+    joins,
+)
+
+
+def parts_of(draft: Draft, union: Union) -> tuple[Source, ...]:
+    """The sources of a union in order; one that is not declared has no columns."""
+    return tuple(
+        with_query_watermarks(draft.sources.get(s.source.lower(), Source(s.source, ())), s) for s in union.scans
+    )
+
+
+def merge_parts(draft: Draft, union: Union) -> Source:
+    """A union as one source: the columns of its first part, and the watermarks that all parts have.
+
+    A union that has been refused has no columns, so that nothing is said of what follows from that.
+    """
+    first, *others = parts = parts_of(draft, union)
+    is_known = all(is_sound(part) for part in parts) and _check_compatible(draft, union) is None
+    if not is_known or any(_difference(first, other) for other in others):
+        return Source(union.alias, (), span=union.span)
+    positions = range(min(len(_columns(part)) for part in parts))
+    fields = tuple(replace(first.fields[i], nullable=any(p.fields[i].nullable for p in parts)) for i in positions)
+    watermarks = tuple(watermark for i in positions if (watermark := _common_watermark(i, parts)) is not None)
+    return Source(
+        union.alias, fields, watermarks, first.kind, span=union.span, order=_order(parts), order_span=union.span
+    )
+
+
+def _columns(part: Source) -> list[Field]:
+    """What a part brings into a union, by position: what ``*`` shows of it, and the key of its records."""
+    return [field for field in part.fields if not field.hidden or field.name.lower() == KEY]
+
+
+def _order(parts: tuple[Source, ...]) -> str | None:
+    """The column that orders the rows of all parts; None if they have none in common."""
+    orders = [(p.order or "").lower() for p in parts]
+    named = [[f.name.lower() for f in p.fields] for p in parts]
+    positions = {names.index(order) if order in names else None for order, names in zip(orders, named, strict=True)}
+    position = positions.pop() if len(positions) == 1 else None
+    return None if position is None else parts[0].fields[position].name
+
+
+def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
+    """Parts that do not fit together."""
+    first, *others = parts_of(draft, union)
+    refusal = _check_compatible(draft, union)
+    if refusal is not None:
+        yield refusal
+    for scan, other in zip(union.scans[1:], others, strict=True):
+        difference = _difference(first, other) if first.fields and other.fields else None
+        if difference is not None:
+            hint = f"declare {other.name} with the columns of {first.name}, in the same order."
+            if scan.source.startswith("#"):
+                hint = "select as many columns of the same types, in the same order; a CAST makes a column fit."
+            what = f"The union {union.alias}"
+            yield draft.refusal("TYPE_MISMATCH", scan.span, expression=what, reason=difference, hint=hint)
+    if merge_parts(draft, union).fields and len({beat and beat.sql() for beat in _heartbeats(draft, union)}) > 1:
+        names = format_list(dict.fromkeys(scan.source for scan in union.scans))
+        hint = "declare the same HEARTBEAT WHEN for all of them, or for none."
+        yield draft.refuse_unsupported(union.span, f"A union of {names}, whose heartbeats differ,", hint)
+
+
+def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
+    """What cannot be in one union: streams and tables, tables by key, joins and groups."""
+    parts = parts_of(draft, union)
+    hint = "write the result to a sink, and read that as a source of the union."
+    for scan, part in zip(union.scans, parts, strict=True):
+        query = draft.views.get(scan.source.lower())
+        if part.kind != parts[0].kind and part.fields and parts[0].fields:
+            first = f"{parts[0].kind} {_display_name(union.scans[0].source)}"
+            what = f"A union of the {first} with the {part.kind} {_display_name(scan.source)}"
+            hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
+        elif query is None and part.primary_key:
+            what = f"A union with the table {scan.source}, whose rows replace each other by key,"
+            hint = "declare it without PRIMARY KEY, as a multiset of rows."
+        elif query is not None and not _is_plain(query):
+            what = f"A union with {_display_name(scan.source)}, which joins, groups or is a union itself,"
+        else:
+            continue
+        return draft.refuse_unsupported(scan.span, what, hint)
+    return None
+
+
+def _is_plain(query: AnalyzedQuery) -> bool:
+    """Whether a query keeps nothing: it filters, computes and takes arrays apart."""
+    if query.group is not None or query.top is not None or query.result != query.relation.result:
+        return False
+    relation = query.relation
+    while isinstance(relation, AnalyzedLateral):
+        relation = relation.input
+    if isinstance(relation, AnalyzedView):
+        return _is_plain(relation.query)
+    return isinstance(relation, AnalyzedScan) and not relation.source.primary_key and not relation.parts
+
+
+def is_plain_union(draft: Draft, union: Union) -> bool:
+    """Whether all parts are streams as they are declared."""
+    named = (scan.source.lower() for scan in union.scans)
+    return merge_parts(draft, union).kind == "stream" and not any(name in draft.views for name in named)
+
+
+def union_of(draft: Draft, union: Union) -> AnalyzedUnion:
+    """A union of views or tables."""
+    sides: list[AnalyzedScan | AnalyzedView] = []
+    for number, (scan, part) in enumerate(zip(union.scans, parts_of(draft, union), strict=True)):
+        alias, query = f"{union.alias}/{number + 1}", draft.views.get(scan.source.lower())
+        watermarks = query_watermarks(part, scan)
+        leaf = AnalyzedScan(alias, part) if query is None else place_view(alias, part, query, watermarks)
+        assert isinstance(leaf, AnalyzedScan | AnalyzedView)
+        sides.append(leaf)
+    return AnalyzedUnion(
+        union.alias, draft.scope.sources[union.alias], tuple(sides), parts=tuple(side.source for side in sides)
+    )
+
+
+def union_heartbeat(draft: Draft, union: Union) -> Expr | None:
+    """The condition under which a row of the union is a heartbeat, which is that of all its parts."""
+    return next(_heartbeats(draft, union), None)
+
+
+def _heartbeats(draft: Draft, union: Union) -> Iterator[Expr | None]:
+    fields = merge_parts(draft, union).fields
+    for scan, part in zip(union.scans, parts_of(draft, union), strict=True):
+        heartbeat = heartbeat_of(draft, Scan(scan.source, union.alias, scan.span))
+        yield _by_position(heartbeat, part, fields) if heartbeat is not None and fields else None
+
+
+def _by_position(condition: Expr, part: Source, fields: tuple[Field, ...]) -> Expr:
+    names = dict(zip((field.name for field in part.fields), (field.name for field in fields), strict=False))
+
+    def rename(ref: Reference) -> Reference:
+        return replace(ref, name=names.get(ref.name, ref.name))
+
+    return condition.map_references(rename)
+
+
+def _common_watermark(position: int, parts: tuple[Source, ...]) -> Watermark | None:
+    """The watermark of a column, if all parts have one: it is idle when all of them are."""
+    watermarks = [part.watermark(part.fields[position].name) for part in parts]
+    if watermarks[0] is None or None in watermarks:
+        return None
+    idle = [watermark.idle for watermark in watermarks if watermark is not None and watermark.idle is not None]
+    return replace(watermarks[0], idle=max(idle) if len(idle) == len(watermarks) else None)
+
+
+def _difference(first: Source, other: Source) -> str | None:
+    """What keeps two parts of a union apart; None if their columns have the same types."""
+    shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
+    if len(shown[0]) != len(shown[1]):
+        return (
+            f"{_display_name(first.name)} has {len(shown[0])} columns, {_display_name(other.name)} has {len(shown[1])}."
+        )
+    for i, (mine, theirs) in enumerate(zip(_columns(first), _columns(other), strict=False), start=1):
+        # Of what only Spark can compute, only Spark knows the type.
+        if mine.type and theirs.type and not is_same_type(mine.type, theirs.type):
+            columns = (f"`{f.name}` {f.type} in {_display_name(s.name)}" for f, s in ((mine, first), (theirs, other)))
+            return f"column {i} is {' and '.join(columns)}."
+    return None
+
+
+def _display_name(source: str) -> str:
+    # A subquery has a name that nobody wrote.
+    return "a subquery" if source.startswith("#") else source
+
+
+def build_relation(draft: Draft) -> Draft:
+    """The draft with its relation built, the conditions of its joins still in one piece."""
+    draft = read_conditions(draft, lambda join: len(_build(draft, join)[1]))
+    relation, refusals = _build(draft, draft.query.relation)
+    refusals += [refusal for family in draft.families for refusal in family.check_clauses(draft)]
+    refusals += _check_late_rows(draft, relation)
+    warnings = [warned for family in draft.families for warned in family.warn(draft, relation)]
+    return replace(draft, relation=relation).with_refusals(refusals).with_warnings(warnings)
+
+
+def _build(draft: Draft, relation: Relation) -> BuildResult:
+    if isinstance(relation, Leaf):
+        return _build_leaf(draft, relation), []
+    sides = [_build(draft, side) for side in relation.inputs]
+    inputs, refusals = (
+        tuple(side for side, _ in sides),
+        [refusal for _, side_refusals in sides for refusal in side_refusals],
+    )
+    if isinstance(relation, Lateral):
+        element = draft.scope.sources[relation.alias]
+        return AnalyzedLateral(inputs[0], relation.array, relation.alias, element, span=relation.span), refusals
+    family = draft.family(relation, tuple(side.result for side in inputs))
+    joined, own = family.build(draft, relation, inputs)
+    return joined, [*refusals, *own]
+
+
+def _build_leaf(draft: Draft, leaf: Leaf) -> AnalyzedLeaf:
+    view = draft.views.get(leaf.source.lower()) if isinstance(leaf, Scan) else None
+    if isinstance(leaf, Scan) and view is not None:
+        source = draft.scope.sources[leaf.alias]
+        return place_view(leaf.alias, source, view, query_watermarks(source, leaf))
+    if isinstance(leaf, Union) and not is_plain_union(draft, leaf) and draft.scope.sources[leaf.alias].fields:
+        return union_of(draft, leaf)
+    parts = parts_of(draft, leaf) if isinstance(leaf, Union) else ()
+    heartbeat = union_heartbeat(draft, leaf) if isinstance(leaf, Union) else heartbeat_of(draft, leaf)
+    return AnalyzedScan(leaf.alias, draft.scope.sources[leaf.alias], parts=parts, heartbeat=heartbeat)
+
+
+def _check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusal]:
+    """LATE INTO of a query whose joins are all with tables."""
+    all_joins = joins(relation)
+    if draft.query.late_into is not None and all_joins and not any(join.has_late_rows for join in all_joins):
+        hint = "leave LATE INTO out: each row is looked up when it arrives, so no row is late for a table."
+        yield draft.refuse_unsupported(draft.query.late_into_span, "LATE INTO of a join with a table", hint)

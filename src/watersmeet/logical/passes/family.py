@@ -1,0 +1,79 @@
+"""What the analysis asks of a family of joins."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal
+from watersmeet.logical.nodes import ParsedJoin, Relation, ResultKind
+from watersmeet.logical.passes.conditions import check_residual
+from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.meaning import ResolvedRelation, resolve_condition
+from watersmeet.logical.passes.scope import Scope
+from watersmeet.logical.passes.settings import SettingSpec
+from watersmeet.logical.query import QueryWarning
+from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin
+
+Sources = Mapping[str, Source]
+"""Sources by their aliases."""
+
+BuildResult = tuple[AnalyzedRelation, list[Refusal]]
+"""A relation and what is wrong with it; of a join, its condition still in one piece."""
+
+
+class FamilyAnalysis(ABC):
+    """How joins of a family are analyzed; what is common to most is said here."""
+
+    family: ClassVar[str]
+    """Its name, which its analyzed joins have as well."""
+
+    settings: ClassVar[Mapping[str, SettingSpec]] = {}
+    """Its settings by name."""
+
+    columns: ClassVar[Mapping[str, str]] = {}
+    """The columns that only its joins make, each with what to tell who asks for it elsewhere."""
+
+    @abstractmethod
+    def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
+        """Whether a join is of this family, its sides being streams or tables as ``kinds`` says."""
+
+    @abstractmethod
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
+        """The join of these inputs, with what is wrong with it."""
+
+    def excludes_tables(self, join: Relation) -> str | None:
+        """The beginning of "... the table t", where none of its sides may be a table; None: one may."""
+        return None
+
+    def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
+        """The join with its names resolved, given what can be named behind each of its sides."""
+        assert isinstance(join, ParsedJoin), "a join of another form resolves its names itself"
+        left, right = scopes
+        return resolve_condition(draft, join, left, right)
+
+    def assume_watermarks(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+        """The sources with the watermarks that batches are taken to have, since the join compares these times."""
+        return sources
+
+    def check_clauses(self, draft: Draft) -> Iterator[Refusal]:
+        """What is wrong with the family's clauses in a query, wherever they stand."""
+        yield from ()
+
+    def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
+        """What is wrong with the outputs apart from the result."""
+        yield from ()
+
+    def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
+        """What is wrong with a join whose condition has been taken apart."""
+        return check_residual(draft, join)
+
+    def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
+        """How much each row is compared with where no key tells; None: it needs no key."""
+        return None
+
+    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[QueryWarning]:
+        """What the author of a query should know of it."""
+        yield from ()

@@ -1,0 +1,381 @@
+"""The pass that takes GROUP BY apart: what rows are grouped by, what is aggregated, and what is computed from both.
+
+Without aggregates GROUP BY only gives the result another key. With them the result is a table with a row per group.
+
+What is grouped by may be part of a longer text: ``window(t, '5 minutes').start``, ``upper(trim(name))``. Only Spark
+understands such texts, so a part is found by its words: it is the same however it is spaced and whatever the case of
+its letters, and its names are the same if they mean the same columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from watersmeet.catalog import NOWHERE
+from watersmeet.duration import parse_duration
+from watersmeet.errors import Refusal
+from watersmeet.logical.expressions import Expr, Reference, aggregates_in, conjuncts, finality_column
+from watersmeet.logical.nodes import walk_relations
+from watersmeet.logical.passes.column_types import (
+    EventTimeColumn,
+    class_of,
+    event_times,
+    find_event_time,
+    is_padded,
+    time_of_window_end,
+    type_of,
+    window_of_end,
+    window_of_start,
+)
+from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.meaning import is_resolved
+from watersmeet.logical.passes.scope import group_column, splice
+from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, AnalyzedSortKey, AnalyzedTop, FinalColumn, Output
+from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, AnalyzedView
+from watersmeet.operators.core.aggregates import function_of, is_aggregate
+
+
+def top(draft: Draft) -> Draft:
+    """The draft with the first rows that it is to show; what they are ordered by is shown no longer."""
+    query, relation = draft.query, draft.relation
+    if query.limit is None or not isinstance(relation, AnalyzedLeaf):
+        return draft
+    order = tuple(
+        AnalyzedSortKey(_column(relation.alias, by.column), by.expr, by.descending, by.nulls_last) for by in query.order
+    )
+    hidden = {*(by.column for by in query.order), *query.by}
+    outputs = tuple(output for output in draft.outputs if output.name not in hidden)
+    by = tuple(
+        AnalyzedSortKey(_column(relation.alias, name), _partition_expression(relation, name), False, False)
+        for name in query.by
+    )
+    final_place = next(
+        (place for place, partition in enumerate(by) if finality_column(partition.expr) in relation.final_columns), None
+    )
+    ranked = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, final_place))
+    # Of a view with mistakes nobody knows whether it is a table.
+    if query.ties and relation.result == "stream" and draft.scope.is_whole:
+        hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
+        what = "RANK() of a stream, which would keep all equal rows,"
+        return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
+    return ranked
+
+
+def _partition_expression(relation: AnalyzedLeaf, name: str) -> Expr:
+    """What the rows of a group share, as the query wrote it."""
+    outputs = relation.query.outputs if isinstance(relation, AnalyzedView) else ()
+    return next((output.expr for output in outputs if output.name == name), _column(relation.alias, name))
+
+
+def _column(alias: str, name: str) -> Expr:
+    return Expr("column", text=name, refs=(Reference((alias, name), 0, len(name), alias, name),))
+
+
+_LENGTH = re.compile(r"\s*,\s*'([^']*)'\s*[,)].*", re.DOTALL)
+
+
+def window_length(expr: Expr) -> int | None:
+    """The length of ``window(time, length, ...)`` in microseconds; None where nobody can tell.
+
+    >>> from watersmeet.logical.expressions import Reference
+    >>> window_length(Expr("other", text="window(t, '10 minutes', '1 minute')", refs=(Reference(("t",), 7, 8),)))
+    600000000
+    """
+    match = _LENGTH.fullmatch(expr.text[expr.refs[0].end :]) if len(expr.refs) == 1 else None
+    try:
+        return None if match is None else parse_duration(match[1])
+    except ValueError:
+        return None
+
+
+def final_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
+    """The columns of a query's result by which its rows are settled."""
+    if query.result != "table":
+        return ()
+    final_columns = query.relation.final_columns
+    if query.group is not None:
+        final_columns = frozenset(final.column for final in query.group.final_columns)
+    elif query.top is not None:
+        # A row is no longer among the first when others come, however old it is, unless its group is as old.
+        by = None if query.top.final_by is None else finality_column(query.top.by[query.top.final_by].expr)
+        final_columns &= frozenset() if by is None else query.relation.equal_columns(by)
+    return tuple(output.name for output in query.outputs if finality_column(output.expr) in final_columns)
+
+
+_WORDS = re.compile(r"\x00\d+\x00|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|\S")
+_EXACT = ("'", '"', "`", "\x00")
+
+
+def with_parts(expr: Expr, parts: Iterable[Expr], named: Mapping[str, Expr]) -> Expr:
+    """A text with every part that is grouped by replaced; ``named`` has what stands for a part, by the part's SQL.
+
+    >>> from watersmeet.logical.expressions import column
+    >>> t = Reference(("t",), 7, 8, "s", "t")
+    >>> whole = Expr("other", text="WINDOW(t,'5 minutes').start", refs=(t,))
+    >>> part = Expr("other", text="window(t, '5 minutes')", refs=(t,))
+    >>> with_parts(whole, [part], {part.sql(): column(("w",))}).text
+    '`w`.start'
+    """
+    for part in parts:
+        if part.op == "other" and part.refs and expr.op == "other":
+            expr = _replace_part(expr, part, named[part.sql()])
+    return expr
+
+
+def _replace_part(expr: Expr, part: Expr, other: Expr) -> Expr:
+    columns = {(ref.column, ref.path): n for n, ref in enumerate((*part.refs, *expr.refs))}
+    encoded = _encode_columns(expr, columns)
+    pattern = _encode_columns(part, columns)
+    matches = [(match.start(), match.end()) for match in _pattern(pattern).finditer(encoded.text)]
+    if not _is_call(pattern.text):
+        # What stands beside `a | b` may bind one of the two more tightly, as in `c & a | b`.
+        matches = [(start, end) for start, end in matches if _is_closed(encoded.text, start, end)]
+    if not matches:
+        return expr
+    if matches == [(0, len(encoded.text))]:
+        return replace(other, span=expr.span)
+    holes = [(Reference((), start, end), other) for start, end in matches]
+    others = [
+        (ref, _as_column(expr, before))
+        for ref, before in zip(encoded.refs, expr.refs, strict=True)
+        if not any(start <= ref.start < end for start, end in matches)
+    ]
+    return splice(encoded, [*holes, *others])
+
+
+def _is_call(text: str) -> bool:
+    """Whether a text is one call from its first to its last character, which nothing beside it can take apart."""
+    words = _WORDS.findall(text)
+    depth = 0
+    for place, word in enumerate(words[1:], start=1):
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if depth == 0:
+            return place == len(words) - 1 and word == ")" and words[1] == "("
+    return False
+
+
+def _is_closed(text: str, start: int, end: int) -> bool:
+    """Whether a stretch of a text stands between parentheses, commas or the ends of the text."""
+    before, after = text[:start].rstrip(), text[end:].lstrip()
+    return before[-1:] in ("", "(", ",") and after[:1] in ("", ")", ",")
+
+
+def _encode_columns(expr: Expr, columns: Mapping[tuple[str, tuple[str, ...]], int]) -> Expr:
+    """The text with a number for every column, which nothing else in a text looks like."""
+    codes = [f"\x00{columns[ref.column, ref.path]}\x00" for ref in expr.refs]
+    leaves = [replace(_as_column(expr, ref), text=code) for ref, code in zip(expr.refs, codes, strict=True)]
+    sized = [replace(leaf, refs=(replace(leaf.refs[0], end=len(leaf.text)),)) for leaf in leaves]
+    return splice(expr, zip(expr.refs, sized, strict=True))
+
+
+def _pattern(part: Expr) -> re.Pattern[str]:
+    """What finds the words of a part, and not the end of a longer name or the beginning of one."""
+    words = _WORDS.findall(part.text)
+    spaced = r"\s*".join(re.escape(word) if word.startswith(_EXACT) else f"(?i:{re.escape(word)})" for word in words)
+    return re.compile(rf"(?<![\w.`]){spaced}(?![\w(])" if words[-1] != ")" else rf"(?<![\w.`]){spaced}")
+
+
+def group(draft: Draft) -> Draft:
+    """The draft with its grouping, its outputs computed from that, or with the refusal of what cannot be grouped."""
+    refusals = [*_check_misplaced_aggregates(draft), *_check_sessions(draft)]
+    having = conjuncts(draft.query.having)
+    aggregate_calls = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
+    refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
+    if draft.query.is_distinct and not draft.query.group_by and not aggregate_calls:
+        # Equal rows are one: a row per group of what is shown.
+        draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
+    elif not aggregate_calls:
+        return draft.with_refusals(refusals)
+    if draft.relation is None:
+        return draft.with_refusals(refusals)
+    query = draft.query
+    refusals += [refusal for call in aggregate_calls if (refusal := _check_aggregate(draft, call)) is not None]
+    once = {expr.sql(): expr for expr in query.group_by}
+    by = tuple(Output(f"k{n}", expr) for n, expr in enumerate(once.values()))
+    calls = {call.sql(): call for call in aggregate_calls if all(is_resolved(arg) for arg in call.args)}
+    aggregates = tuple(Output(f"a{n}", call) for n, call in enumerate(calls.values()))
+    group_columns = {output.expr.sql(): group_column(output.name) for output in (*by, *aggregates)}
+    parts = tuple(output.expr for output in by)
+    outputs = tuple(
+        replace(output, expr=_rewrite_over_groups(output.expr, parts, group_columns)) for output in draft.outputs
+    )
+    if all(is_resolved(expr) for expr in query.group_by):
+        # A name that means nothing has been refused, and may be the one that is missing.
+        for before, after in zip(draft.outputs, outputs, strict=True):
+            refusals += _check_grouped(draft, before.expr, after.expr)
+        for part in having:
+            refusals += _check_grouped(draft, part, _rewrite_over_groups(part, parts, group_columns))
+    window, time = _window(draft, by)
+    conditions = tuple(_rewrite_over_groups(part, parts, group_columns) for part in having)
+    is_session = any(_is_call_of(output.expr, "session_window(") for output in by if output.name == window)
+    column = time.column if time else None
+    settles = tuple(_final_columns(draft.relation, by, window, is_session=is_session))
+    grouping = AnalyzedGroup(by, aggregates, window, column, query.group_span, conditions, is_session, settles)
+    return replace(draft, outputs=outputs, group=grouping).with_refusals(refusals)
+
+
+def _rewrite_over_groups(expr: Expr, parts: tuple[Expr, ...], group_columns: Mapping[str, Expr]) -> Expr:
+    """An expression of SELECT in terms of what the grouping gives; ``parts`` is what is grouped by."""
+    whole = group_columns.get(expr.sql())
+    if whole is not None:
+        return replace(whole, span=expr.span)
+    expr = with_parts(expr, parts, group_columns)
+    if expr.op == "column":
+        return replace(_part_of(expr, group_columns) or expr, span=expr.span)
+    replacements = [
+        (ref, part) for ref in expr.refs if (part := _part_of(_as_column(expr, ref), group_columns)) is not None
+    ]
+    if replacements:
+        holes = {ref.start for ref, _ in replacements}
+        others = [(ref, _as_column(expr, ref)) for ref in expr.refs if ref.start not in holes]
+        expr = splice(expr, [*replacements, *others])
+    return replace(expr, args=tuple(_rewrite_over_groups(arg, parts, group_columns) for arg in expr.args))
+
+
+def _part_of(column: Expr, group_columns: Mapping[str, Expr]) -> Expr | None:
+    """A column that is grouped by, or a field inside one, in terms of what the grouping gives; None for any other."""
+    [ref] = column.refs
+    for length in range(len(ref.path), -1, -1):
+        outer = group_columns.get(replace(column, refs=(replace(ref, path=ref.path[:length]),)).sql())
+        if outer is not None:
+            path = (*outer.refs[0].path, *ref.path[length:])
+            return replace(outer, refs=(replace(outer.refs[0], path=path),))
+    return None
+
+
+def _as_column(expr: Expr, ref: Reference) -> Expr:
+    text = expr.text[ref.start : ref.end]
+    return Expr("column", text=text, refs=(replace(ref, start=0, end=len(text)),))
+
+
+def _check_having_and_distinct(draft: Draft, *, is_grouped: bool) -> Iterator[Refusal]:
+    """HAVING without groups, and DISTINCT of groups, whose rows differ already or are to be made equal by a view."""
+    query = draft.query
+    if query.having is not None and not is_grouped:
+        yield draft.refuse_unsupported(
+            query.having.span, "HAVING without an aggregate", "write WHERE, before GROUP BY."
+        )
+    if query.is_distinct and (is_grouped or query.group_by):
+        hint = "leave DISTINCT out, or select DISTINCT from a view of the groups."
+        yield draft.refuse_unsupported(query.span, "SELECT DISTINCT with GROUP BY or an aggregate", hint)
+
+
+def _check_grouped(draft: Draft, written: Expr, computed: Expr) -> Iterator[Refusal]:
+    for ref in computed.references:
+        if ref.source in draft.scope.sources:
+            span = written.span if written.span != NOWHERE else draft.query.group_span
+            column = f"{ref.source}.{ref.name}"
+            hint = f"add `{column}` to GROUP BY, or take one value of the group: `any_value({column})`."
+            yield draft.refusal("NOT_GROUPED", span, column=column, hint=hint)
+
+
+def _check_aggregate(draft: Draft, call: Expr) -> Refusal | None:
+    name = call.text
+    inner = [nested for arg in call.args for nested in aggregates_in(arg)]
+    if inner:
+        what, hint = f"{name}() of an aggregate", "aggregate in a view, then again in a query over it."
+    elif not is_aggregate(name):
+        what, hint = f"The aggregate {name}()", "use count, sum, avg, min, max or another documented aggregate."
+    elif not is_aggregate(call.function):
+        what = f"{name}(DISTINCT ...)"
+        hint = "first GROUP BY the values in a view, then aggregate the view."
+    else:
+        return _check_numeric_argument(draft, call)
+    return draft.refuse_unsupported(call.span, what, hint)
+
+
+def _check_numeric_argument(draft: Draft, call: Expr) -> Refusal | None:
+    """The refusal of an aggregate of numbers over something else; what only Spark can compute is left to it.
+
+    Where Spark would cast a text first, its author must.
+    """
+    types = [type_of(arg, draft.scope.sources) for arg in call.args if is_resolved(arg)]
+    wrong = next((type_ for type_ in types if type_ and class_of(type_) != "number"), None)
+    if function_of(call.function).fold not in ("sum", "moments") or wrong is None:
+        return None
+    reason, hint = f"its argument is {wrong}, not a number.", f"cast it: `{call.text}(CAST(... AS DOUBLE))`."
+    return draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)
+
+
+def _check_misplaced_aggregates(draft: Draft) -> Iterator[Refusal]:
+    """Aggregates where there are no groups yet."""
+    query = draft.query
+    inside = (expression for below in walk_relations(query.relation) for expression in below.expressions)
+    where = () if query.where is None else (("WHERE", query.where),)
+    for place, expr in (*where, *(("GROUP BY", expr) for expr in query.group_by), *inside):
+        for call in aggregates_in(expr):
+            hint = "aggregate in a view, and use that in a query over it."
+            yield draft.refuse_unsupported(call.span, f"The aggregate {call.text}() in {place}", hint)
+
+
+def _check_sessions(draft: Draft) -> Iterator[Refusal]:
+    """Windows that grow with their rows, where nothing ends them or rows are taken back."""
+    sessions = [expr for expr in draft.query.group_by if _is_call_of(expr, "session_window(")]
+    if draft.relation is None or not sessions:
+        return
+    times = event_times(draft.relation)
+    for expr in sessions:
+        if len(sessions) > 1:
+            yield draft.refuse_unsupported(expr.span, "GROUP BY several session windows", "keep one of them.")
+        elif draft.relation.result == "table":
+            hint = "group by `window(t, '5 minutes')`, whose bounds do not depend on the rows."
+            yield draft.refuse_unsupported(expr.span, "GROUP BY session_window over a table", hint)
+        elif not expr.refs or find_event_time(_as_column(expr, expr.refs[0]), times) is None:
+            what = "GROUP BY session_window of a column without a watermark"
+            hint = "declare one, `WATERMARK FOR t AS t - INTERVAL 10 SECONDS`: the watermark ends a session."
+            yield draft.refuse_unsupported(expr.span, what, hint)
+
+
+def _is_call_of(expr: Expr, *calls: str) -> bool:
+    return expr.op == "other" and expr.text.lower().replace(" ", "").startswith(calls)
+
+
+def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTimeColumn | None]:
+    """The event-time window among what is grouped by, and its time.
+
+    It is ``window(t, ...)`` of a watermarked column, a session, or the end of a window that a row came with.
+    """
+    if draft.relation is None:
+        return None, None
+    times = event_times(draft.relation)
+    for output in by:
+        expr = output.expr
+        if _is_call_of(expr, "window(", "session_window(") and expr.refs:
+            time = find_event_time(_as_column(expr, expr.refs[0]), times)
+            if time is not None:
+                return output.name, time
+        ended = time_of_window_end(expr, draft.relation)
+        if ended is not None and not is_padded(ended.column.alias, draft.relation):
+            return output.name, ended
+    return None, None
+
+
+def _final_columns(
+    relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool
+) -> Iterator[FinalColumn]:
+    """What tells of groups that they change no more: the bounds of their window, or what says so of a table's rows.
+
+    Sessions are left out: one that is forgotten has a row that stands, but others of its key may begin before its end.
+    """
+    if window is None:
+        yield from (FinalColumn(output.name) for output in by if finality_column(output.expr) in relation.final_columns)
+    for output in (output for output in by if output.name == window and not is_session):
+        if output.expr.op == "column":
+            yield FinalColumn(output.name)
+            yield from _final_window_starts(relation, by, output.expr)
+            continue
+        yield FinalColumn(output.name, "end")
+        length = window_length(output.expr)
+        if length is not None:
+            yield FinalColumn(output.name, "start", length)
+
+
+def _final_window_starts(relation: AnalyzedRelation, by: tuple[Output, ...], end: Expr) -> Iterator[FinalColumn]:
+    """The starts of the windows that a column ends: behind the longest of them, all that start there have ended."""
+    ended = window_of_end(end, relation)
+    for output in by:
+        start = window_of_start(output.expr, relation)
+        if start is not None and start[0] == ended:
+            yield FinalColumn(output.name, behind=start[1])

@@ -1,0 +1,229 @@
+"""Settings: which there are, which values they take, and the pass that looks at the SET statements of a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from watersmeet.catalog import NOWHERE
+from watersmeet.duration import parse_duration
+from watersmeet.errors import Refusal, did_you_mean
+from watersmeet.logical.expressions import COMPARISONS, Expr, alternative, conjuncts
+from watersmeet.logical.nodes import Join, Relation, Script, Setting, aliases
+from watersmeet.logical.passes.comparisons import compare
+from watersmeet.logical.passes.conditions import key_of
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.meaning import is_resolved
+from watersmeet.logical.query import QueryWarning
+from watersmeet.logical.words import expression_in_words
+
+DIALECT = "watersmeet.dialect"
+
+DIALECTS = ("watersmeet", "lenses", "lenses-strict")
+
+Mistakes = Callable[[Join], int]
+"""How many refusals a join would meet with, read as it is."""
+
+
+def read_conditions(draft: Draft, mistakes: Mistakes) -> Draft:
+    """The draft with the ON of every join as its dialect reads it, and what the dialect refuses."""
+    reading = _read_relation(draft, draft.query.relation, mistakes)
+    query = replace(draft.query, relation=reading.relation)
+    return replace(draft, query=query).with_refusals(reading.refusals).with_warnings(reading.warnings)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    relation: Relation
+    refusals: tuple[Refusal, ...] = ()
+    warnings: tuple[QueryWarning, ...] = ()
+
+    def after(self, *others: _Reading) -> _Reading:
+        """The same, with what was said of the relations inside it before."""
+        refusals = (refusal for other in (*others, self) for refusal in other.refusals)
+        warnings = (warned for other in (*others, self) for warned in other.warnings)
+        return _Reading(self.relation, tuple(refusals), tuple(warnings))
+
+
+def _read_relation(draft: Draft, relation: Relation, mistakes: Mistakes) -> _Reading:
+    below = [_read_relation(draft, side, mistakes) for side in relation.inputs]
+    relation = relation.with_inputs([side.relation for side in below])
+    if isinstance(relation, Join) and relation.has_plain_sides and is_resolved(relation.on):
+        return _read_join(draft, relation, mistakes).after(*below)
+    return _Reading(relation).after(*below)
+
+
+def _read_join(draft: Draft, join: Join, mistakes: Mistakes) -> _Reading:
+    assert join.on is not None, "a join without a condition has no readings"
+    dialect = draft.setting(DIALECT, DIALECTS[0]).lower()
+    other = alternative(join.on)
+    turned = None if other is None else replace(join, on=other)
+    is_alternative_valid = turned is not None and any(_breaches(join)) and not any(_breaches(turned))
+    if dialect not in DIALECTS[1:]:
+        if turned is not None and mistakes(turned) < mistakes(join):
+            return _Reading(turned, warnings=(_warn_lenses_reading(join.on, turned.on),))
+        return _Reading(join, warnings=(_warn_standard_reading(join.on, other),) if is_alternative_valid else ())
+    if turned is not None and is_alternative_valid and dialect == "lenses":
+        return _Reading(turned, warnings=(_warn_lenses_reading(join.on, turned.on),))
+    meant = other if is_alternative_valid else None
+    return _Reading(join, tuple(_refusal(draft, join, part, meant) for part in _breaches(join)))
+
+
+def _warn_lenses_reading(condition: Expr, taken: Expr | None) -> QueryWarning:
+    assert taken is not None, "the other reading has a condition as well"
+    message = (
+        "AND before OR would be refused here, so the condition is read as Lenses does: "
+        f"`{expression_in_words(taken)}`; write these brackets."
+    )
+    return QueryWarning(message, condition.span)
+
+
+def _warn_standard_reading(condition: Expr, other: Expr | None) -> QueryWarning:
+    assert other is not None, "only a condition with two readings is warned of"
+    message = (
+        f"AND goes before OR, as in standard SQL: `{expression_in_words(condition)}`. Lenses would read "
+        f"`{expression_in_words(other)}`; write brackets around what is meant."
+    )
+    return QueryWarning(message, condition.span)
+
+
+def _breaches(join: Join) -> Iterator[Expr]:
+    """The parts of ON that Lenses refuses."""
+    left, right = _sides(join)
+    for part in conjuncts(join.on):
+        is_single = bool(part.sources) and (part.sources <= left or part.sources <= right)
+        if not is_single and key_of(part, left, right) is None:
+            yield part
+
+
+def _sides(join: Join) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(aliases(join.left)), frozenset(aliases(join.right))
+
+
+def _refusal(draft: Draft, join: Join, part: Expr, meant: Expr | None) -> Refusal:
+    left, right = _sides(join)
+    place, cause = _cause(part, left, right)
+    sides = {"left": draft.names_of(aliases(join.left)), "right": draft.names_of(aliases(join.right))}
+    return draft.refusal(
+        "NOT_IN_DIALECT",
+        part.span if place.span == NOWHERE else place.span,
+        dialect=draft.setting(DIALECT, DIALECTS[0]).lower(),
+        condition=expression_in_words(part),
+        **sides,
+        cause=cause,
+        hint=f"write {_suggestion(part, meant)}, or `SET {DIALECT} = watersmeet`, which can run it.",
+    )
+
+
+def _cause(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr, str]:
+    """The part of a condition that is to blame, and for what."""
+    if not part.sources:
+        return part, "names no column of either side"
+    if part.op == "=":
+        mixed = next((arg for arg in part.args if arg.sources & left and arg.sources & right), part)
+        return mixed, "mixes both sides: each side of = may name only one"
+    if part.op in COMPARISONS:
+        return part, f"compares the sides by {part.op}: only = is allowed"
+    if part.op == "or":
+        return part, "OR over both sides: only AND may combine conditions on different sides"
+    return part, "names both sides, but is not an equality"
+
+
+def _suggestion(part: Expr, meant: Expr | None) -> str:
+    """What to write for a part that Lenses refuses: what was probably meant, or the same equality in its form."""
+    if meant is not None:
+        return f"`{expression_in_words(meant)}`"
+    equality = compare(part) if part.op == "=" else None
+    if equality is None or equality.casts or any(constant.value for constant in equality.constants):
+        return "an equality with one side on each side of `=`"
+    return f"`{expression_in_words(equality.high)} = {expression_in_words(equality.low)}`"
+
+
+@dataclass(frozen=True)
+class SettingSpec:
+    """A setting there is: which values it takes, and how to say so."""
+
+    accepts: Callable[[str], bool]
+    reason: str
+    hint: str
+
+
+def choice(name: str, choices: tuple[str, ...], example: str) -> SettingSpec:
+    """A setting that is one of several words, in any case."""
+    return SettingSpec(
+        lambda value: value.lower() in choices, f"expected {format_list(choices, 'or')}", _set_hint(name, example)
+    )
+
+
+def number(name: str, example: int) -> SettingSpec:
+    """A setting that counts something."""
+    return SettingSpec(is_positive, "expected a whole number above 0", _set_hint(name, example))
+
+
+def duration(name: str, example: str) -> SettingSpec:
+    """A setting that is a length of time."""
+    return SettingSpec(
+        lambda value: (parse_setting_duration(value) or 0) > 0,
+        "expected a duration above 0",
+        _set_hint(name, example),
+    )
+
+
+def is_positive(value: str) -> bool:
+    """Whether a value is a whole number above 0."""
+    return value.isascii() and value.isdigit() and int(value) > 0
+
+
+def parse_setting_duration(value: str) -> int | None:
+    """The microseconds that the value of a setting stands for; None if it is no length of time above 0.
+
+    >>> parse_setting_duration("1 hour"), parse_setting_duration("soon")
+    (3600000000, None)
+    """
+    try:
+        return parse_duration(value) or None
+    except ValueError:
+        return None
+
+
+def _set_hint(name: str, example: object) -> str:
+    return f"write `SET {name} = {example}`."
+
+
+OVERFLOW = ("fail", "drop_oldest")
+"""What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
+
+OPERATOR_CHAINING, SWITCH = "watersmeet.together", ("on", "off")
+"""Whether joins of one key that feed each other run in one operator; a checkpoint keeps to what it was begun with."""
+
+SETTINGS: Mapping[str, SettingSpec] = {
+    "watersmeet.shards": number("watersmeet.shards", 8),
+    "watersmeet.state.max_rows": number("watersmeet.state.max_rows", 1000000),
+    "watersmeet.state.overflow": SettingSpec(
+        OVERFLOW.__contains__,
+        f"expected {' or '.join(OVERFLOW)}",
+        "write `SET watersmeet.state.overflow = drop_oldest`.",
+    ),
+    OPERATOR_CHAINING: choice(OPERATOR_CHAINING, SWITCH, "off"),
+    DIALECT: choice(DIALECT, DIALECTS, "lenses"),
+}
+"""The settings of Watersmeet beside those of the families. Those of Spark pass through as they are."""
+
+
+def check_settings(script: Script, further: Iterable[Mapping[str, SettingSpec]]) -> tuple[Refusal, ...]:
+    """What is wrong with the settings of a script; ``further`` are those of the families."""
+    settings = {**SETTINGS, **{name: spec for family_settings in further for name, spec in family_settings.items()}}
+    return tuple(refusal for setting in script.settings for refusal in _check(script, setting, settings))
+
+
+def _check(script: Script, setting: Setting, settings: Mapping[str, SettingSpec]) -> Iterator[Refusal]:
+    name, place = setting.name.lower(), script.place(setting.span)
+    if name.startswith("spark."):
+        return
+    spec = settings.get(name)
+    if spec is None:
+        parameters = {"setting": setting.name, "suggestion": did_you_mean(setting.name, settings)}
+        yield Refusal("UNKNOWN_SETTING", parameters, place)
+    elif not spec.accepts(setting.value.strip()):
+        parameters = {"argument": name, "value": setting.value, "reason": spec.reason, "hint": spec.hint}
+        yield Refusal("WRONG_ARGUMENT", parameters, place)

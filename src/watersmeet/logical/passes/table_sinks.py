@@ -1,0 +1,341 @@
+"""The pass that looks at how the changes of a table go to a sink, and the key by which they do.
+
+A sink that only takes rows in cannot show a table: rows of it are taken back. The option ``changes`` of CREATE SINK
+says what becomes of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeGuard, cast, get_args
+
+from watersmeet.catalog import Field, Sink, Source, Span
+from watersmeet.errors import Refusal
+from watersmeet.formats import SINK_FORMATS, sink_format
+from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
+from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
+from watersmeet.logical.expressions import GROUP, Expr, conjuncts
+from watersmeet.logical.nodes import LEFT_ONLY, Lateral, ParsedJoin, Relation, ResultKind, StorageFormats
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.scope import KEY
+from watersmeet.logical.query import AnalyzedQuery, QueryWarning
+from watersmeet.logical.relation import (
+    AnalyzedJoin,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedView,
+    ConditionalJoin,
+    leaves,
+)
+from watersmeet.logical.words import expression_in_words, word
+
+Column = tuple[str, str]
+"""A column of a source: the alias and the name."""
+
+
+def check_table_sinks(draft: Draft) -> Draft:
+    """The draft with what is to be refused of the sink that its result goes to."""
+    sink = draft.script.sink(draft.query.into)
+    if sink is None:
+        return draft
+    wrong = [*_check_option(draft, sink)]
+    # Of a query with mistakes nobody knows what its result is.
+    if wrong or draft.refusals or draft.relation is None:
+        return draft.with_refusals(wrong)
+    return draft.with_refusals(_check(draft, sink))
+
+
+def _check_option(draft: Draft, sink: Sink) -> Iterator[Refusal]:
+    changes = sink_format(sink).changes
+    if changes is not None and changes not in get_args(Changes):
+        reason = f"changes can be written as {format_list(get_args(Changes), 'or')}"
+        yield _wrong(draft, sink, reason, "write `changes 'log'`, for example.")
+
+
+def _wrong(draft: Draft, sink: Sink, reason: str, hint: str) -> Refusal:
+    refusal = sink_format(sink).wrong_option(f"changes '{sink_format(sink).changes}'", reason, hint)
+    return replace(refusal, place=draft.script.place(sink.span))
+
+
+def _check(draft: Draft, sink: Sink) -> Iterator[Refusal]:
+    format_, span = sink_format(sink), draft.query.into_span
+    changes = cast("Changes | None", format_.changes)
+    if _is_stream(draft):
+        if CHANGES in sink.lowercase_options:
+            reason, hint = "a stream never retracts rows", f"leave `changes` out of {sink.name}."
+            yield draft.refusal(
+                "WRONG_OUTPUT", span, what="A changelog of a stream", reason=reason, cause="a stream", hint=hint
+            )
+    elif format_.is_display:
+        return
+    elif changes is None:
+        yield draft.refusal("APPEND_ONLY_SINK", span, sink=sink.name, hint=format_.changes_hint)
+    elif not format_.can_take(changes):
+        yield _wrong(draft, sink, _why_unsupported(format_, changes), format_.changes_hint)
+    else:
+        yield from _check_key(draft, sink)
+
+
+def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
+    """Why changes cannot go to a sink so."""
+    able = [candidate for candidate in SINK_FORMATS if changes in candidate.takes]
+    if changes == "snapshot":
+        names = format_list([name for candidate in able for name in candidate.names], "or")
+        return f"only {names} files under a `path` can hold a snapshot of a table"
+    if changes == "upsert":
+        return f"only {format_list([candidate.title for candidate in able])} replace and delete rows by key"
+    return f"{format_.title} accepts changes of a table only by key"
+
+
+def _is_stream(draft: Draft) -> bool:
+    kind = "stream" if draft.relation is None else draft.relation.result
+    return draft.group is None and draft.top is None and (draft.query.result or kind) == "stream"
+
+
+def _check_key(draft: Draft, sink: Sink) -> Iterator[Refusal]:
+    format_ = sink_format(sink)
+    outputs = [output.name.lower() for output in draft.outputs]
+    unknown = [name for name in format_.key if name.lower() not in outputs]
+    if unknown:
+        where, output_names = (
+            "in the result to replace rows by",
+            format_list([f"`{name}`" for name in outputs]),
+        )
+        yield draft.refusal(
+            "UNKNOWN_COLUMN", sink.span, column=unknown[0], where=where, suggestion=f"known names: {output_names}."
+        )
+    elif format_.changes == "upsert" and not format_.key and result_columns(draft.finish()) is None:
+        yield draft.refusal("SINK_WITHOUT_KEY", draft.query.into_span, sink=sink.name)
+
+
+def result_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
+    """The columns of a table's result that tell its rows apart; None if no columns of the result are known to.
+
+    They are those of GROUP BY, or the primary keys of the tables; where a join names the whole primary key of one side,
+    the key of the other is enough.
+    """
+    if query.group is not None:
+        return _output_names(query, [(GROUP, by.name) for by in query.group.by])
+    if query.relation.result == "stream":
+        # Of a stream several of the first rows may have one key.
+        return key_columns(query) if query.top is None else None
+    key = row_key(query.relation)
+    return None if key is None else _output_names(query, key)
+
+
+def row_key(relation: AnalyzedRelation) -> tuple[Column, ...] | None:
+    """The columns that tell the rows of a table apart; None if nothing is known to."""
+    match relation:
+        case AnalyzedScan() if relation.source.primary_key and not relation.parts:
+            names = [relation.source.field(name) for name in relation.source.primary_key]
+            return tuple((relation.alias, field.name) for field in names if field is not None)
+        case AnalyzedView():
+            inside = result_columns(relation.query)
+            return None if inside is None else tuple((relation.alias, name) for name in inside)
+        case ConditionalJoin(result="table"):
+            return _join_row_key(relation)
+        case _:
+            return None
+
+
+def _join_row_key(join: ConditionalJoin) -> tuple[Column, ...] | None:
+    left, right = row_key(join.left), row_key(join.right)
+    if join.kind in LEFT_ONLY:
+        return left
+    if left is None or right is None:
+        return None
+    named = [{column for pair in join.keys if (column := _column(pair[side])) is not None} for side in (0, 1)]
+    if join.kind in ("inner", "left") and named[1].issuperset(right):
+        return left
+    if join.kind in ("inner", "right") and named[0].issuperset(left):
+        return right
+    return (*left, *right)
+
+
+def key_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
+    """The columns of the result that are its key (see `AnalyzedQuery`); None if it has none or does not show it."""
+    shown = {output.expr.sql(): output.name for output in query.outputs}
+    names = [shown.get(expr.sql()) for expr in query.key]
+    return None if not names or None in names else tuple(cast("list[str]", names))
+
+
+def _output_names(query: AnalyzedQuery, columns: list[Column] | tuple[Column, ...]) -> tuple[str, ...] | None:
+    shown = {_column(output.expr): output.name for output in reversed(query.outputs)}
+    names = [shown.get(column) for column in columns]
+    return None if None in names else tuple(cast("list[str]", names))
+
+
+def _column(expr: Expr) -> Column | None:
+    """The column that an expression is, if it is nothing else."""
+    if expr.op != "column" or len(expr.refs) != 1 or expr.refs[0].path:
+        return None
+    return (expr.refs[0].source, expr.refs[0].name)
+
+
+def check_result(draft: Draft) -> Draft:
+    """The draft with what is to be said of a result that is called a stream or a table and is the other by itself.
+
+    A table is no stream, since its rows are taken back. The latest row per key of a stream is a table.
+    """
+    if draft.query.result == "stream" and _result_kind(draft) == "table":
+        draft = draft.with_refusals(
+            [draft.refusal("RESULT_IS_A_TABLE", draft.query.span, what=_describe_result(draft))]
+        )
+    is_known = not draft.refusals and draft.scope.is_whole and draft.is_bounded
+    if not is_known or draft.query.result != "table" or _result_kind(draft) == "table":
+        # Of a query with mistakes, or over a view or a source with some, nobody knows the key.
+        return draft
+    key = draft.finish().key
+    if not key:
+        return draft.with_refusals([draft.refusal("RESULT_WITHOUT_KEY", draft.query.span)])
+    return draft.with_warnings([_warn_latest_row(draft, key)])
+
+
+def _result_kind(draft: Draft) -> ResultKind:
+    if draft.group is not None or draft.top is not None:
+        return "table"
+    return "stream" if draft.relation is None else draft.relation.result
+
+
+def _describe_result(draft: Draft) -> str:
+    if draft.top is not None:
+        return "the first rows in an order"
+    if draft.group is not None:
+        return "groups with aggregates" if draft.group.aggregates else "distinct rows"
+    table_aliases = () if draft.relation is None else tuple(leaf.alias for leaf in leaves(draft.relation))
+    return ("the table " if len(table_aliases) == 1 else "the join of the tables ") + draft.names_of(table_aliases)
+
+
+def _warn_latest_row(draft: Draft, key: tuple[Expr, ...]) -> QueryWarning:
+    by = ", ".join(expression_in_words(expr) for expr in key)
+    message = f"SELECT TABLE over a stream shows the latest row of each {by}: each row replaces the one before it."
+    return QueryWarning(message, draft.query.span)
+
+
+def check_static_tables(draft: Draft) -> Draft:
+    """The draft with the refusal of tables without changes where changes are what is asked for."""
+    if draft.relation is None:
+        return draft
+    tables = static_tables_outside_joins(draft.relation)
+    return draft.with_refusals(
+        draft.refusal("STATIC_TABLE", draft.query.span, table=scan.source.name) for scan in tables
+    )
+
+
+def with_static_sources(query: AnalyzedQuery, names: frozenset[str]) -> AnalyzedQuery:
+    """The query with the sources of these names, in small letters, as tables that never change."""
+
+    def as_static(relation: AnalyzedRelation) -> AnalyzedRelation:
+        if isinstance(relation, AnalyzedScan) and relation.source.name.lower() in names:
+            return replace(relation, source=replace(relation.source, is_static=True))
+        return relation.with_inputs([as_static(side) for side in relation.inputs])
+
+    return replace(query, relation=as_static(query.relation))
+
+
+def static_tables_outside_joins(relation: AnalyzedRelation) -> Iterator[AnalyzedScan]:
+    """The tables that never change, wherever no stream looks them up."""
+    if _is_static(relation):
+        yield relation
+    for port, side in enumerate(relation.inputs):
+        is_read = isinstance(relation, AnalyzedJoin) and relation.can_be_static(port) and _is_static(side)
+        yield from () if is_read else static_tables_outside_joins(side)
+
+
+def _is_static(relation: AnalyzedRelation) -> TypeGuard[AnalyzedScan]:
+    return isinstance(relation, AnalyzedScan) and relation.source.is_static
+
+
+_NUMBERS = ("int", "long", "double")
+
+
+def with_record_key(source: Source) -> Source:
+    """The source with the key of its records as a column that ``*`` leaves out, if nothing else is its ``_key``.
+
+    >>> source = Source("orders", (), format="kafka", options={"value.format": "json", "key.format": "long"})
+    >>> with_record_key(source).field("_key")
+    Field(name='_key', type='BIGINT', nullable=True, hidden=True)
+    """
+    format_ = format_of_key(source)
+    if format_ is None or source.format is None or source.key:
+        return source
+    type_ = KEY_TYPES.get(format_, "BINARY")
+    return replace(source, fields=(*source.fields, Field(KEY, type_, hidden=True)))
+
+
+def key_formats(draft: Draft) -> Draft:
+    """The draft with the refusal of joins by keys whose formats differ, and of formats in which nothing is stored."""
+    return draft.with_refusals([*_check_joins(draft, draft.query.relation), *_check_store(draft, draft.query.store)])
+
+
+def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:
+    if isinstance(relation, Lateral):
+        yield from _check_joins(draft, relation.input)
+    if isinstance(relation, ParsedJoin):
+        yield from _check_joins(draft, relation.left)
+        for part in conjuncts(relation.on):
+            if part.op == "=" and all(_is_key(arg) for arg in part.args):
+                yield from _check_keys(draft, part, relation.span)
+
+
+def _is_key(expr: Expr) -> bool:
+    """Whether the text asks for the key of a record, whatever column that is."""
+    return expr.op == "column" and bool(expr.refs[0].source) and expr.refs[0].parts[-1].lower() == KEY
+
+
+def _check_keys(draft: Draft, equality: Expr, join: Span) -> Iterator[Refusal]:
+    aliases = [arg.refs[0].source for arg in equality.args]
+    formats = [format_of_key(draft.scope.sources[alias]) for alias in aliases]
+    if None in formats or formats[0] == formats[1]:
+        return
+    names = [draft.name_of(alias) for alias in aliases]
+    span = equality.span if equality.span != Span(0, 0) else join
+    yield draft.refusal(
+        "KEY_FORMATS_DIFFER", span, left=names[0], right=names[1], left_format=formats[0], right_format=formats[1],
+        hint=_hint([str(format_) for format_ in formats], names, [draft.scope.sources[a].kind for a in aliases]),
+    )  # fmt: skip
+
+
+def _hint(formats: list[str], names: list[str], kinds: list[str]) -> str:
+    unread = next((n for n, format_ in enumerate(formats) if format_ not in KEY_TYPES or format_ == JSON), None)
+    if unread is not None:
+        other = formats[1 - unread] if formats[1 - unread] in KEY_TYPES else "string"
+        return f"write {names[unread]} again with `STORE KEY AS {other}`, and read that."
+    view = f"CREATE VIEW {word(names[1])}_by_{formats[0]} AS SELECT {kinds[1].upper()} * FROM {word(names[1])}"
+    return f"write `{view} STORE KEY AS {formats[0]}`, and join with that."
+
+
+def _check_store(draft: Draft, store: StorageFormats | None) -> Iterator[Refusal]:
+    if store is None:
+        return
+    if store.value not in (None, JSON):
+        what, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
+        yield draft.refuse_unsupported(store.span, what, hint)
+    if store.key is None:
+        return
+    what, hint = f"STORE KEY AS {store.key}", None
+    sink = draft.script.sink(draft.query.into)
+    format_ = sink_format(sink) if sink is not None and sink_format(sink).has_text_keys else None
+    if store.key not in KEY_TYPES:
+        hint = f"write {format_list(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
+    elif store.key in _NUMBERS and format_ is not None:
+        what = f"{what} into {format_.title}"
+        hint = f"leave it out, and add `key.format '{store.key}'` to the OPTIONS of {format_.sink.name}."
+    elif format_ is not None and not format_.is_encoded(cast("Changes | None", format_.changes)):
+        what = f"{what} into {format_.title}, where rows have their own columns `key` and `value`,"
+        hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or select the key AS `key`."
+    elif not draft.refusals and draft.is_bounded:
+        finished = replace(draft, query=replace(draft.query, store=None)).finish()
+        key = finished.key
+        if not key:
+            what, hint = f"{what} of a result without a key", "add `... AS _key` to the columns."
+        elif len(key) > 1 and store.key != JSON:
+            what, hint = f"{what} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
+        elif format_ is not None and finished.result == "table" and len(key) == 1 and store.key != "string":
+            what, hint = (
+                f"{what} of a table into {format_.title}",
+                "write `STORE KEY AS string`: its key is a string there.",
+            )
+    if hint is not None:
+        yield draft.refuse_unsupported(store.span, what, hint)

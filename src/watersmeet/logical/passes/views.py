@@ -1,0 +1,280 @@
+"""Views: what is seen of a query from outside, and the query in the place of its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
+from watersmeet.errors import Refusal
+from watersmeet.formats.records import KEY_FORMAT, format_of_key
+from watersmeet.logical.expressions import GROUP, Reference
+from watersmeet.logical.nodes import StorageFormats, View
+from watersmeet.logical.passes.column_types import (
+    event_times,
+    find_event_time,
+    time_of_window_end,
+    type_of,
+    window_of_end,
+    window_of_start,
+)
+from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.group import final_outputs
+from watersmeet.logical.passes.scope import KEY, key_of, key_struct, show_column
+from watersmeet.logical.query import AnalyzedQuery, Output, QueryWarning
+from watersmeet.logical.relation import (
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedUnion,
+    AnalyzedView,
+    TimeColumn,
+    laterals,
+    leaves,
+    views,
+)
+
+ORDER = "#order"
+"""What the column is called that gives the order of arrival where a view does not show it."""
+
+_T = TypeVar("_T")
+
+
+def as_source(name: str, query: AnalyzedQuery, span: Span, store: StorageFormats | None = None) -> Source:
+    """A query as a source: its columns, the watermarks that pass through it, and its key, which ``*`` leaves out."""
+    sources = _sources(query)
+    shown = tuple(Field(o.name, type_of(o.expr, sources) or "") for o in query.outputs)
+    fields_ = (*shown, *(Field(o.name, type_of(o.expr, sources) or "", hidden=True) for o in _extra_outputs(query)))
+    times = () if query.result == "table" else event_times(query.relation)
+    watermarks = tuple(
+        _view_watermark(output.name, time.column, sources)
+        for output in query.outputs
+        if (time := find_event_time(output.expr, times)) is not None
+    )
+    shown_as = {time.column: o.name for o in query.outputs if (time := find_event_time(o.expr, times)) is not None}
+    ended = ((o.name, time_of_window_end(o.expr, query.relation)) for o in query.outputs if shown_as)
+    ends = tuple((name, shown_as[time.column]) for name, time in ended if time is not None and time.column in shown_as)
+    starts = _starts(query, [name for name, _ in ends])
+    format_ = _key_format(query, store, sources)
+    options = {} if format_ is None else {KEY_FORMAT: format_}
+    inner, order = _source_with_key(query), _order(query)
+    if inner is not None and not inner.primary_key:
+        options |= {"key": ", ".join(inner.key)}
+    return Source(
+        name, fields_, watermarks, query.result, options=options, span=span,
+        order=None if order is None else order.name,
+        primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends, starts=starts,
+        final_columns=final_outputs(query),
+    )  # fmt: skip
+
+
+def _starts(query: AnalyzedQuery, ends: list[str]) -> tuple[tuple[str, str, int], ...]:
+    """The columns of a result that start a window, each with one of ``ends`` that ends the same, and its length."""
+    shown = {output.name: output.expr for output in query.outputs}
+    ended = {window_of_end(shown[name], query.relation): name for name in ends}
+    starts = ((output.name, window_of_start(output.expr, query.relation)) for output in query.outputs if ends)
+    return tuple((name, ended[start[0]], start[1]) for name, start in starts if start is not None and start[0] in ended)
+
+
+def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Iterator[Refusal]:
+    """What is wrong with a view as such: a name that is taken, outputs that only a query by itself has."""
+    if view.name.lower() in sources:
+        hint = "give one of them another name."
+        before = "a stream, table or view"
+        yield draft.refusal("DUPLICATE_NAME", view.span, name=view.name, before=before, hint=hint)
+    query = view.query
+    for span in (query.into_span, query.late_into_span, *(side_output.span for side_output in query.side_outputs)):
+        if span != NOWHERE:
+            hint = "leave INTO out, or write the query as a separate statement."
+            yield draft.refuse_unsupported(span, "A view with a sink", hint)
+
+
+def place_view(
+    alias: str, source: Source, query: AnalyzedQuery, watermarks: tuple[Watermark, ...] = ()
+) -> AnalyzedLeaf:
+    """A query in the place of its name: a scan if all it does is to leave out rows and columns of one source.
+
+    ``watermarks`` are the watermarks that the query around it gives its columns.
+    """
+    inner = query.relation
+    is_plain = (
+        isinstance(inner, AnalyzedScan)
+        and not inner.parts
+        and not query.where
+        and query.group is None
+        and query.top is None
+        and query.result == inner.source.kind
+        # A view that hides a watermarked column is told of by its own name where that is missed.
+        and len(source.watermarks) == len(inner.source.watermarks)
+        and all(_is_itself(output) for output in (*query.outputs, *_key(query)))
+    )
+    if not is_plain:
+        named = {watermark.column for watermark in watermarks}
+        # A column is settled by its own mark, or has a watermark of arrivals that the query gives it.
+        source = replace(source, final_columns=tuple(name for name in source.final_columns if name not in named))
+        return AnalyzedView(
+            alias, source, replace(query, outputs=(*query.outputs, *_extra_outputs(query))), outer_watermarks=watermarks
+        )
+    assert isinstance(inner, AnalyzedScan)
+    scan = replace(rename_aliases(inner, {inner.alias: alias}), alias=alias)
+    return replace(scan, source=replace(inner.source, fields=_order_fields(query, inner), watermarks=source.watermarks))
+
+
+def _order_fields(query: AnalyzedQuery, scan: AnalyzedScan) -> tuple[Field, ...]:
+    """The columns of a source in the order in which a query shows them, then those that it leaves out."""
+    places = {output.name: place for place, output in enumerate(query.outputs)}
+    hidden = (replace(field, hidden=field.hidden or field.name not in places) for field in scan.source.fields)
+    return tuple(sorted(hidden, key=lambda field: places.get(field.name, len(places) + (field.name != KEY))))
+
+
+def make_aliases_unique(query: AnalyzedQuery) -> AnalyzedQuery:
+    """The query with aliases inside views that no other part of it has, so that every scan has a name of its own."""
+    # Columns are told apart without case, as Spark does.
+    relation = _rename_inner_aliases(query.relation, Counter(alias.lower() for alias in _aliases(query.relation)))
+    return replace(query, relation=relation, warnings=all_warnings(query))
+
+
+def _rename_inner_aliases(relation: AnalyzedRelation, used: Counter[str]) -> AnalyzedRelation:
+    """The relation with the insides of its views renamed wherever an alias occurs twice in the whole query."""
+    if isinstance(relation, AnalyzedView):
+        own = _own_aliases(relation.query.relation)
+        names = {alias: f"{relation.alias}/{alias}" for alias in own if used[alias.lower()] > 1}
+        elements = frozenset(lateral.alias for lateral in laterals(relation.query.relation))
+        inner = rename_aliases(relation.query, names, elements)
+        return replace(relation, query=replace(inner, relation=_rename_inner_aliases(inner.relation, used)))
+    return relation.with_inputs([_rename_inner_aliases(side, used) for side in relation.inputs])
+
+
+def _own_aliases(relation: AnalyzedRelation) -> Iterator[str]:
+    """The aliases of a relation itself, without those inside its views."""
+    for leaf in leaves(relation):
+        yield leaf.alias
+        yield from (side.alias for side in leaf.sides) if isinstance(leaf, AnalyzedUnion) else ()
+    yield from (lateral.alias for lateral in laterals(relation))
+
+
+def _aliases(relation: AnalyzedRelation) -> Iterator[str]:
+    """All aliases of a relation, those inside views too."""
+    if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
+        yield relation.alias
+    for side in relation.inputs:
+        yield from _aliases(side)
+
+
+def rename_aliases(node: _T, names: Mapping[str, str], elements: frozenset[str] = frozenset()) -> _T:
+    """Whatever is part of a plan with other aliases; what is inside a view has names of its own and stays.
+
+    ``elements`` are the aliases of laterals, whose column is called like the alias.
+
+    >>> rename_aliases((TimeColumn("a", "t"), 5), {"a": "b"})
+    (TimeColumn(alias='b', name='t'), 5)
+    """
+    return cast("_T", _rename_node(node, names, elements)) if names else node
+
+
+def _rename_node(node: Any, names: Mapping[str, str], elements: frozenset[str]) -> Any:
+    if isinstance(node, tuple):
+        return tuple(_rename_node(part, names, elements) for part in cast("tuple[Any, ...]", node))
+    if isinstance(node, Reference):
+        source = names.get(node.source, node.source)
+        return replace(node, source=source, name=source if node.source in elements else node.name)
+    if isinstance(node, Source | Span) or not is_dataclass(node) or isinstance(node, type):
+        return node
+    changed = {f.name: _rename_node(getattr(node, f.name), names, elements) for f in fields(node)}
+    if isinstance(node, AnalyzedLeaf | AnalyzedLateral | TimeColumn):
+        changed["alias"] = names.get(node.alias, node.alias)
+    if isinstance(node, AnalyzedView):
+        changed["query"] = node.query
+    if isinstance(node, AnalyzedLateral):
+        element = tuple(replace(field, name=changed["alias"]) for field in node.source.fields)
+        changed["source"] = replace(node.source, name=changed["alias"], fields=element)
+    return replace(node, **changed)
+
+
+def _sources(query: AnalyzedQuery) -> dict[str, Source]:
+    """What the outputs of a query refer to, by alias."""
+    sources: dict[str, Source] = {leaf.alias: leaf.source for leaf in leaves(query.relation)}
+    sources |= {lateral.alias: lateral.source for lateral in laterals(query.relation)}
+    if query.group is not None:
+        sources[GROUP] = Source(GROUP, tuple(Field(by.name, type_of(by.expr, sources) or "") for by in query.group.by))
+    return sources
+
+
+def all_warnings(query: AnalyzedQuery) -> tuple[QueryWarning, ...]:
+    """What its author should know of a query and of the views in it, each once."""
+    inside = (all_warnings(view.query) for view in views(query.relation))
+    return tuple(dict.fromkeys((*query.warnings, *(warned for view_warnings in inside for warned in view_warnings))))
+
+
+def _extra_outputs(query: AnalyzedQuery) -> tuple[Output, ...]:
+    """The columns of a result that ``*`` leaves out: its key, and the order of arrival, where they are not shown."""
+    order = _order(query)
+    return _key(query) if order is None or order in query.outputs else (*_key(query), order)
+
+
+def _order(query: AnalyzedQuery) -> Output | None:
+    """The column that gives the order in which the rows of a result arrive, which is that of its only source."""
+    relation = query.relation
+    while isinstance(relation, AnalyzedLateral):
+        relation = relation.input
+    if not isinstance(relation, AnalyzedLeaf) or relation.source.order is None or query.result == "table":
+        return None
+    column = show_column(relation.alias, relation.source, relation.source.order)
+    if column is None:
+        return None
+    named = (o for o in query.outputs if o.expr.op == "column" and not o.expr.refs[0].path)
+    ref = column.expr.refs[0]
+    return next((o for o in named if o.expr.refs[0].column == ref.column), Output(ORDER, column.expr))
+
+
+def _key(query: AnalyzedQuery) -> tuple[Output, ...]:
+    """The key of a result as a further column; none if it has no key, or shows it."""
+    is_shown = any(output.name.lower() == KEY for output in query.outputs) or _source_with_key(query) is not None
+    if not query.key or is_shown:
+        return ()
+    return (Output(KEY, query.key[0] if len(query.key) == 1 else key_struct(query.key)),)
+
+
+def _has_group_or_top(query: AnalyzedQuery) -> bool:
+    return query.group is not None or query.top is not None
+
+
+def _source_with_key(query: AnalyzedQuery) -> Source | None:
+    """The only source of a query that shows the columns of its key as they are; they are the key of the result too."""
+    source = query.relation.source if isinstance(query.relation, AnalyzedScan | AnalyzedView) else None
+    if source is None or source.kind != query.result or _has_group_or_top(query) or query.key != key_of(query.relation):
+        return None
+    shown = {output.name.lower() for output in query.outputs if _is_itself(output)}
+    return source if source.key and {name.lower() for name in source.key} <= shown else None
+
+
+def _key_format(query: AnalyzedQuery, store: StorageFormats | None, sources: Mapping[str, Source]) -> str | None:
+    """The format of the key of a result: what it is stored as, or that of the record whose key it is."""
+    if store is not None and store.key is not None:
+        return store.key
+    [ref] = query.key[0].refs if len(query.key) == 1 and query.key[0].op == "column" else [None]
+    source = None if ref is None else sources.get(ref.source)
+    return format_of_key(source) if ref is not None and source is not None and source.key == (ref.name,) else None
+
+
+def _primary_key(query: AnalyzedQuery) -> tuple[str, ...]:
+    """The columns that tell the groups of a result apart, if it shows them all."""
+    if query.group is None:
+        return ()
+    shown = {output.expr.refs[0].name: output.name for output in query.outputs if output.expr.op == "column"}
+    names = tuple(shown.get(by.name) for by in query.group.by)
+    return tuple(name for name in names if name is not None) if None not in names else ()
+
+
+def _view_watermark(name: str, time: TimeColumn, sources: Mapping[str, Source]) -> Watermark:
+    watermark = sources[time.alias].watermark(time.name) if time.alias in sources else None
+    return Watermark(name, Amount(0, is_interval=True)) if watermark is None else replace(watermark, column=name)
+
+
+def _is_itself(output: Output) -> bool:
+    """Whether a column of a result is a column of its source under the same name."""
+    ref = output.expr.refs[0] if output.expr.op == "column" else None
+    return ref is not None and not ref.path and ref.name == output.name

@@ -1,0 +1,159 @@
+"""Watermarks that batches are taken to have, those that are missing, and heartbeats.
+
+All rows of a batch are there, so no watermark is needed to tell when a row can be forgotten; what is needed is which
+columns are the event times. Which they are, the family of the join says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from watersmeet.catalog import NOWHERE, Amount, Field, Source, Watermark
+from watersmeet.errors import Refusal
+from watersmeet.logical.expressions import Expr, Reference, aggregates_in
+from watersmeet.logical.nodes import Lateral, Relation, Scan, Script, leaves
+from watersmeet.logical.passes.column_types import example_lag, time_type_of
+from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.family import Sources
+from watersmeet.logical.passes.meaning import check_names, is_resolved, resolve_expression
+from watersmeet.logical.passes.scope import scope_of
+from watersmeet.logical.relation import (
+    AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedView,
+)
+from watersmeet.schema import TimeType
+
+
+def assume_watermarks(draft: Draft) -> Draft:
+    """The draft with watermarks of no lag where batches declare none; streams stay as they are."""
+    if draft.inputs == "streams":
+        return draft
+    sources = _assume(draft, draft.query.relation, draft.scope.sources)
+    return replace(draft, scope=replace(draft.scope, sources=sources))
+
+
+def _assume(draft: Draft, relation: Relation, sources: Sources) -> Sources:
+    for side in relation.inputs:
+        sources = _assume(draft, side, sources)
+    if isinstance(relation, Lateral) and relation.array.op == "windows":
+        [time] = relation.array.args[0].refs
+        return add_watermark(sources, time.source, time.name) if time.source else sources
+    if not relation.inputs or isinstance(relation, Lateral):
+        return sources
+    return draft.family(relation).assume_watermarks(draft, relation, sources)
+
+
+def watermark_only_time(side: Relation, sources: Sources) -> Sources:
+    """The sources with a watermark for the one time that a side has, if it has no watermark yet."""
+    aliases = [leaf.alias for leaf in leaves(side)]
+    if any(sources[alias].watermarks for alias in aliases):
+        return sources
+    times = [(a, f.name) for a in aliases for f in sources[a].fields if time_type_of(f.type) not in (None, "integer")]
+    return add_watermark(sources, *times[0]) if len(times) == 1 else sources
+
+
+def add_watermark(sources: Sources, alias: str, name: str) -> Sources:
+    """The sources with a watermark of no lag for a column, if it has none yet."""
+    source = sources[alias]
+    field = source.field(name)
+    if field is None or source.watermark(name) is not None:
+        return sources
+    watermark = Watermark(name, Amount(0, time_type_of(field.type) != "integer"))
+    return {**sources, alias: replace(source, watermarks=(*source.watermarks, watermark))}
+
+
+def time_family(ref: Reference, sources: Sources) -> TimeType | None:
+    """The family of event times that a column could be of; None if it could be none."""
+    return time_type_of(column_type(ref, sources))
+
+
+def column_type(ref: Reference, sources: Sources) -> str:
+    """The type of a column as it was declared."""
+    field = sources[ref.source].field(ref.name)
+    return "" if field is None else field.type
+
+
+def sources_without_watermark(side: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
+    """The sources without a watermark under a join, as far as no join between has asked them for one."""
+    match side:
+        case AnalyzedScan() | AnalyzedView():
+            return () if side.source.watermarks else (side,)
+        case AnalyzedLateral():
+            return sources_without_watermark(side.input)
+        case AnalyzedJoin():
+            return tuple(leaf for below in side.optional_time_sides for leaf in sources_without_watermark(below))
+        case _:
+            return ()
+
+
+def watermark_hint(side: AnalyzedLeaf, compared: list[str]) -> str:
+    """Which watermark to declare for a source; ``compared`` are its columns that a condition mentions."""
+    source = side.source
+    if isinstance(side, AnalyzedView):
+        inside, windowed = sources_without_watermark(side.query.relation), side.query.relation
+        if inside and isinstance(windowed, AnalyzedLateral) and windowed.array.op == "windows":
+            return watermark_hint(inside[0], [ref.name for ref in windowed.array.references])
+        return "select a watermarked column in that view, as it is."
+    column = _likely_time(source, compared)
+    if side.parts:
+        return _union_hint(side, column)
+    if source.span == NOWHERE:
+        if column is None or time_type_of(column.type) == "integer":
+            return (
+                f'add a TIMESTAMP column to the DataFrame {source.name}, and call `.withWatermark(name, "5 seconds")`.'
+            )
+        return f'call `.withWatermark("{column.name}", "5 seconds")` on the DataFrame {source.name}.'
+    if column is None:
+        return f"add a TIMESTAMP column to {source.name}, and `WATERMARK FOR` it."
+    return f"add {example_lag(column.name, time_type_of(column.type))} to the columns of {source.name}."
+
+
+def _union_hint(side: AnalyzedLeaf, column: Field | None) -> str:
+    if column is None:
+        names = format_list([part.name for part in side.parts])
+        return f"add a TIMESTAMP column to {names}, and `WATERMARK FOR` it in each."
+    position = side.source.fields.index(column)
+    bare = {p.name: p.fields[position] for p in side.parts if not p.watermark(p.fields[position].name)}
+    examples = {name: example_lag(field.name, time_type_of(field.type)) for name, field in bare.items()}
+    return "add " + format_list([f"{example} to the columns of {name}" for name, example in examples.items()]) + "."
+
+
+def _likely_time(source: Source, compared: list[str]) -> Field | None:
+    """A timestamp that the condition mentions, a timestamp, a date, or an integer that the condition mentions."""
+
+    def likelihood(field: Field) -> tuple[bool, bool, bool]:
+        family = time_type_of(field.type)
+        return family != "integer", field.name in compared, family != "date"
+
+    fields = [
+        f for f in source.fields if (family := time_type_of(f.type)) and (family != "integer" or f.name in compared)
+    ]
+    # Of integers the last one mentioned: keys are written before times.
+    fields.sort(key=lambda field: compared.index(field.name) if field.name in compared else -1, reverse=True)
+    return max(fields, key=likelihood, default=None)
+
+
+def check_heartbeats(script: Script, sources: Mapping[str, Source]) -> Iterator[Refusal]:
+    """Names in heartbeats that mean nothing: only columns of the source itself can be named."""
+    for name, condition in script.heartbeats:
+        source = sources.get(name.lower(), Source(name, ()))
+        yield from check_names(script, condition, scope_of(source.name, source))
+        for call in aggregates_in(condition):
+            what, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
+            yield Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, script.place(call.span))
+
+
+def heartbeat_of(draft: Draft, scan: Scan) -> Expr | None:
+    """The condition under which a row of a source is a heartbeat, in the columns of its alias."""
+    condition = next((c for name, c in draft.script.heartbeats if name.lower() == scan.source.lower()), None)
+    source = draft.sources.get(scan.source.lower())
+    if condition is None or source is None:
+        return None
+    # The declaration knows nothing of the alias, so names are looked up under the name of the source.
+    heartbeat = resolve_expression(condition, scope_of(source.name, source))
+    return heartbeat.map_references(lambda ref: replace(ref, source=scan.alias)) if is_resolved(heartbeat) else None

@@ -1,0 +1,392 @@
+"""What is known of a query once it may run: every name resolved, every condition in its place, every bound found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from watersmeet.catalog import NOWHERE, Span
+from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr
+from watersmeet.logical.nodes import ResultKind, SideOutput
+from watersmeet.logical.relation import (
+    BY_TIME,
+    AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedView,
+    StateBound,
+    TimeColumn,
+    leaves,
+)
+from watersmeet.logical.words import expression_in_words, sources_by_alias, word
+from watersmeet.operators.core.aggregates import function_of, is_aggregate, needs_all_rows
+
+
+@dataclass(frozen=True)
+class FinalColumn:
+    """What a grouping is by (its name), or the ``field`` of a struct: it lies ``behind`` the end of the window by that.
+
+    >>> FinalColumn("k1", "start", 10_000_000).column
+    '#group.k1.start'
+    """
+
+    by: str
+    field: str = ""
+    behind: int = 0
+
+    @property
+    def column(self) -> str:
+        """What its mark is called."""
+        return ".".join(part for part in (GROUP, self.by, self.field) if part)
+
+
+@dataclass(frozen=True)
+class AnalyzedGroup:
+    """GROUP BY with aggregates: a table with one row per group.
+
+    ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
+    (its name) is an event-time window over ``time``, so that a group is forgotten once the watermark has passed its
+    end. ``is_session``: that window grows with its rows. ``having``: what must be true of a group for the table to show
+    it.
+
+    ``final_columns``: those of ``by`` whose values tell which groups change no more, once the watermark has passed
+    them. Without a ``time`` the rows are those of a table that says so of its own: ``final_by`` is the one that a group
+    is forgotten by.
+    """
+
+    family: ClassVar[str] = "group"
+
+    by: tuple[Output, ...]
+    aggregates: tuple[Output, ...]
+    window: str | None = None
+    time: TimeColumn | None = None
+    span: Span = NOWHERE
+    having: tuple[Expr, ...] = ()
+    is_session: bool = False
+    final_columns: tuple[FinalColumn, ...] = ()
+
+    @property
+    def final_by(self) -> str | None:
+        """The one of ``by`` whose mark comes with the rows of a table, and ends groups."""
+        return self.final_columns[0].by if self.final_columns and self.time is None else None
+
+
+@dataclass(frozen=True)
+class AnalyzedSortKey:
+    """What rows are ordered by: a column of the relation, and what that was written as."""
+
+    expr: Expr
+    shown: Expr
+    descending: bool
+    nulls_last: bool
+
+
+@dataclass(frozen=True)
+class AnalyzedTop:
+    """ORDER BY ... LIMIT: a table of the first rows, of each group that ``by`` makes.
+
+    ``ties``: rows that are equal in the order have one place, and all of them are shown or none. ``final_by``: the
+    place of the one of ``by`` that tells which groups change no more.
+    """
+
+    family: ClassVar[str] = "top"
+
+    order: tuple[AnalyzedSortKey, ...]
+    limit: int
+    by: tuple[AnalyzedSortKey, ...] = ()
+    ties: bool = False
+    final_by: int | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the result."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class QueryWarning:
+    """Something that works but that its author should know, with the place that causes it."""
+
+    message: str
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class AnalyzedQuery:
+    """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
+
+    ``late_into`` is the sink of the rows that came too late, and ``side_outputs`` are further outputs apart from the
+    result. Without INSERT INTO, their sinks need not be declared: they name outputs of whoever runs the query.
+
+    ``result`` says whether it is a stream or a table; ``key`` is what its ``_key`` is made of: the key of the join or
+    of the group, none if it has no key.
+    """
+
+    relation: AnalyzedRelation
+    outputs: tuple[Output, ...]
+    where: tuple[Expr, ...] = ()
+    into: str | None = None
+    warnings: tuple[QueryWarning, ...] = ()
+    span: Span = NOWHERE
+    late_into: str | None = None
+    side_outputs: tuple[SideOutput, ...] = ()
+    result: ResultKind = "stream"
+    group: AnalyzedGroup | None = None
+    key: tuple[Expr, ...] = ()
+    top: AnalyzedTop | None = None
+
+    @property
+    def sinks_of_unmatched(self) -> tuple[str | None, str | None]:
+        """The sinks of the left and the right rows that stayed alone."""
+        sinks = {output.of: output.sink for output in self.side_outputs}
+        return sinks.get("UNMATCHED LEFT"), sinks.get("UNMATCHED RIGHT")
+
+    @property
+    def ports_into(self) -> tuple[str, ...]:
+        """The sinks of the parts of the result, where it is in parts: the rows of each port."""
+        return tuple(output.sink for output in self.side_outputs if output.is_instead)
+
+
+_Nulls = Mapping[str, bool]
+"""Whether a column, named ``alias.column`` in small letters, can be null."""
+
+
+def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
+    """Whether each column of the result can be null.
+
+    A column is what it was declared, unless the join can show its side without a row; values that stand for such a row
+    keep it as it was. Every other expression counts as nullable, but for constants, IS NULL, ``<=>``, counts, and AND,
+    OR and NOT of such.
+
+    >>> from watersmeet.catalog import Field, Source
+    >>> from watersmeet.logical.query import Output
+    >>> from watersmeet.logical.relation import AnalyzedScan, ConditionalJoin
+    >>> from watersmeet.logical.expressions import Reference
+    >>> def column(alias, name):
+    ...     return Expr("column", text="c", refs=(Reference((alias, name), 0, 1, alias, name),))
+    >>> fields = (Field("id", "BIGINT", nullable=False), Field("v", "STRING"))
+    >>> o, d = AnalyzedScan("o", Source("orders", fields)), AnalyzedScan("d", Source("deliveries", fields))
+    >>> asked = [column("o", "id"), column("o", "v"), column("d", "id"), Expr("is_null", (column("d", "v"),))]
+    >>> outputs = tuple(Output("", expr) for expr in asked)
+    >>> nullable(AnalyzedQuery(ConditionalJoin(o, d, "inner"), outputs))
+    (False, True, False, False)
+    >>> nullable(AnalyzedQuery(ConditionalJoin(o, d, "left"), outputs))
+    (False, True, True, False)
+    """
+    nulls = _nulls(query.relation)
+    if query.group is not None:
+        columns = (*query.group.by, *query.group.aggregates)
+        nulls = {_column_key(GROUP, output.name): _can_be_null(output.expr, nulls) for output in columns}
+    return tuple(_can_be_null(output.expr, nulls) for output in query.outputs)
+
+
+def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
+    match expr.op:
+        case "column":
+            ref = expr.refs[0]
+            return bool(ref.path) or nulls.get(_column_key(ref.source, ref.name), True)
+        case "literal":
+            return expr.value is None
+        case "interval" | "is_null" | "<=>":
+            return False
+        case "aggregate":
+            return function_of(expr.function).nullable if is_aggregate(expr.function) else True
+        case "and" | "or" | "not":
+            return any(_can_be_null(arg, nulls) for arg in expr.args)
+        case _:
+            return True
+
+
+def _nulls(relation: AnalyzedRelation) -> _Nulls:
+    """The columns that a relation shows, and whether they can be null."""
+    if isinstance(relation, AnalyzedView):
+        columns = zip(relation.query.outputs, nullable(relation.query), strict=True)
+        return {_column_key(relation.alias, output.name): can_be for output, can_be in columns}
+    nulls = {name: can_be for port, side in enumerate(relation.inputs) for name, can_be in _side(relation, port, side)}
+    if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
+        fields = {_column_key(relation.alias, field.name): field.nullable for field in relation.source.fields}
+        return fields if isinstance(relation, AnalyzedLeaf) else {**nulls, **fields}
+    further = relation.extra_columns if isinstance(relation, AnalyzedJoin) else ()
+    return {**nulls, **{field.name.lower(): field.nullable for field in further}}
+
+
+def _side(relation: AnalyzedRelation, port: int, side: AnalyzedRelation) -> Iterable[tuple[str, bool]]:
+    """The columns of one side: padded wherever a row may have no part of it."""
+    own = _nulls(side)
+    padding = relation.pads(port) if isinstance(relation, AnalyzedJoin) else None
+    if padding is None or padding == "zeros":
+        return own.items()
+    constants = {} if padding == "nulls" else {name.lower(): value for name, value in padding}
+    return ((name, can_be or _is_padded_with_null(name, constants)) for name, can_be in own.items())
+
+
+def _is_padded_with_null(name: str, constants: Mapping[str, Expr]) -> bool:
+    value = constants.get(name.split(".", 1)[1])
+    return value is None or (value.op == "literal" and value.value is None)
+
+
+def _column_key(alias: str, name: str) -> str:
+    return f"{alias}.{name}".lower()
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """A column of a result: ``type`` is None where only Spark can tell."""
+
+    name: str
+    expr: Expr
+    type: str | None
+    nullable: bool
+
+    @property
+    def text(self) -> str:
+        """The column as SELECT has it."""
+        text = expression_in_words(self.expr)
+        is_plain = self.expr.op == "column" and text.split(".")[-1] == word(self.name)
+        return text if is_plain else f"{text} AS {word(self.name)}"
+
+
+def result_columns(query: AnalyzedQuery) -> tuple[ResultColumn, ...]:
+    """The columns of a result, those of a grouping as what they are made of."""
+    return tuple(
+        ResultColumn(output.name, expr, _type(query, expr), can_be_null)
+        for output, can_be_null in zip(query.outputs, nullable(query), strict=True)
+        for expr in (expand_group(output.expr, query.group),)
+    )
+
+
+def column_lines(columns: tuple[ResultColumn, ...]) -> list[str]:
+    """The columns one below the other, as a table would declare them.
+
+    >>> amount, count = Expr("literal", text="5"), Expr("aggregate", text="count")
+    >>> shown = column_lines((ResultColumn("a", amount, None, True), ResultColumn("n", count, "BIGINT", False)))
+    >>> shown
+    ['5 AS a', 'count(*) AS n  BIGINT NOT NULL']
+    """
+    width = max((len(column.text) for column in columns), default=0)
+    types = [" ".join([*([c.type] if c.type else []), *([] if c.nullable else ["NOT NULL"])]) for c in columns]
+    return [f"{column.text:<{width}}  {more}".rstrip() for column, more in zip(columns, types, strict=True)]
+
+
+def expand_group(expr: Expr, group: AnalyzedGroup | None) -> Expr:
+    """The expression with what a grouping gives replaced by what that is made of."""
+    if group is None:
+        return expr
+    exprs = {output.name: output.expr for output in (*group.by, *group.aggregates)}
+    if expr.op == "column" and expr.refs[0].source == GROUP and not expr.refs[0].path:
+        return exprs.get(expr.refs[0].name, expr)
+    if expr.op == "other" and any(ref.source == GROUP for ref in expr.refs):
+        text = expr.sql(lambda ref: expression_in_words(exprs[ref.name]) if ref.name in exprs else ref.column)
+        return replace(expr, text=text, refs=())
+    return replace(expr, args=tuple(expand_group(arg, group) for arg in expr.args))
+
+
+def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
+    if expr.op == "cast":
+        return str(expr.value)
+    if expr.op in COMPARISONS or expr.op in ("and", "or", "not", "is_null"):
+        return "BOOLEAN"
+    if expr.op == "aggregate" and is_aggregate(expr.function) and function_of(expr.function).gives == "BIGINT":
+        return function_of(expr.function).gives
+    if expr.op != "column" or expr.refs[0].path:
+        return None
+    ref = expr.refs[0]
+    extra = query.relation.extra_columns if isinstance(query.relation, AnalyzedJoin) else ()
+    if any(field.name == ref.column for field in extra):
+        return next(field.type for field in extra if field.name == ref.column)
+    view = next((leaf for leaf in leaves(query.relation) if leaf.alias == ref.source), None)
+    if isinstance(view, AnalyzedView):
+        view_type = next((column.type for column in result_columns(view.query) if column.name == ref.name), None)
+        return view_type or next((field.type for field in view.source.fields if field.name == ref.name), None) or None
+    source = sources_by_alias(query.relation).get(ref.source)
+    field = source.field(ref.name) if source is not None else None
+    return field.type or None if field is not None else None
+
+
+_BY = {"time": "time", "ends": "the end time in each row", "keys": "the number of keys", "limit": "a limit"}
+
+
+def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
+    """What bounds all that a query keeps, the views in it too; nothing if it keeps nothing."""
+    bounds = [*_relation_bounds(query.relation)]
+    if query.group is not None:
+        bounds += _group_bounds(query, query.group)
+    elif query.top is not None:
+        bounds.append(_top_bound(query.relation.result == "table", query.top))
+    elif query.result == "table" and query.relation.result == "stream":
+        bounds.append(per_key([expand_group(expr, query.group) for expr in query.key]))
+    return tuple(dict.fromkeys(bounds))
+
+
+def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
+    if top.final_by is not None:
+        return BY_TIME
+    if is_table:
+        return StateBound("keys", "the rows that are ordered")
+    rows = "one row" if top.limit == 1 else f"{top.limit} rows"
+    if top.by:
+        return StateBound("keys", f"{rows} per {', '.join(expression_in_words(by.shown) for by in top.by)}")
+    return StateBound("limit", rows)
+
+
+def bounds_in_words(bounds: Sequence[StateBound]) -> str:
+    """What bounds a state, in a sentence without its end.
+
+    >>> bounds_in_words([BY_TIME, StateBound("keys", "one row per id"), StateBound("keys", "one row per name")])
+    'bounded by time, and by the number of keys: one row per id, one row per name'
+    """
+    if not bounds:
+        return "none: nothing is kept"
+    parts = [
+        f"by {words}" + (f": {', '.join(b.words for b in bounds if b.by == by)}" if by != "time" else "")
+        for by, words in _BY.items()
+        if any(b.by == by for b in bounds)
+    ]
+    return f"bounded {', and '.join(parts)}"
+
+
+def per_key(key: Sequence[Expr], what: str = "row") -> StateBound:
+    """One row, or what there is else, for every value of a key; without a key there is one."""
+    words = ", ".join(expression_in_words(expr) for expr in key)
+    return StateBound("keys", f"one {what} per {words}" if words else f"one {what}")
+
+
+def rows_of_table(relation: AnalyzedRelation) -> StateBound:
+    """The rows that a table has."""
+    key = relation.source.primary_key if isinstance(relation, AnalyzedScan | AnalyzedView) else ()
+    names = " with ".join(leaf.alias for leaf in leaves(relation))
+    if not key:
+        return StateBound("keys", f"the rows of the table {names}")
+    return StateBound("keys", f"one row per {', '.join(f'{names}.{word(name)}' for name in key)}")
+
+
+def _group_bounds(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[StateBound]:
+    """The groups, and their rows where an aggregate must see all of them."""
+    if group.time is not None or group.final_by is not None:
+        yield BY_TIME
+        return
+    yield per_key([by.expr for by in group.by])
+    is_table = query.relation.result == "table"
+    for call in (output.expr for output in group.aggregates):
+        if needs_all_rows(call.function, changes=is_table):
+            yield StateBound("keys", f"the input of {expression_in_words(call)}")
+
+
+def _relation_bounds(relation: AnalyzedRelation) -> Iterator[StateBound]:
+    if isinstance(relation, AnalyzedView):
+        yield from bounds_of(relation.query)
+        return
+    if isinstance(relation, AnalyzedScan) and relation.source.primary_key and not relation.source.is_static:
+        yield rows_of_table(relation)
+    for side in relation.inputs:
+        # What a join keeps of a source, the join says.
+        if not (isinstance(relation, AnalyzedJoin) and isinstance(side, AnalyzedScan)):
+            yield from _relation_bounds(side)
+    if isinstance(relation, AnalyzedJoin):
+        yield from relation.state_bounds

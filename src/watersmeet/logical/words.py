@@ -1,0 +1,179 @@
+"""Amounts, expressions and kinds of join as people write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from watersmeet.catalog import Amount, Source
+from watersmeet.duration import format_duration
+from watersmeet.logical.expressions import FILTERED, Expr, Reference, conjuncts, quote
+from watersmeet.logical.nodes import LEFT_ONLY, JoinKind, ParsedJoin, Within
+from watersmeet.logical.relation import AnalyzedRelation, Padding, laterals, leaves
+
+_LEAF = 8
+_STRENGTH = {
+    "or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7,
+    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "around": _LEAF, "windows": _LEAF,
+}  # fmt: skip
+_COMPARED = 4
+
+
+def amount_in_words(amount: Amount) -> str:
+    """An amount of time as people read it.
+
+    >>> amount_in_words(Amount(5_000_000, is_interval=True)), amount_in_words(Amount(5, is_interval=False))
+    ('5 s', '5')
+    """
+    return format_duration(amount.value) if amount.is_interval else str(amount.value)
+
+
+def within_in_words(within: Within) -> str:
+    """How far rows may be from each other.
+
+    >>> within_in_words(Within(Amount(5, is_interval=False), earlier=Amount(0, is_interval=False)))
+    '5 after'
+    """
+    if within.earlier is None:
+        return amount_in_words(within.amount)
+    parts = zip(within.pair, ("before", "after"), strict=True)
+    return " and ".join(f"{amount_in_words(amount)} {word}" for amount, word in parts if amount.value) or "0"
+
+
+def expression_in_words(expr: Expr) -> str:
+    """An expression as people write it: no brackets or backticks that are not needed.
+
+    >>> from watersmeet.logical.expressions import column
+    >>> later = Expr("+", (column(("d", "t")), Expr("literal", text="5")))
+    >>> expression_in_words(Expr(">=", (column(("o", "t")), later)))
+    'o.t >= d.t + 5'
+    """
+    if not expr.args:
+        return expr.map_references(_flatten).sql(lambda ref: ref.name)
+    if expr.op == "not" and expr.args[0].op == "is_null":
+        return f"{_bracket(expr.args[0].args[0], _COMPARED + 1)} IS NOT NULL"
+    own = _STRENGTH.get(expr.op, _COMPARED)
+    # Operators of one strength are read from the left, so what stands on the right keeps its brackets.
+    texts = [_bracket(arg, own + (i > 0 and own >= _COMPARED)) for i, arg in enumerate(expr.args)]
+    match expr.op:
+        case "cast":
+            return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
+        case "aggregate" if expr.value == FILTERED:
+            *inside, condition = (expression_in_words(arg) for arg in expr.args)
+            return f"{expr.text}({', '.join(inside)}) FILTER (WHERE {condition})"
+        case "call" | "aggregate":
+            inside = ", ".join(expression_in_words(arg) for arg in expr.args)
+            return f"{expr.text}({'DISTINCT ' if expr.value == 'distinct' else ''}{inside})"
+        case "windows":
+            lengths = (format_duration(int(each.value or 0)) for each in expr.args[1:])
+            return f"{expr.text}({', '.join((texts[0], *lengths))})"
+        case "around":
+            return "".join(expression_in_words(arg) for arg in expr.args)
+        case "not":
+            return f"NOT {texts[0]}"
+        case "negate":
+            # Two signs side by side would begin a comment.
+            return f"-{_bracket(expr.args[0], _LEAF)}"
+        case "is_null":
+            return f"{_bracket(expr.args[0], _COMPARED + 1)} IS NULL"
+        case _:
+            return f" {expr.op.upper()} ".join(texts)
+
+
+def _bracket(expr: Expr, needed: int) -> str:
+    strength = _STRENGTH.get(expr.op, _COMPARED) if expr.args else _LEAF
+    text = expression_in_words(expr)
+    return f"({text})" if strength < needed else text
+
+
+def _flatten(ref: Reference) -> Reference:
+    # A source that nobody can name, such as that of `_seq`, is not shown.
+    # The element of an array has the alias as its name, which is written once.
+    is_element = ref.source == ref.name and len(ref.parts) == 1 + len(ref.path)
+    source = () if "#" in ref.source or is_element else (ref.source,)
+    parts = (*source, ref.name.rpartition("#")[2], *ref.path) if ref.source else ref.parts
+    return replace(ref, name=".".join(word(part) for part in parts), path=())
+
+
+def word(name: str) -> str:
+    """A name as people write it: in backticks only where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
+
+
+def kind_in_words(kind: JoinKind) -> str:
+    """A kind of join as it is written before JOIN.
+
+    >>> kind_in_words("full"), kind_in_words("semi")
+    ('FULL', 'LEFT SEMI')
+    """
+    return f"LEFT {kind.upper()}" if kind in LEFT_ONLY else kind.upper()
+
+
+Fact = tuple[str, Sequence[str]]
+"""A label and its lines; nothing is said where there are none."""
+
+
+def keys(pairs: tuple[tuple[Expr, Expr], ...]) -> Fact:
+    """The equalities that rows meet by."""
+    return "keys", [f"{expression_in_words(a)} = {expression_in_words(b)}" for a, b in pairs]
+
+
+def conditions(label: str, parts: tuple[Expr, ...], remark: str = "") -> Fact:
+    """Parts of a condition, each with what becomes of a row that fails it."""
+    return label, [f"{text} ({remark})" if remark else text for text in texts(parts)]
+
+
+def texts(parts: tuple[Expr, ...]) -> list[str]:
+    """Expressions as people write them."""
+    return [expression_in_words(part) for part in parts]
+
+
+def padding_in_words(padding: Padding) -> str:
+    """What stands beside a row that stayed alone.
+
+    >>> padding_in_words("zeros"), padding_in_words((("price", Expr("literal", text="0")),))
+    ('zeros', 'price 0')
+    """
+    if isinstance(padding, str):
+        return {"nulls": "NULLs", "zeros": "zeros"}[padding]
+    return ", ".join(f"{word(name)} {expression_in_words(value)}" for name, value in padding)
+
+
+def sources_by_alias(relation: AnalyzedRelation) -> dict[str, Source]:
+    """What each alias of a relation stands for; what is inside a view has no alias outside.
+
+    >>> from watersmeet.logical.relation import AnalyzedScan
+    >>> [*sources_by_alias(AnalyzedScan("o", Source("orders", ())))]
+    ['o']
+    """
+    return {named.alias: named.source for named in (*leaves(relation), *laterals(relation))}
+
+
+def row_names(relation: AnalyzedRelation) -> dict[str, str]:
+    """What to call the rows of each alias: by their source, or by the alias where that occurs twice or has no name."""
+    sources = sources_by_alias(relation)
+    names = [source.name for source in sources.values()]
+    return {
+        alias: alias if names.count(source.name) > 1 or is_unnamed(source.name) else source.name
+        for alias, source in sources.items()
+    }
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a name is one that nobody can write, such as that of a subquery."""
+    return name.startswith("#")
+
+
+def rows_of(side: AnalyzedRelation, names: Mapping[str, str]) -> str:
+    """What to call the rows of one side of a join, by `row_names`."""
+    return " with ".join(names[alias] for alias in side.aliases)
+
+
+def condition_facts(join: ParsedJoin) -> tuple[Fact, ...]:
+    """The condition of a join as it was asked for."""
+    return (
+        ("on", texts(conjuncts(join.on))),
+        ("using", [", ".join(word(name) for name in join.using)] if join.using else []),
+        ("within", [within_in_words(join.within)] if join.within else []),
+    )

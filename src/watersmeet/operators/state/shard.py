@@ -1,0 +1,297 @@
+"""The frame around a step of one shard: what every family does before rows meet, and after.
+
+A family opens a `Shard`, lets it set late rows apart, lets rows meet and lives end in its own way, asks how many rows
+are too many, and closes the shard with what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.operators.core.condition import Condition, holds, null_safe_equal
+from watersmeet.operators.core.matching import (
+    Bools,
+    Histogram,
+    Ints,
+    Pairs,
+    as_int64,
+    build_histogram,
+    distances,
+    sample_stride,
+)
+from watersmeet.operators.core.operator import (
+    END_OF_INPUT,
+    LEFT,
+    Emission,
+    Port,
+    StateOverflowError,
+    StateStore,
+    StepReport,
+    StreamOperator,
+    Watermarks,
+)
+from watersmeet.operators.core.watermarks import Bound, WatermarkState, derive_watermarks, with_partitions
+from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.spine import ShardState, Spine
+
+LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
+"""What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
+
+Positions = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+"""Positions of rows, in whichever width a family counts them."""
+FEW_MATCHES = 256
+"""So few rows that met are counted with others: to count costs about as much as to count some more."""
+EXAMPLES = 3
+"""How many late rows of a port are told of, whether it shows them or not."""
+
+
+class StepCounters:
+    """What a step counts, per port, and the rows that it hands out apart from the result."""
+
+    def __init__(self, ports: int) -> None:
+        self.rows, self.late, self.padded, self.dropped = ([0] * ports for _ in range(4))
+        self.matched = 0
+        self.late_rows: list[tuple[int, pa.Table]] = []
+        self.unmatched: list[tuple[int, pa.Table]] = []
+        self._pending_lengths: list[npt.NDArray[np.uint64]] = []
+        self._delays: Histogram | None = None
+        self.lateness: Histogram | None = None
+        self.too_late: list[pa.Table] = []
+
+    def record_delays(self, times: Ints, rows: Positions, others: Ints, other_rows: Positions) -> None:
+        """Note how far apart rows are that met: of one side at these places, and of the other."""
+        step = sample_stride(rows.size)
+        if rows.size:
+            lengths = distances(times[rows[::step]], others[other_rows[::step]])
+            if step == 1 and rows.size < FEW_MATCHES:
+                self._pending_lengths.append(lengths)
+            else:
+                self._add_delays(build_histogram(lengths, rows.size / lengths.size))
+
+    @property
+    def delays(self) -> Histogram | None:
+        """How many of the rows that met were how far apart; None: none met."""
+        if self._pending_lengths:
+            self._add_delays(build_histogram(np.concatenate(self._pending_lengths)))
+            self._pending_lengths = []
+        return self._delays
+
+    def _add_delays(self, counts: Histogram) -> None:
+        self._delays = counts if self._delays is None else self._delays + counts
+
+    def record_lateness(self, by: pa.Array) -> None:
+        """Note by how much rows were late; NULL where their side had ended."""
+        amounts = by.drop_null()
+        if len(amounts):
+            lengths = amounts.to_numpy(zero_copy_only=False)[:: sample_stride(len(amounts))]
+            counts = build_histogram(lengths, len(amounts) / lengths.size)
+            self.lateness = counts if self.lateness is None else self.lateness + counts
+
+
+class Shard:
+    """A step of one shard: its state, its marks before and after the batch, and what is counted.
+
+    ``bounds`` say how long rows live; ``waits`` which column waits for which, if that differs, and ``slowest`` whether
+    columns also wait for each other (see `derive_watermarks`).
+    """
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        store: StateStore,
+        watermarks: Watermarks,
+        bounds: Sequence[Bound] = (),
+        waits: Sequence[Bound] | None = None,
+        *,
+        slowest: bool = False,
+    ) -> None:
+        self.operator = operator
+        self.state = ShardState(store, operator.canonical_names)
+        directory = self.state.directory
+        self.before = WatermarkState.of(directory.received, bounds)
+        waits = bounds if waits is None else waits
+        unions, idle = with_partitions(operator.unions, operator.idle, {*watermarks, *directory.received})
+        derived, self.active = derive_watermarks(
+            watermarks, unions, idle, waits, directory.received, directory.active, slowest=slowest
+        )
+        self.after = self.before.merge(derived, bounds)
+        self.counters = StepCounters(len(operator.sides))
+
+    def detect_late_rows(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
+        """Which of the arrivals of a port are late; all are counted, and late ones handed out if the port shows them.
+
+        ``times`` are the watermarked columns of the table. Of rows that come once for each window, those of the last
+        one stand for all.
+        """
+        window = self.operator.sides[port].window
+        self.counters.rows[port] += table.num_rows
+        if window is None:
+            late = is_late = self.before.is_late(times, table.num_rows)
+        else:
+            ends = as_int64(table.column(window.end).combine_chunks())
+            is_late = self.before.is_late({**times, window.time: ends - 1}, table.num_rows)
+            late = is_late & window.is_last(times[window.time], ends)
+        if late.any():
+            self.counters.late[port] += int(late.sum())
+            missed = self.before.lateness({name: values[late] for name, values in times.items()}, int(late.sum()))
+            self.counters.record_lateness(missed[1])
+            examples = np.flatnonzero(late)[:EXAMPLES]
+            reasons = [column.slice(0, len(examples)) for column in missed]
+            shown = table.take(pa.array(examples))
+            self.counters.too_late.append(
+                shown.append_column(LATE_COLUMN, reasons[0]).append_column(LATE_BY, reasons[1])
+            )
+            self.emit_late_rows(port, table, late, *missed)
+        return is_late
+
+    def admit_rows(
+        self, port: int, table: pa.Table, layout: RowLayout, side: Port | None = None
+    ) -> tuple[KeyedRows, KeyedRows]:
+        """The arrivals of a port that are in time: those that may match, and those that never can.
+
+        ``side`` says which can, if it is not the port that does.
+        """
+        side, rows = side or self.operator.sides[port], layout.rows(table)
+        row_times = rows.times
+        times = {c: row_times[c] if c in row_times else as_int64(table.column(c).combine_chunks()) for c in side.times}
+        late = self.detect_late_rows(port, table, times)
+        alive = side.can_match(table, side.time, *side.ends)
+        return rows.where(alive & ~late), rows.where(~(alive | late))
+
+    def emit_late_rows(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
+        """Hand out late rows with the mark each missed and by how much, if the port shows them."""
+        columns = self.operator.sides[port].late
+        if columns:
+            shown = table.select(list(columns)).filter(pa.array(late))
+            shown = shown.append_column(LATE_COLUMN, column).append_column(LATE_BY, by)
+            self.counters.late_rows.append((port, shown))
+
+    def excess(self, state_rows: Sequence[int]) -> int:
+        """How many rows must be dropped for the shard to keep no more than it may; fails if none may be."""
+        limit = self.operator.max_rows
+        if limit is None or sum(state_rows) <= limit:
+            return 0
+        if self.operator.overflow == "fail":
+            raise StateOverflowError(tuple(state_rows), limit)
+        return sum(state_rows) - limit
+
+    def choose_overflow(self, times: Sequence[Ints], state_rows: Sequence[int]) -> list[Bools]:
+        """Which of several lots of rows with these times must be dropped for the shard to keep no more than it may."""
+        all_times = np.concatenate(times)
+        chosen = np.zeros(all_times.size, np.bool_)
+        chosen[np.argsort(all_times, kind="stable")[: self.excess(state_rows)]] = True
+        return np.split(chosen, np.cumsum([part.size for part in times])[:-1])
+
+    @property
+    def spine_sizes(self) -> tuple[int, ...]:
+        """How many rows each spine holds."""
+        return tuple(len(spine) for spine in self.state.spines.values())
+
+    def hold_back_watermarks(self, columns: Iterable[str], waiting: Spine) -> dict[str, int]:
+        """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
+        emitted, watermarks = self.state.directory.emitted, dict[str, int]()
+        for name in (name for name in columns if name in self.after.received):
+            watermark, earliest = self.after.received[name], waiting.earliest(name)
+            if earliest is not None:
+                # As long as a row waits the result has not ended, not even in a column that is NULL there.
+                watermark = min(watermark, earliest, END_OF_INPUT - 1)
+            watermarks[name] = max(watermark, emitted.get(name, watermark))
+        return watermarks
+
+    def close(
+        self,
+        watermarks: Watermarks,
+        rows: Iterable[pa.Table] = (),
+        state_rows: Sequence[int] | None = None,
+        numbers: Mapping[str, Any] | None = None,
+        **report: Any,
+    ) -> Emission:
+        """Save the state and hand out what came of the step: the rest of its ``rows``, and the numbers.
+
+        ``state_rows`` are the numbers of rows that the ports keep; None: there is a spine for each, and it says so.
+        ``numbers`` is what the family wants to find again in the directory.
+        """
+        changes = {} if numbers is None else {"numbers": numbers}
+        self.state.save(received=self.after.received, emitted=watermarks, active=self.active, **changes)
+        counters = self.counters
+        counted = {name: tuple(getattr(counters, name)) for name in ("rows", "late", "padded", "dropped")}
+        step_report = StepReport(
+            **counted, matched=counters.matched, watermarks=watermarks,
+            state=tuple(self.spine_sizes if state_rows is None else state_rows),
+            written=self.state.rows_written, stored=self.state.writes_by_spine, received=self.after.received,
+            delays=counters.delays, lateness=counters.lateness, too_late=tuple(counters.too_late), **report,
+        )  # fmt: skip
+        return Emission(tuple(rows), tuple(counters.late_rows), step_report, tuple(counters.unmatched))
+
+
+Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: pairs, and rows of the preserved side or sides that
+die alone, padded with nulls. ``semi``: a left row once, at its first match. ``anti``: a left row when it dies alone."""
+
+PRESERVED: Mapping[Kind, tuple[bool, bool]] = {
+    "inner": (False, False),
+    "left": (True, False),
+    "right": (False, True),
+    "full": (True, True),
+    "semi": (False, False),
+    "anti": (True, False),
+}
+LEFT_ONLY: frozenset[Kind] = frozenset({"semi", "anti"})
+"""The kinds whose result shows the left side only."""
+
+
+@dataclass(frozen=True)
+class TwoSided(StreamOperator):
+    """A join of two sides; ``left`` and ``right``: how their rows arrive."""
+
+    kind: Kind
+    left: Port
+    right: Port
+
+    @property
+    def sides(self) -> tuple[Port, Port]:
+        """Left and right, by port."""
+        return (self.left, self.right)
+
+    @property
+    def is_preserved(self) -> tuple[bool, bool]:
+        """Whether a port's rows come out when they die alone."""
+        return PRESERVED[self.kind]
+
+    @property
+    def tracks_matches(self) -> tuple[bool, bool]:
+        """Whether it matters for a port if its rows match at all, besides what they match."""
+        return (True, False) if self.kind == "semi" else self.is_preserved
+
+    def with_code(self, port: int) -> Self:
+        """The same, whose rows also show the code of that port's keys: the join behind it finds them by that."""
+        side = self.sides[port]
+        side_with_code = replace(side, columns=(*side.columns, str(side.code)))
+        return replace(self, left=side_with_code) if port == LEFT else replace(self, right=side_with_code)
+
+
+def verify_pairs(
+    sides: tuple[Port, Port], condition: Condition | None, left: KeyedRows, right: KeyedRows, candidates: Pairs
+) -> Pairs:
+    """Those of the candidates whose keys really are equal and for which the condition holds."""
+    if not sides[0].exact:
+        for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True):
+            values = left.table.column(mine).take(pa.array(candidates.probe))
+            candidates = candidates.where(
+                null_safe_equal(values, right.table.column(theirs).take(pa.array(candidates.build)))
+            )
+    if condition is None:
+        return candidates
+    ours = frozenset(left.table.schema.names)
+
+    def column(name: str) -> pa.Array:
+        rows, positions = (left, candidates.probe) if name in ours else (right, candidates.build)
+        return rows.table.column(name).take(pa.array(positions))
+
+    return candidates.where(holds(condition, column, len(candidates.probe)))

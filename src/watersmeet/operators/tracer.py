@@ -1,0 +1,168 @@
+"""What the telling of fates asks of a family, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from watersmeet.logical.expressions import Expr
+from watersmeet.operators.core.condition import columns_of
+from watersmeet.operators.core.operator import StreamOperator
+from watersmeet.operators.core.rowwise import RemovedRow, Row, evaluate, event_time, is_dead
+from watersmeet.operators.outcomes import Axis, Cause, OutcomeKind, Words
+from watersmeet.physical import JoinPlan
+from watersmeet.physical.ports import plain_condition
+
+
+@dataclass(frozen=True)
+class TraceContext:
+    """What a family knows when it is asked about a row: its join, what has been heard, and how things are called.
+
+    ``names``: what people call each side. ``received``: the marks before the batch, or after it, as the question says.
+    ``numbers``: the number and the clock of rows that a window has numbered.
+    """
+
+    plan: JoinPlan
+    operator: Any
+    words: Words
+    names: tuple[str, ...]
+    received: Mapping[str, int] = field(default_factory=dict[str, int])
+    numbers: Mapping[int, tuple[int, int | None]] = field(default_factory=dict[int, tuple[int, int | None]])
+
+    def time(self, port: int, row: Row) -> int | None:
+        """The compared time of a row."""
+        side = self.operator.sides[port]
+        return event_time(row[side.time]) if side.times or side.compared else None
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Why two rows with equal keys are no pair: how far they are from being one, and that in words."""
+
+    by: int
+    text: str
+
+
+class FamilyTracer:
+    """What a family tells of its rows; one that differs from what most do says so itself."""
+
+    axis_name: Axis = "event time"
+    by_key = True
+    """Whether rows of different keys know nothing of each other, so that they can be looked at apart."""
+    unmatched_cause: Cause = "no such key"
+    """Why a row met nothing, if no row of another side is equal to it in what must be."""
+
+    def equal_columns(self, operator: Any, port: int) -> tuple[str, ...]:
+        """The columns in which rows must be equal to meet: their keys."""
+        return operator.sides[port].keys
+
+    def axis(self, operator: Any) -> Axis:
+        """What lives are measured by."""
+        return self.axis_name
+
+    def non_null_columns(self, operator: Any, port: int) -> tuple[str, ...]:
+        """The columns besides the keys without which a row can match nothing."""
+        return ()
+
+    def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
+        """Why a row can match nothing; None: it may."""
+        side, non_null = context.operator.sides[port], self.non_null_columns(context.operator, port)
+        for name in side.keys:
+            if row[name] is None:
+                return (
+                    "null key",
+                    f"Its key {context.words.short_column_words(name)} is NULL, and NULL equals nothing.",
+                )
+        for name in non_null:
+            if row[name] is None:
+                return (
+                    "null time",
+                    f"Its time {context.words.short_column_words(name)} is NULL, so it is not within any bound.",
+                )
+        if is_dead(side, row, *non_null):
+            parts = context.plan.ports[port].predicates
+            failed = [part for part in parts if is_untrue(part, row)] or parts
+            text = (
+                " and ".join(context.words.condition_words(part, row) for part in failed)
+                or "a condition on its own columns"
+            )
+            return "unfit", f"It cannot match, because a condition of ON is not true: {text}."
+        return None
+
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
+        """Why a row was late, and the column whose mark had passed it."""
+        for name in context.operator.sides[port].times:
+            watermark, time = context.received.get(name), event_time(row[name])
+            if watermark is not None and context.words.is_end(watermark):
+                return f"It arrived after the end of {context.names[port]}.", name
+            if watermark is not None and time is not None and time < watermark:
+                by = context.words.distance(name, watermark - time)
+                column, moment = context.words.short_column_words(name), context.words.moment(name, time)
+                text = f"its {column} {moment} is before the watermark"
+                return (
+                    f"It was late by {by}: {text} {context.words.moment(name, watermark)} of {context.names[port]}",
+                    name,
+                )
+        return "It was late.", None
+
+    def expiry(self, context: TraceContext, port: int, row: Row, row_id: int) -> int | None:
+        """The end of a row's life on the axis, as far as it is known."""
+        return None
+
+    def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
+        """Why a row left, and the column whose mark made it leave."""
+        return "It left the state.", None
+
+    def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
+        """Why a row came out alone, if it did not leave."""
+        return "It was emitted without a match."
+
+    def alone_outcome(self, operator: Any) -> OutcomeKind:
+        """What it means for a row that it came out without another."""
+        return "padded"
+
+    def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
+        """What became of a row that is not kept and of which nothing is shown."""
+        return "unmatched", "It did not match."
+
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        """What it means for a row that it is shown by itself, or no longer is."""
+        return None
+
+    def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
+        """For whom a row that is alive waits, and until when."""
+        return "It is in the state."
+
+    def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
+        """Why a row and one of the other side with equal keys are no pair; None: they would be one."""
+        return None
+
+
+def is_untrue(part: Expr, row: Row) -> bool:
+    """Whether a condition is known not to be true of a row: false, or unknown to SQL."""
+    condition = plain_condition(part)
+    if condition is None or not columns_of(condition) <= row.keys():
+        return False
+    try:
+        return evaluate(condition, row) is not True
+    except (ArithmeticError, TypeError, ValueError):
+        return False
+
+
+class Traceable(Protocol):
+    """A family or a stage, as far as the telling of fates knows it."""
+
+    @property
+    def trace(self) -> FamilyTracer:
+        """What it tells of its rows."""
+        ...
+
+
+Families = Mapping[str, Traceable]
+"""Families and stages by name."""
+
+
+def tracer_of(operator: StreamOperator, families: Families) -> FamilyTracer:
+    """The part of an operator's family."""
+    return families[type(operator).__module__.split(".")[-2]].trace

@@ -1,0 +1,248 @@
+"""Calls of aggregate functions, and of functions that have one among their arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.logical.expressions import AGGREGATES, FILTERED, Expr
+from watersmeet.logical.nodes import CalledFunction
+from watersmeet.parser.cursor import Cursor
+from watersmeet.parser.tokens import Token
+from watersmeet.schema import BY_NAME
+
+_GRAMMAR = frozenset({
+    "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "LIKE", "ILIKE", "RLIKE", "REGEXP", "ANY", "ALL", "SOME", "DIV", "CASE",
+    "WHEN", "THEN", "ELSE", "DISTINCT", "AS", "FROM", "FOR", "OVER", "FILTER", "INTERVAL", "ESCAPE", "EXISTS",
+    "CAST", "TRY_CAST", "EXTRACT", "TRIM", "OVERLAY", "POSITION", "SUBSTRING", "SUBSTR", "TIMESTAMPADD",
+    "TIMESTAMPDIFF", "DATEADD", "DATE_ADD", "DATEDIFF", "DATE_DIFF", "IDENTIFIER", "STRUCT", "ARRAY", "MAP",
+    "TUMBLE", "TUMBLE_START", "TUMBLE_END", "HOP", "HOP_START", "HOP_END", "SESSION",
+    "SESSION_START", "SESSION_END", "NEAREST",
+})  # fmt: skip
+"""Words that stand before a bracket and are no functions, or have a grammar of their own, or of ours."""
+
+_UNCOUNTED = frozenset({"FROM", "FOR", "IN", "AS", "=>", "*", "DISTINCT", "ALL", "PLACING", "ORDER"})
+"""Words among the arguments of a call whose number says nothing."""
+
+NAMES_FIELDS = frozenset({"STRUCT"})
+"""Functions whose result has fields named after the columns among their arguments, where Spark reads other names."""
+
+
+def note_calls(cursor: Cursor, first: int, end: int) -> None:
+    """Note the functions that are called by the tokens from index ``first`` to ``end`` (exclusive)."""
+    open_: list[_Bracket] = []
+    for i in range(first, end):
+        word, before = cursor.tokens[i].word, cursor.tokens[i - 1].word if i else ""
+        if word in ("(", "["):
+            open_.append(_Bracket(_function_index(cursor, i - 1) if word == "(" else None))
+        elif word in (")", "]") and open_:
+            closed = open_.pop()
+            if closed.call is not None:
+                count = 0 if before == "(" else closed.commas + 1
+                _note(cursor, closed.call, count if closed.is_counted else None)
+        elif open_:
+            open_[-1].commas += word == ","
+            open_[-1].is_counted &= word not in _UNCOUNTED
+    for bracket in open_:
+        if bracket.call is not None:
+            _note(cursor, bracket.call, None)
+
+
+@dataclass
+class _Bracket:
+    """A bracket that is open: the name before it, if that is of a function, and what was seen in it so far."""
+
+    call: int | None
+    commas: int = 0
+    is_counted: bool = True
+
+
+def _function_index(cursor: Cursor, name: int) -> int | None:
+    """The index of a name before a bracket, if it is that of a function."""
+    before = cursor.tokens[name - 1].word if name > 0 else ""
+    is_called = name >= 0 and cursor.tokens[name].is_name and before not in (".", "AS", "::")
+    return name if is_called and not _is_grammar(cursor.tokens[name].word) else None
+
+
+def _note(cursor: Cursor, name: int, arguments: int | None) -> None:
+    token = cursor.tokens[name]
+    cursor.calls[name] = CalledFunction(token.value, cursor.span_of(token), arguments)
+
+
+_NAME = re.compile(r"(?<![\w.`])[A-Za-z_]\w*(?=\s*\()")
+
+
+def without_functions(sql: str) -> str:
+    """A text with names that nobody knows in place of those of the functions it calls.
+
+    >>> without_functions("SELECT (upper(a, CAST(b AS DECIMAL(10, 2))))")
+    'SELECT (_____(a, CAST(b AS DECIMAL(10, 2))))'
+    """
+    return _NAME.sub(lambda name: name[0] if _is_grammar(name[0].upper()) else "_" * len(name[0]), sql)
+
+
+def _is_grammar(word: str) -> bool:
+    return word in _GRAMMAR or word in BY_NAME or word == "SELECT"
+
+
+Read = Callable[[Cursor], Expr]
+"""What reads one argument."""
+
+_PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
+_WITH_NULLS = frozenset({"first", "first_value", "any_value", "last", "last_value"})
+"""Aggregates for which NULL is a value like any other, so that a FILTER cannot make NULLs of rows."""
+_VIEW_HINT = "compute it in a view and use it there."
+_BEHIND = (
+    (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
+    (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out: rows of a group have no order."),
+    (("IGNORE", "NULLS"), "IGNORE NULLS", "leave it out: NULLs do not count here."),
+    (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),
+)
+
+
+def read_call(cursor: Cursor, read: Read) -> Expr | None:
+    """The aggregate that comes next, or the function with an aggregate in its arguments; None if it is neither."""
+    count = 1
+    while cursor.peek(count).word == "." and cursor.peek(count + 1).is_name:
+        count += 2
+    if not cursor.peek().is_name or cursor.peek(count).word != "(":
+        return None
+    if count == 1 and cursor.peek().value.lower() in AGGREGATES:
+        return read_aggregate(cursor, read)
+    opening = cursor.position + count
+    if cursor.tokens[opening + 1].word == "SELECT":
+        return None
+    if find_aggregate(cursor, opening, _find_closing_bracket(cursor, opening)) is None:
+        return None
+    return _read_function(cursor, read, opening)
+
+
+def find_aggregate(cursor: Cursor, first: int, end: int) -> Token | None:
+    """The first token from index ``first`` to ``end`` (exclusive) that is the name of an aggregate being called."""
+    for i in range(first, min(end, len(cursor.tokens) - 1)):
+        token, before = cursor.tokens[i], cursor.tokens[i - 1].word if i else ""
+        is_called = token.is_name and cursor.tokens[i + 1].word == "(" and token.value.lower() in AGGREGATES
+        if is_called and before != "." and before not in _PATTERNS:
+            return token
+    return None
+
+
+def refuse_nested_aggregate(cursor: Cursor, token: Token) -> WatersmeetError:
+    """The refusal of an aggregate inside what only Spark understands."""
+    parameters = {"what": f"The aggregate `{token.text}` inside this expression", "hint": _VIEW_HINT}
+    return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", parameters, cursor.place(token))])
+
+
+def _find_closing_bracket(cursor: Cursor, opening: int) -> int:
+    """The index of the bracket that closes the one at index ``opening``, or of the last token if none does."""
+    depth = 0
+    for i in range(opening, len(cursor.tokens)):
+        depth += {"(": 1, ")": -1}.get(cursor.tokens[i].word, 0)
+        if depth == 0:
+            return i
+    return len(cursor.tokens) - 1
+
+
+def read_aggregate(cursor: Cursor, read: Read) -> Expr:
+    """The aggregate that comes next, with its FILTER."""
+    first, token = cursor.position, cursor.next()
+    name = token.value.lower()
+    cursor.next()
+    is_named = cursor.at_any({",", ")", "."}, ahead=1)
+    is_distinct = not is_named and cursor.take("DISTINCT")
+    if not is_named and not is_distinct:
+        cursor.take("ALL")
+    if name == "count" and cursor.at("*", ")"):
+        cursor.next()
+        args: tuple[Expr, ...] = ()
+    else:
+        args = _read_arguments(cursor, read, token)
+    cursor.expect(")", f"close the arguments of `{token.text}` with `)`.")
+    is_one = name in _WITH_NULLS and not is_distinct
+    conditions = _read_nulls(cursor, name, args) if is_one else ()
+    for words, what, hint in _BEHIND:
+        if cursor.at(*words):
+            raise cursor.refuse_unsupported(what, hint, len(words) - ("(" in words))
+    inner = find_aggregate(cursor, first + 1, cursor.position)
+    if inner is not None:
+        raise refuse_nested_aggregate(cursor, inner)
+    if cursor.at("FILTER", "("):
+        conditions = (*conditions, _read_filter(cursor, read))
+    value = "distinct" if is_distinct else None
+    if is_one:
+        both = (Expr("and", conditions, span=conditions[-1].span),) if len(conditions) > 1 else conditions
+        args, value = (*args[:1], *both), FILTERED if conditions else None
+    elif conditions:
+        name, args = _apply_filter(name, args, conditions[0])
+    return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
+
+
+def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The condition under which the value of one row counts: ``first(x, true)`` and ``first(x) IGNORE NULLS``."""
+    flag = args[1].value if len(args) == 2 and args[1].op == "literal" else None
+    if len(args) != 1 and not isinstance(flag, bool):
+        hint = f"write `{name}(x)`, or `{name}(x) IGNORE NULLS` for the values that are not NULL."
+        raise cursor.refuse_unsupported(f"{name}() of these arguments", hint)
+    is_respected = cursor.take("RESPECT", "NULLS")
+    if not is_respected and (cursor.take("IGNORE", "NULLS") or flag):
+        return (Expr("not", (Expr("is_null", args[:1]),), span=args[0].span),)
+    return ()
+
+
+def _read_filter(cursor: Cursor, read: Read) -> Expr:
+    """``FILTER (WHERE condition)``."""
+    hint = "write `count(*) FILTER (WHERE x > 5)`, for example."
+    cursor.skip(2)
+    cursor.expect("WHERE", hint)
+    first = cursor.position
+    condition = read(cursor)
+    inner = find_aggregate(cursor, first, cursor.position)
+    if inner is not None:
+        raise refuse_nested_aggregate(cursor, inner)
+    cursor.expect(")", hint)
+    return condition
+
+
+def _apply_filter(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[str, tuple[Expr, ...]]:
+    """An aggregate of the rows for which a condition is true: these passes over NULLs, so the others are NULL."""
+    if not args:
+        return "count_if", (condition,)
+    place = len(args) - 1 if name in ("min_by", "max_by") else 0
+    nothing = Expr("literal", text="NULL")
+    some = Expr("call", (condition, args[place], nothing), "if", span=args[place].span)
+    return name, (*args[:place], some, *args[place + 1 :])
+
+
+def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
+    """A call whose arguments are expressions; None if there is more between its brackets, as in ``struct(x AS y)``.
+
+    None also of a function that names fields after its arguments: the text around aggregates says these names.
+    """
+    first = cursor.position
+    if cursor.tokens[first].word in NAMES_FIELDS:
+        return None
+    cursor.position = opening
+    name = cursor.text_from(first)
+    cursor.next()
+    args = cursor.read_list(read)
+    if not cursor.at(")"):
+        cursor.position = first
+        return None
+    cursor.next()
+    note_calls(cursor, first, cursor.position)
+    if cursor.at("OVER"):
+        raise cursor.refuse_unsupported(*_BEHIND[0][1:])
+    return Expr("call", args, name, span=cursor.span_from(first))
+
+
+def _read_arguments(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]:
+    """Expressions up to the closing bracket, which is left to be taken."""
+    args = cursor.read_list(read)
+    if cursor.at_end:
+        raise cursor.failure("`)`", f"close the arguments of `{function.text}` with `)`.")
+    if not cursor.at(")"):
+        what = f"{cursor.peek().word or 'This'} in a function with an aggregate"
+        raise cursor.refuse_unsupported(what, _VIEW_HINT)
+    return args

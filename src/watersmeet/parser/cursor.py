@@ -1,0 +1,373 @@
+"""A cursor over tokens: looks ahead, takes what it expects, and refuses with the place of what it found instead.
+
+With it, what is noted of a text while it is read, and what a family of joins adds to the language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
+
+from watersmeet.catalog import Span
+from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
+from watersmeet.logical.nodes import CalledFunction, Clause, JoinKind, Leaf, Query, Relation, View
+from watersmeet.parser.tokens import Token
+
+T = TypeVar("T")
+
+
+@dataclass
+class TokenLayout:
+    """Positions of tokens, by what they are.
+
+    - ``statements``: the first token of each statement and the one behind its last
+    - ``keywords``: words of the language itself, which may be written in capitals
+    - ``operators``: what stands between two operands
+    - ``lines``: the first tokens of clauses, each on a line of its own
+    - ``breaks``: where a line may be broken that is too long
+    - ``blocks``: brackets around a query, the opening one with the closing one
+    - ``lists``: brackets around a list that has a line for each entry if it is too long for one line
+    - ``exact``: tokens before which all spaces count
+    - ``needless``: tokens that may be left out
+    """
+
+    statements: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    keywords: set[int] = field(default_factory=set[int])
+    operators: set[int] = field(default_factory=set[int])
+    lines: set[int] = field(default_factory=set[int])
+    breaks: set[int] = field(default_factory=set[int])
+    blocks: dict[int, int] = field(default_factory=dict[int, int])
+    lists: dict[int, int] = field(default_factory=dict[int, int])
+    exact: set[int] = field(default_factory=set[int])
+    needless: set[int] = field(default_factory=set[int])
+
+
+OBJECTS = frozenset({
+    "STREAM", "TABLE", "SINK", "VIEW", "OR", "TEMPORARY", "TEMP", "MATERIALIZED", "EXTERNAL", "SOURCE", "STREAMING",
+})  # fmt: skip
+"""The words that may follow CREATE."""
+
+_SEMICOLON = "`;`"
+SUBQUERY_HINT = "give it a name with `WITH name AS (SELECT ...);` and join with that."
+
+
+class Cursor:
+    """Reads tokens from first to last. ``offset`` is where the text begins in the script that contains it.
+
+    ``begin`` is the index of the first token of the statement that is being read, ``nesting`` counts the brackets
+    around the query that is being read, ``views`` holds the subqueries found so far in each of the queries around the
+    cursor, ``calls`` the functions found so far by the index of their names, and ``layout`` is what a formatter wants
+    to know of the text. ``grammars``: what the families add to the language.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        tokens: tuple[Token, ...],
+        offset: int = 0,
+        grammars: tuple[Grammar, ...] = (),
+    ) -> None:
+        self.name = name
+        self.text = text
+        self.tokens = tokens
+        self.offset = offset
+        self.grammars = grammars
+        self.position = 0
+        self.begin = 0
+        self.refusals: list[Refusal] = []
+        self.nesting = 0
+        self.views: list[list[View]] = []
+        self.layout = TokenLayout()
+        self.calls: dict[int, CalledFunction] = {}
+        self._subqueries = 0
+        self._bare_alias: int | None = None
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token ``ahead`` of the cursor; the end token for ever after the last."""
+        return self.tokens[min(self.position + ahead, len(self.tokens) - 1)]
+
+    @property
+    def previous(self) -> Token:
+        """The token last taken."""
+        return self.tokens[max(self.position - 1, 0)]
+
+    def at(self, *words: str) -> bool:
+        """Whether these words or symbols come next, one after the other."""
+        return all(self.peek(i).word == word for i, word in enumerate(words))
+
+    def at_any(self, words: Iterable[str], ahead: int = 0) -> bool:
+        """Whether one of these words or symbols comes next."""
+        return self.peek(ahead).word in words and self.peek(ahead).kind != "end"
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the statement ends here."""
+        return self.peek().kind == "end" or self.at(";")
+
+    @property
+    def at_statement(self) -> bool:
+        """Whether the next statement seems to begin here, though nothing has ended the one that is being read."""
+        if self.position == self.begin:
+            return False
+        if self.at("CREATE"):
+            return self.at_any(OBJECTS, ahead=1)
+        if self.at("SET"):
+            return self.peek(1).is_name and self.at_any({".", "="}, ahead=2)
+        if self.at("WITH"):
+            return self.peek(1).is_name and self.at_any({"AS"}, ahead=2) and self.at_any({"("}, ahead=3)
+        return self.at("INSERT", "INTO") or self.at("SELECT", "STREAM") or self.at("SELECT", "TABLE")
+
+    @property
+    def begins_line(self) -> bool:
+        """Whether the next token is the first of its line."""
+        return "\n" in self.text[self.previous.end : self.peek().start]
+
+    @property
+    def at_query_end(self) -> bool:
+        """Whether the query ends here: where its statement does, its bracket or its part of a UNION."""
+        return self.at_end or (self.nesting > 0 and (self.at(")") or self.at("UNION")))
+
+    def next(self) -> Token:
+        """Take a token."""
+        token = self.peek()
+        self.position = min(self.position + 1, len(self.tokens) - 1)
+        return token
+
+    def take(self, *words: str) -> bool:
+        """Take these words or symbols if they come next."""
+        is_next = self.at(*words)
+        if is_next:
+            self.skip(len(words))
+        return is_next
+
+    def skip(self, count: int) -> None:
+        """Take so many words or symbols of the language itself."""
+        self.layout.keywords.update(range(self.position, self.position + count))
+        self.position = min(self.position + count, len(self.tokens) - 1)
+
+    def expect(self, word: str, hint: str) -> Token:
+        """Take this word or symbol, which must come next."""
+        if not self.at(word):
+            raise self.misspelt((word,), f"`{word}`", hint)
+        self.skip(1)
+        return self.previous
+
+    def take_name(self, expected: str, hint: str) -> Token:
+        """Take a name, which must come next."""
+        if not self.peek().is_name:
+            raise self.failure(expected, _in_backticks(self.peek()) or hint)
+        return self.next()
+
+    def take_path(self, expected: str, hint: str) -> tuple[str, ...]:
+        """Take names with dots between them; the first must come next."""
+        parts = [self.take_name(expected, hint).value]
+        while self.take("."):
+            parts.append(self.take_name(expected, hint).value)
+        return tuple(parts)
+
+    def read_list(self, read: Callable[[Cursor], T], *, on_lines: bool = False) -> tuple[T, ...]:
+        """What ``read`` reads, and again behind every comma; ``on_lines``: a line may be broken before each."""
+        items: list[T] = []
+        while not items or self.take(","):
+            if on_lines:
+                self.may_break()
+            items.append(read(self))
+        return tuple(items)
+
+    def take_bare_alias(self) -> Token:
+        """Take a name given without AS, which may turn out to be a misspelt keyword."""
+        self._bare_alias = self.position
+        return self.next()
+
+    @property
+    def is_bare_alias(self) -> bool:
+        """Whether the name last taken was given without AS."""
+        return self._bare_alias == self.position - 1
+
+    def begin_line(self) -> None:
+        """Note that a clause begins here, which stands on a line of its own."""
+        self.layout.lines.add(self.position)
+
+    def may_break(self) -> None:
+        """Note that a long line may be broken here."""
+        self.layout.breaks.add(self.position)
+
+    def close_block(self, opening: int) -> None:
+        """Note that the bracket last taken closes the one at index ``opening``, with a query between the two."""
+        self.layout.blocks[opening] = self.position - 1
+
+    def close_list(self, opening: int) -> None:
+        """Note that the bracket last taken closes the one at index ``opening``, with a list between the two."""
+        self.layout.lists[opening] = self.position - 1
+
+    def forget_queries(self) -> None:
+        """Be outside of all queries again, as at the beginning of a statement."""
+        self.nesting = 0
+        self.views.clear()
+
+    def add_subquery(self, query: Query, span: Span) -> str:
+        """The name, which nobody can write, under which the query that is being read knows this one from now on."""
+        name = self.new_name()
+        self.views[-1].append(View(name, query, span))
+        return name
+
+    def new_name(self) -> str:
+        """A name that nobody can write."""
+        self._subqueries += 1
+        return f"#{self._subqueries}"
+
+    def span_from(self, first: int) -> Span:
+        """From the token at index ``first`` to the token last taken."""
+        return Span(self.tokens[first].start + self.offset, self.previous.end + self.offset)
+
+    def span_of(self, token: Token) -> Span:
+        """The place of one token in the script."""
+        return Span(token.start + self.offset, token.end + self.offset)
+
+    def place(self, first: Token, last: Token | None = None) -> Place:
+        """A place for a refusal."""
+        return Place(self.name, self.text, first.start, (last or first).end)
+
+    def text_from(self, first: int) -> str:
+        """The text from the token at index ``first`` to the token last taken, comments turned into spaces."""
+        taken = self.tokens[first : self.position]
+        parts: list[str] = []
+        for token, following in zip(taken, (*taken[1:], None), strict=True):
+            parts.append(token.text)
+            if following is not None:
+                gap = self.text[token.end : following.start]
+                parts.append(" " * len(gap) if gap.strip() else gap)
+        return "".join(parts)
+
+    def failure(self, expected: str, hint: str, token: Token | None = None) -> WatersmeetError:
+        """The refusal of a token that cannot stand where it stands, the next one by default."""
+        wrong = token or self.peek()
+        if wrong is self.peek() and _SEMICOLON in expected and self.at_statement:
+            hint = f"end the statement before {describe(wrong)} with {_SEMICOLON}."
+        parameters = {"expected": expected, "found": describe(wrong), "hint": hint}
+        return WatersmeetError([Refusal("SYNTAX_ERROR", parameters, self.place(wrong))])
+
+    def misspelt(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
+        """The same where one of ``words`` could follow: what looks like one of them gets "did you mean".
+
+        A keyword with a typing mistake may have been taken for an alias, in which case the alias is to blame.
+        """
+        alias = self.previous if self.is_bare_alias and not self.at_end else None
+        for token, shortest in ((alias, 3), (self.peek(), 2)):
+            if token is not None and token.kind == "word" and len(token.text) >= shortest and not self.at_statement:
+                suggestion = did_you_mean(token.text, words)
+                if suggestion.startswith("did you mean") and token.word not in words:
+                    return self.failure(expected, suggestion, token)
+        return self.failure(expected, hint)
+
+    def separator_failure(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
+        """The same between the entries of a list, where a comma may be what is missing."""
+        if self.is_bare_alias and self.at_any({".", "("}):
+            return self.failure(expected, _comma_before(self.previous), self.previous)
+        quoted = _in_backticks(self.peek())
+        starts_entry = self.peek().kind in ("word", "quoted", "number", "string") and not self.at_statement
+        return self.misspelt(words, expected, quoted or (_comma_before(self.peek()) if starts_entry else hint))
+
+    def refuse_unsupported(self, what: str, hint: str, words: int = 1) -> WatersmeetError:
+        """The refusal of what is written correctly but cannot be run, covering the next ``words`` tokens."""
+        place = self.place(self.peek(), self.peek(words - 1))
+        return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, place)])
+
+
+def _comma_before(token: Token) -> str:
+    return f"put a comma before {describe(token)}."
+
+
+def _in_backticks(token: Token) -> str:
+    """What to write for a name in the quotes of a text; nothing for other tokens."""
+    is_name = token.kind == "string" and re.fullmatch(r"[^'\"`\\]+", token.value) is not None
+    if not is_name:
+        return ""
+    if re.fullmatch(r"[A-Za-z_]\w*", token.value):
+        return f"write `{token.value}` without quotes: in Spark, single and double quotes make a string."
+    return f"write the name in backticks, `{token.value}`: in Spark, single and double quotes make a string."
+
+
+def describe(token: Token) -> str:
+    """A token as a message names it.
+
+    >>> describe(Token("word", "FORM", "FORM", 0, 4))
+    '`FORM`'
+    """
+    if token.kind == "end":
+        return "the end of the script"
+    return f"`{token.text}`" if len(token.text) <= 30 else f"`{token.text[:27]}...`"
+
+
+def skip_brackets(cursor: Cursor) -> None:
+    """Take a bracket and everything up to the one that closes it."""
+    closing = {"(": ")", "[": "]"}
+    first = cursor.peek()
+    stack = [closing[cursor.next().word]]
+    while stack:
+        if cursor.at_end:
+            raise cursor.failure(f"`{stack[-1]}`", f"close the bracket that opens with `{first.text}`.")
+        if cursor.at("(", "SELECT") and not cursor.at_any((",", ")"), 2):
+            cursor.next()
+            raise cursor.refuse_unsupported("A subquery", SUBQUERY_HINT)
+        token = cursor.next()
+        if token.word in closing:
+            stack.append(closing[token.word])
+        elif token.word in (")", "]") and token.word != stack.pop():
+            raise cursor.failure("matching brackets", "close every bracket with its own kind.", token)
+
+
+ReadLeaf = Callable[[], Leaf]
+"""What reads the source that comes next."""
+
+Words = tuple[str, ...]
+
+
+class Grammar:
+    """How the clauses of a family are read; one that has no words of its own is read as a plain JOIN."""
+
+    joins: ClassVar[Mapping[Words, JoinKind]] = {}
+    """The words of its joins."""
+
+    outputs: ClassVar[Mapping[Words, str]] = {}
+    """The words before the sinks of its outputs apart from the result, and the column that shows such rows.
+
+    A column that ends in ``_`` has the number of a sink behind it: several may follow, in place of that of the result.
+    """
+
+    words: ClassVar[Words] = ()
+    """The words that begin its clauses, for whoever misspells one."""
+
+    spaced: ClassVar[frozenset[str]] = frozenset()
+    """Keywords that are written with a space before the bracket that follows."""
+
+    def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> Relation:
+        """The join that begins with ``words``."""
+        raise NotImplementedError
+
+    def at_clause(self, cursor: Cursor) -> bool:
+        """Whether one of its other clauses begins here, so that the next word is no alias."""
+        return False
+
+    def at_padding(self, cursor: Cursor) -> bool:
+        """Whether a clause begins here that says what is shown beside a row that stayed alone."""
+        return False
+
+    def read_behind_source(self, cursor: Cursor, before: Clause | None) -> Clause | None:
+        """Its clause behind a source, or behind its alias, if it comes next; else the one from ``before``."""
+        return before
+
+    def read_instead(self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int) -> Relation | None:
+        """The join of its own that a plain JOIN, begun at index ``first``, turns out to be behind its right side."""
+        return None
+
+    def read_behind_join(self, cursor: Cursor) -> tuple[Clause, ...]:
+        """Its clauses behind the condition of a plain join."""
+        return ()
+
+    def refuse_misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
+        """The refusal of one of its clauses behind all that it could belong to, where ``end`` was expected."""
+        return None

@@ -1,0 +1,290 @@
+"""The leaves of an expression: columns, literals, intervals, and text that Spark alone understands.
+
+With them lengths of time outside expressions: behind WITHIN and in WATERMARK.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from watersmeet.catalog import Amount
+from watersmeet.duration import CALENDAR_UNITS, SHORT_UNITS, SPARK_UNITS, CalendarDurationError, parse_duration
+from watersmeet.errors import refuse
+from watersmeet.logical.expressions import Expr, Reference, Value
+from watersmeet.parser.cursor import Cursor, skip_brackets
+from watersmeet.parser.references import text_leaf
+from watersmeet.parser.types import read_type
+from watersmeet.schema import TYPES
+
+NO_OPERAND = frozenset({
+    "AND", "OR", "FROM", "WHERE", "ON", "SELECT", "AS", "JOIN", "BETWEEN", "IN", "IS", "LIKE", "UNION", "INTO",
+    "WHEN", "THEN", "ELSE", "END",
+})  # fmt: skip
+"""Words that end an expression, so that a forgotten operand is noticed where it is missing."""
+
+SUFFIXES = frozenset({"[", ".", "::", "COLLATE"})
+"""What may follow an operand and makes one with it."""
+
+_TYPED = frozenset(name for type_ in TYPES if type_.values == "time" for name in type_.names)
+_WITHOUT_BRACKETS = frozenset({"CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "LOCALTIMESTAMP"})
+_CONSTANTS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
+_SHORT_DURATION = re.compile(r"(\d+)(ms|m|h)", re.IGNORECASE)
+
+
+def read_operand(cursor: Cursor, first: int | None = None, taken: Expr | None = None) -> Expr:
+    """An operand and what may follow it: ``[index]``, ``.field``, ``::type``.
+
+    With ``first``, the index of its first token, the operand itself is taken already; ``taken`` is what it was read
+    as, None if only its text counts.
+    """
+    begin = cursor.position if first is None else first
+    operand = _read_primary(cursor) if first is None else taken
+    while cursor.at_any(SUFFIXES):
+        if cursor.at("::"):
+            inner = operand or text_leaf(cursor, begin)
+            cursor.next()
+            operand = Expr("cast", (inner,), value=read_type(cursor), span=cursor.span_from(begin))
+        else:
+            _read_suffix(cursor)
+            operand = None
+    return operand or text_leaf(cursor, begin)
+
+
+def _read_suffix(cursor: Cursor) -> None:
+    if cursor.at("["):
+        skip_brackets(cursor)
+    elif cursor.take("."):
+        cursor.take_name("the name of a field", "write `struct.field`.")
+    else:
+        cursor.next()
+        cursor.take_name("the name of a collation", "write `COLLATE UTF8_LCASE`, for example.")
+
+
+def _read_primary(cursor: Cursor) -> Expr:
+    first, token = cursor.position, cursor.peek()
+    match token.kind:
+        case "number":
+            return _read_number(cursor)
+        case "string":
+            return _string(cursor)
+        case "special":
+            cursor.next()
+            return text_leaf(cursor, first)
+        case "quoted":
+            return _name(cursor)
+        case "symbol" if token.word == "[":
+            skip_brackets(cursor)
+            return text_leaf(cursor, first)
+        case "word" if token.word not in NO_OPERAND:
+            return _word(cursor)
+        case _:
+            raise cursor.failure("an expression", "write a column, a value or a function here.")
+
+
+def _word(cursor: Cursor) -> Expr:
+    first, token, following = cursor.position, cursor.peek(), cursor.peek(1)
+    if following.word in ("(", "."):
+        return _name(cursor)
+    if token.word in _CONSTANTS:
+        cursor.next()
+        return Expr("literal", text=token.text, value=_CONSTANTS[token.word], span=cursor.span_of(token))
+    if token.word == "INTERVAL" and _starts_interval(cursor):
+        return read_interval(cursor)
+    if token.word == "CASE" and _skip_case(cursor):
+        return text_leaf(cursor, first)
+    if token.word in _TYPED and following.kind == "string":
+        cursor.skip(2)
+        return text_leaf(cursor, first)
+    if token.word in _WITHOUT_BRACKETS:
+        cursor.next()
+        return text_leaf(cursor, first)
+    short = _SHORT_DURATION.fullmatch(token.text)
+    if short:
+        unit = {"ms": "MILLISECONDS", "m": "MINUTES", "h": "HOURS"}[short[2].lower()]
+        raise cursor.failure("an expression", f"write `INTERVAL {short[1]} {unit}`.")
+    return _name(cursor)
+
+
+def _name(cursor: Cursor) -> Expr:
+    """A column, or a function if brackets follow its name."""
+    first = cursor.position
+    parts = [cursor.next().value]
+    while cursor.at(".") and cursor.peek(1).kind != "end":
+        cursor.next()
+        hint = "`*` may stand alone or after an alias in SELECT." if cursor.at("*") else "write `alias.column`."
+        parts.append(cursor.take_name("the name of a column", hint).value)
+    if not cursor.at("("):
+        text = cursor.text_from(first)
+        refs = (Reference(tuple(parts), 0, len(text)),)
+        return Expr("column", text=text, refs=refs, span=cursor.span_from(first))
+    skip_brackets(cursor)
+    if cursor.at("FILTER", "("):
+        cursor.next()
+        skip_brackets(cursor)
+    if cursor.at("OVER"):
+        raise cursor.refuse_unsupported("A window function", "leave OVER out: a stream has no last row to order by.")
+    return text_leaf(cursor, first)
+
+
+def _skip_case(cursor: Cursor) -> bool:
+    """Take CASE up to its END; not if there is none, as for a column of that name."""
+    first, depth = cursor.position, 0
+    while not cursor.at_end:
+        is_field = cursor.position > first and cursor.previous.word == "."
+        if cursor.at("CASE") and not is_field:
+            depth += 1
+        elif cursor.at("END") and not is_field:
+            depth -= 1
+        if cursor.at("("):
+            skip_brackets(cursor)
+        else:
+            cursor.next()
+        if depth == 0:
+            return True
+    if first + 1 < len(cursor.tokens) and cursor.tokens[first + 1].word == "WHEN":
+        raise cursor.failure("END", "close CASE with END.")
+    cursor.position = first
+    return False
+
+
+def _string(cursor: Cursor) -> Expr:
+    """A string; Spark reads strings that follow each other as one."""
+    first = cursor.position
+    value = cursor.next().value
+    while cursor.peek().kind == "string":
+        doubled = cursor.peek().start == cursor.previous.end and cursor.peek().text[0] == cursor.previous.text[0]
+        value += (cursor.peek().text[0] if doubled else "") + cursor.peek().value
+        cursor.next()
+    text = cursor.text_from(first)
+    # What a backslash means is Spark's to say.
+    if "\\" in text:
+        return Expr("other", text=text, span=cursor.span_from(first))
+    return Expr("literal", text=text, value=value, span=cursor.span_from(first))
+
+
+def _read_number(cursor: Cursor) -> Expr:
+    token = cursor.peek()
+    try:
+        value = _number(token.text)
+    except (ValueError, ArithmeticError):
+        raise cursor.failure("a number that Spark can hold", "write it with fewer digits.") from None
+    cursor.next()
+    return Expr("literal", text=token.text, value=value, span=cursor.span_of(token))
+
+
+def _number(text: str) -> Value:
+    """What Spark reads: an exponent or D, F make a double, a point, BD or too many digits for BIGINT a decimal.
+
+    >>> _number("10L"), _number("1.5"), _number("1e3"), _number("2d")
+    (10, Decimal('1.5'), 1000.0, 2.0)
+    """
+    lowered = text.lower()
+    if lowered.endswith("bd"):
+        return Decimal(lowered[:-2])
+    digits = lowered.rstrip("lsydf")
+    if "e" in digits or lowered[-1] in "df":
+        return float(digits)
+    if "." in digits or abs(int(digits)) >= 2**63:
+        return Decimal(digits)
+    return int(digits)
+
+
+def _starts_interval(cursor: Cursor) -> bool:
+    ahead = 2 if cursor.at_any({"+", "-"}, ahead=1) else 1
+    value, unit = cursor.peek(ahead), cursor.peek(ahead + 1).text.lower()
+    if value.kind == "string":
+        return True
+    return value.kind == "number" and (ahead == 1 or unit in SPARK_UNITS or unit in CALENDAR_UNITS)
+
+
+def read_interval(cursor: Cursor) -> Expr:
+    """``INTERVAL`` and its parts: microseconds, or text if it counts months or years."""
+    first = cursor.position
+    words = [cursor.peek().text]
+    cursor.skip(1)
+    while _at_amount(cursor):
+        if cursor.at_any({"+", "-"}):
+            words.append(cursor.next().text)
+        is_text = cursor.peek().kind == "string"
+        words.append(cursor.next().text.replace('"', "'"))
+        unit = cursor.peek().text.lower()
+        if unit in SPARK_UNITS or unit in CALENDAR_UNITS:
+            words.append(cursor.peek().text)
+            cursor.skip(1)
+        elif not is_text:
+            raise cursor.failure("a unit of time", "write `INTERVAL 5 SECONDS`, for example.")
+        if cursor.at("TO"):
+            words += [cursor.peek().text, cursor.peek(1).text]
+            cursor.skip(2)
+    span = cursor.span_from(first)
+    try:
+        value = parse_duration(" ".join(words))
+    except CalendarDurationError:
+        return Expr("other", text=cursor.text_from(first), span=span)
+    except ValueError as error:
+        expected = {"expected": "an interval", "found": f"`{' '.join(words)}`", "hint": str(error)}
+        place = cursor.place(cursor.tokens[first], cursor.previous)
+        raise refuse("SYNTAX_ERROR", place, **expected) from None
+    return Expr("interval", text=cursor.text_from(first), value=value, span=span)
+
+
+def _at_amount(cursor: Cursor) -> bool:
+    ahead = 1 if cursor.at_any({"+", "-"}) else 0
+    if cursor.previous.word != "INTERVAL" and ahead:
+        return False  # behind the first part a sign is arithmetic
+    return cursor.peek(ahead).kind in ("number", "string")
+
+
+_UNITS = SPARK_UNITS.keys() | SHORT_UNITS.keys() | CALENDAR_UNITS
+_HINT = "write a duration such as `5s`, `10 MINUTES` or `INTERVAL '1' HOUR`."
+
+
+def starts_amount(cursor: Cursor, ahead: int = 0) -> bool:
+    """Whether what comes next can be a duration or a number."""
+    token = cursor.peek(ahead)
+    return token.kind in ("number", "string") or token.text[:1].isdecimal() or token.word in ("INTERVAL", "-", "+")
+
+
+def read_amount(cursor: Cursor) -> Amount:
+    """A duration in any of its spellings, or a whole number for event times that are integers."""
+    if not starts_amount(cursor):
+        raise cursor.failure("a duration", _HINT)
+    first = cursor.position
+    if cursor.at("INTERVAL"):
+        value = read_interval(cursor).value
+        if isinstance(value, int):
+            return _not_negative(cursor, first, Amount(value, is_interval=True))
+        return _parse(cursor, first, cursor.text_from(first))
+    if cursor.peek().text.isdecimal() and cursor.peek(1).text.lower() not in _UNITS:
+        return _read_plain(cursor)
+    words = [cursor.next().text]
+    while cursor.peek().text.lower() in _UNITS or (cursor.peek().kind == "number" and len(words) > 1):
+        if cursor.peek().text.lower() in SPARK_UNITS:
+            cursor.layout.keywords.add(cursor.position)
+        words.append(cursor.next().text)
+    return _parse(cursor, first, " ".join(words).replace('"', "'"))
+
+
+def _read_plain(cursor: Cursor) -> Amount:
+    digits = cursor.peek().text
+    if len(digits) > 19 or int(digits) >= 2**63:
+        raise cursor.failure("a number that BIGINT can hold", "write it with fewer digits.")
+    cursor.next()
+    return Amount(int(digits), is_interval=False)
+
+
+def _parse(cursor: Cursor, first: int, text: str) -> Amount:
+    try:
+        return _not_negative(cursor, first, Amount(parse_duration(text), is_interval=True))
+    except ValueError as error:
+        place = cursor.place(cursor.tokens[first], cursor.previous)
+        raise refuse("SYNTAX_ERROR", place, expected="a duration", found=f"`{text}`", hint=str(error)) from None
+
+
+def _not_negative(cursor: Cursor, first: int, amount: Amount) -> Amount:
+    if amount.value < 0:
+        place = cursor.place(cursor.tokens[first], cursor.previous)
+        text = f"`{cursor.text_from(first)}`"
+        raise refuse("SYNTAX_ERROR", place, expected="a duration of zero or more", found=text, hint=_HINT)
+    return amount

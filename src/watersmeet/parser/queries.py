@@ -1,0 +1,391 @@
+"""Queries: ``[WITH] [INSERT INTO sink] SELECT [STREAM | TABLE] items FROM relation [WHERE] [GROUP BY] [outputs]``.
+
+With them ``CREATE [OR REPLACE] [TEMPORARY] VIEW name AS query``: a query under a name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from watersmeet.catalog import NOWHERE, Span
+from watersmeet.errors import WatersmeetError
+from watersmeet.formats.source import SHOWN
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import (
+    Item,
+    Join,
+    Lateral,
+    Query,
+    Relation,
+    ResultKind,
+    RowNumber,
+    Scan,
+    SideOutput,
+    Star,
+    StorageFormats,
+    View,
+)
+from watersmeet.parser.cursor import Cursor
+from watersmeet.parser.expressions import (
+    apply_row_limit,
+    at_number,
+    first_rows,
+    read_number,
+    read_or,
+    read_order,
+    read_qualify,
+)
+from watersmeet.parser.relations import close_query, read_relation
+from watersmeet.parser.unsupported import LATE, MALFORMED, at_clause, refuse_clause
+from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
+
+SinkName = tuple[str | None, Span]
+"""The name of a sink and its place."""
+
+_NONE: SinkName = (None, NOWHERE)
+_STORE = "write `STORE KEY AS string VALUE AS json`, for example."
+
+
+@dataclass(frozen=True)
+class QueryTarget:
+    """Where a query writes to; ``is_inner``: it is a view or a subquery, which has no outputs of its own."""
+
+    into: SinkName = _NONE
+    store: StorageFormats | None = None
+    is_inner: bool = False
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The sinks of late rows and of others apart from the result, and how the result is stored."""
+
+    late: SinkName = _NONE
+    side_outputs: tuple[SideOutput, ...] = ()
+    store: StorageFormats | None = None
+
+
+def read_outputs(cursor: Cursor, target: QueryTarget) -> Outputs:
+    """All outputs that come next, each at most once."""
+    of_families = {words: column for grammar in cursor.grammars for words, column in grammar.outputs.items()}
+    columns = {LATE: "", MALFORMED: SHOWN, **of_families}
+    read = dict[tuple[str, ...], tuple[SideOutput, ...]]()
+    late, store = cursor.peek(), target.store
+    while True:
+        words = next((words for words in columns if cursor.at(*words)), None)
+        if at_store(cursor):
+            store = _read_second_store(cursor, store, target)
+        elif words is None:
+            break
+        else:
+            late = cursor.peek() if words == LATE else late
+            read[words] = _read_output(cursor, words, columns[words], target, is_again=words in read)
+    side_outputs = tuple(output for words in columns for output in read.get(words, ()) if words != LATE)
+    if LATE not in read:
+        return Outputs(side_outputs=side_outputs, store=store)
+    if target.into[0] is None and not any(output.is_instead for output in side_outputs):
+        hint = "write `INSERT INTO sink` before SELECT: the result needs a sink if late rows have one."
+        raise cursor.failure("`;`", hint, late)
+    return Outputs((read[LATE][0].sink, read[LATE][0].span), side_outputs, store)
+
+
+def at_store(cursor: Cursor) -> bool:
+    """Whether ``STORE KEY AS`` or ``STORE VALUE AS`` begins here."""
+    return cursor.at("STORE", "KEY", "AS") or cursor.at("STORE", "VALUE", "AS")
+
+
+def read_store(cursor: Cursor) -> StorageFormats:
+    """``STORE [KEY AS format] [VALUE AS format]``."""
+    first = cursor.position
+    cursor.begin_line()
+    cursor.skip(1)
+    formats = dict[str, str]()
+    while cursor.at("KEY", "AS") or cursor.at("VALUE", "AS"):
+        facet = cursor.peek()
+        if facet.word in formats:
+            raise cursor.failure("each facet once", _STORE)
+        cursor.skip(2)
+        if cursor.at("SELECT") and not cursor.at_any({"SELECT", "WITH", "VALUE", "KEY"}, ahead=1):
+            raise cursor.failure("the name of a format", _STORE)
+        formats[facet.word] = cursor.take_name("the name of a format", _STORE).value.lower()
+    return StorageFormats(formats.get("KEY"), formats.get("VALUE"), cursor.span_from(first))
+
+
+def _read_second_store(cursor: Cursor, before: StorageFormats | None, target: QueryTarget) -> StorageFormats:
+    if target.into[0] is None and not target.is_inner:
+        raise cursor.failure("`;`", "write `INSERT INTO sink` before SELECT: STORE says how its rows are written.")
+    if before is not None:
+        raise cursor.failure("`;`", "write STORE once, before or after the query.")
+    return read_store(cursor)
+
+
+def _read_output(
+    cursor: Cursor, words: tuple[str, ...], column: str, target: QueryTarget, *, is_again: bool
+) -> tuple[SideOutput, ...]:
+    written = " ".join(words)
+    if target.is_inner:
+        hint = "write it after the query that reads the view or subquery."
+        raise cursor.refuse_unsupported(f"{written} inside a view or subquery", hint, len(words))
+    if is_again:
+        raise cursor.failure("`;`", f"write {written} once.")
+    cursor.begin_line()
+    cursor.skip(len(words))
+    is_list = column.endswith("_")
+    hint = f"write `{written} {'sink, ...' if is_list else 'sink'}` at the end of the query."
+    sinks = [cursor.take_name("the name of a sink", hint)]
+    while is_list and cursor.take(","):
+        sinks.append(cursor.take_name("the name of a sink", hint))
+    if cursor.at("WHERE"):
+        raise cursor.failure("`;`", f"write {written} at the end of the query, after WHERE.")
+    of = " ".join(words[:-1])
+    return tuple(
+        SideOutput(of, f"{column}{number}" if is_list else column, sink.value, cursor.span_of(sink), is_list)
+        for number, sink in enumerate(sinks, start=1)
+    )
+
+
+_RESULTS: dict[str, ResultKind] = {"STREAM": "stream", "TABLE": "table"}
+CLAUSE_WORDS = (
+    "JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "SEMI", "ANTI", "WITHIN", "ON", "USING", "LATERAL", "WHERE",
+    "GROUP", "LATE", "STORE", "WATERMARK",
+)  # fmt: skip
+_ITEM_HINT = "write `SELECT STREAM a.id, b.name FROM ...`, for example."
+_INSERT_HINT = "write `INSERT INTO sink SELECT STREAM ...`."
+_WITH_HINT = "write `WITH recent AS (SELECT STREAM * FROM orders)`, for example."
+
+
+def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None = None) -> Query:
+    """A query, up to the end of its statement; ``views`` of WITH before it, which began at index ``first``."""
+    begin = cursor.position if first is None else first
+    target = _read_insert(cursor)
+    if target.into[0] is not None and cursor.at("WITH"):
+        views += read_with(cursor)
+    return _read_select(cursor, begin, views, target)
+
+
+def read_inner(cursor: Cursor) -> Query:
+    """A query inside another statement: in brackets, or behind CREATE VIEW."""
+    first = cursor.position
+    views = read_with(cursor) if cursor.at("WITH") else ()
+    return _read_select(cursor, first, views, QueryTarget(is_inner=True))
+
+
+def read_with(cursor: Cursor) -> tuple[View, ...]:
+    """``WITH name AS (query), ...``."""
+    cursor.begin_line()
+    cursor.skip(1)
+    if cursor.at("RECURSIVE") and not cursor.at_any({"AS"}, ahead=1):
+        raise cursor.refuse_unsupported("WITH RECURSIVE", "leave RECURSIVE out: a query cannot read its own result.")
+    views = [_read_with_query(cursor)]
+    while cursor.take(","):
+        cursor.begin_line()
+        views.append(_read_with_query(cursor))
+    return tuple(views)
+
+
+def _read_with_query(cursor: Cursor) -> View:
+    first, name = cursor.position, _read_name(cursor, "a name for the query", _WITH_HINT)
+    query = _read_in_brackets(cursor, _WITH_HINT)
+    return View(name, query, cursor.span_from(first))
+
+
+def _read_name(cursor: Cursor, expected: str, hint: str) -> str:
+    """``name AS``."""
+    name = cursor.take_name(expected, hint)
+    if cursor.at("("):
+        raise cursor.refuse_unsupported("A list of columns after a name", "name the columns in the query, with AS.")
+    cursor.expect("AS", hint)
+    return name.value
+
+
+def _read_in_brackets(cursor: Cursor, hint: str) -> Query:
+    opening = cursor.position
+    cursor.expect("(", hint)
+    cursor.nesting += 1
+    query = read_inner(cursor)
+    close_query(cursor, opening)
+    return query
+
+
+def _read_insert(cursor: Cursor) -> QueryTarget:
+    """``INSERT INTO sink [STORE ...]`` if it comes next."""
+    if not cursor.at("INSERT"):
+        return QueryTarget()
+    cursor.begin_line()
+    cursor.skip(1)
+    cursor.expect("INTO", _INSERT_HINT)
+    if cursor.at("SELECT") and not cursor.at("SELECT", "SELECT"):
+        raise cursor.failure("the name of a sink", _INSERT_HINT)
+    sink = cursor.take_name("the name of a sink", _INSERT_HINT)
+    store = read_store(cursor) if at_store(cursor) else None
+    return QueryTarget((sink.value, cursor.span_of(sink)), store)
+
+
+def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: QueryTarget) -> Query:
+    cursor.views.append([])
+    cursor.begin_line()
+    cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
+    result = _read_result(cursor)
+    is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
+    cursor.skip(1 if is_distinct else 0)
+    items, number = _read_items(cursor, target)
+    cursor.begin_line()
+    if not cursor.take("FROM"):
+        raise cursor.separator_failure(
+            ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream after the columns."
+        )
+    relation = read_relation(cursor, read_inner)
+    where = apply_row_limit(cursor, relation, items, _read_where(cursor, "WHERE"))
+    group_by, group_span = _read_group(cursor)
+    having = _read_where(cursor, "HAVING")
+    if isinstance(relation, Scan) and is_grouped(relation, group_by):
+        items, group_by, (where, having) = rewrite_windowed_query(cursor, relation, items, group_by, (where, having))
+        relation = replace(relation, window=None)
+    relation = with_subqueries(cursor, relation, group_by)
+    qualified = read_qualify(cursor, items)
+    order, limit = read_order(cursor, items) if qualified is None else ((), None)
+    outputs = read_outputs(cursor, target)
+    if not cursor.at_query_end:
+        raise _refuse_rest(cursor, relation, where, group_by)
+    query = Query(
+        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.side_outputs,
+        result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,
+        is_distinct, number=number,
+    )  # fmt: skip
+    if limit is not None:
+        qualified = RowNumber((), order), limit
+    return query if qualified is None else first_rows(query, *qualified, cursor.new_name())
+
+
+def _read_result(cursor: Cursor) -> ResultKind | None:
+    result = _RESULTS.get(cursor.peek().word) if _starts_item(cursor, 1) else None
+    cursor.skip(1 if result else 0)
+    return result
+
+
+def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star, ...], RowNumber | None]:
+    """What SELECT shows, and apart from it the number of a row."""
+    first = cursor.position
+    items = cursor.read_list(_read_item, on_lines=True)
+    numbers = [item for item in items if isinstance(item, RowNumber)]
+    if numbers and (not target.is_inner or len(numbers) > 1 or not numbers[0].name):
+        cursor.position = first
+        hint = "name it with AS in a subquery, and write `WHERE name <= 10` around that, or use QUALIFY."
+        what = f"{numbers[0].function}()"
+        raise cursor.refuse_unsupported(f"{what} without a limit" if len(numbers) < 2 else f"{what} twice", hint)
+    return tuple(item for item in items if not isinstance(item, RowNumber)), (numbers or [None])[0]
+
+
+def _starts_item(cursor: Cursor, ahead: int) -> bool:
+    token = cursor.peek(ahead)
+    if token.kind in ("symbol", "end"):
+        return token.word in ("*", "(", "-", "+", "~", "!", "[")
+    return token.word not in ("FROM", "AS")
+
+
+def _read_item(cursor: Cursor) -> Item | Star | RowNumber:
+    first = cursor.position
+    if at_number(cursor):
+        number = read_number(cursor)
+        is_named = cursor.take("AS") or (cursor.peek().is_name and not cursor.at("FROM"))
+        return replace(number, name=cursor.take_name("a name", "write `AS n`.").value) if is_named else number
+    if cursor.take("*"):
+        return Star(None, cursor.span_from(first))
+    if cursor.peek().is_name and cursor.peek(1).word == "." and cursor.peek(2).word == "*":
+        alias = cursor.next().value
+        cursor.position += 2
+        return Star(alias, cursor.span_from(first))
+    if cursor.at("FROM"):
+        raise cursor.failure("a column", _ITEM_HINT)
+    expr = read_or(cursor)
+    if cursor.take("AS"):
+        return Item(expr, cursor.take_name("a name for the column", "write `expression AS name`.").value)
+    if cursor.peek().is_name and not cursor.at("FROM") and not at_clause(cursor):
+        return Item(expr, cursor.take_bare_alias().value)
+    return Item(expr)
+
+
+def _read_where(cursor: Cursor, word: str) -> Expr | None:
+    if not cursor.at(word):
+        return None
+    cursor.begin_line()
+    cursor.skip(1)
+    return read_or(cursor)
+
+
+def _read_group(cursor: Cursor) -> tuple[tuple[Expr, ...], Span]:
+    first = cursor.position
+    if not cursor.at("GROUP", "BY"):
+        return (), NOWHERE
+    cursor.begin_line()
+    cursor.skip(2)
+    return cursor.read_list(_read_group_expression, on_lines=True), cursor.span_from(first)
+
+
+def _read_group_expression(cursor: Cursor) -> Expr:
+    if cursor.at("ROLLUP", "(") or cursor.at("CUBE", "(") or cursor.at("GROUPING", "SETS"):
+        raise cursor.refuse_unsupported(cursor.peek().word, "write one query for each grouping.")
+    if cursor.at("ALL") and (cursor.at_any({",", ")", ";"}, ahead=1) or cursor.peek(1).kind == "end"):
+        raise cursor.refuse_unsupported("GROUP BY ALL", "name the columns to group by.")
+    return read_or(cursor)
+
+
+def _refuse_rest(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:
+    """The refusal of what cannot stand behind all that has been read."""
+    end = "`)`" if cursor.nesting > 0 else "`;`"
+    closing = "close the bracket with `)`." if cursor.nesting > 0 else "end the statement with `;`."
+    refused = refuse_clause(cursor)
+    if refused:
+        return refused
+    if cursor.at_any({"WITHIN"}):
+        return cursor.failure(end, "write WITHIN after JOIN, before WHERE.")
+    for grammar in cursor.grammars:
+        if (misplaced := grammar.refuse_misplaced(cursor, end)) is not None:
+            return misplaced
+    if cursor.at_any({"ON", "USING"}) and isinstance(relation, Lateral):
+        return cursor.failure("JOIN, WHERE or " + end, f"write {cursor.peek().word} before LATERAL.")
+    if cursor.at_any({"ON", "USING"}):
+        return cursor.failure("JOIN", "write `JOIN b ON ...`: a condition belongs to a join.")
+    if cursor.at_any({"SEMI", "ANTI"}):
+        return cursor.failure("JOIN, WHERE or " + end, f"write `LEFT {cursor.peek().word} JOIN`.")
+    if cursor.previous.word == "GROUP":
+        return cursor.misspelt(("BY",), "BY", "write `GROUP BY a.id`, for example.")
+    if cursor.previous.word == "WITHIN":
+        return cursor.failure("a duration", "write `WITHIN 5s`, `WITHIN 10 MINUTES` or `WITHIN INTERVAL '1' HOUR`.")
+    words = (*CLAUSE_WORDS, *(word for grammar in cursor.grammars for word in grammar.words))
+    if cursor.at_any({"WHERE", "GROUP", "LATERAL", "JOIN"}) and (group_by or where is not None):
+        return cursor.failure(end, "the order is FROM, JOIN, LATERAL, WHERE, GROUP BY.")
+    if group_by:
+        return cursor.separator_failure(words, f"`,` or {end}", closing)
+    if where is not None:
+        return cursor.misspelt(("AND", "OR", "LIKE", "BETWEEN", "IS", "GROUP"), f"AND, OR, GROUP BY or {end}", closing)
+    bare = isinstance(relation, Join) and relation.on is None and not relation.using
+    expected = f"ON, WITHIN, JOIN, WHERE or {end}" if bare else f"JOIN, WHERE or {end}"
+    return cursor.misspelt(words, expected, closing)
+
+
+_HINT = "write `CREATE VIEW recent AS SELECT STREAM * FROM orders`, for example."
+_BEGINNINGS = tuple(
+    ("CREATE", *replace, *temporary, "VIEW")
+    for replace in ((), ("OR", "REPLACE"))
+    for temporary in ((), ("TEMPORARY",), ("TEMP",))
+)
+"""All that is ignored before VIEW: a script declares everything anew, and only for itself."""
+
+
+def at_view(cursor: Cursor) -> bool:
+    """Whether CREATE VIEW begins here, in any of its spellings."""
+    return any(cursor.at(*words) for words in _BEGINNINGS)
+
+
+def read_view(cursor: Cursor) -> View:
+    """A view, up to the end of its statement."""
+    first = cursor.position
+    cursor.skip(next(len(words) for words in _BEGINNINGS if cursor.at(*words)))
+    cursor.take("IF", "NOT", "EXISTS")
+    name = _read_name(cursor, "the name of the view", _HINT)
+    if not cursor.at("("):
+        return View(name, read_inner(cursor), cursor.span_from(first))
+    query = _read_in_brackets(cursor, _HINT)
+    if not cursor.at_end:
+        raise cursor.failure("`;`", "end the statement with `;`.")
+    return View(name, query, cursor.span_from(first))

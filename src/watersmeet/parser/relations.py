@@ -1,0 +1,274 @@
+"""What stands behind FROM: sources, the joins between them and LATERAL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from watersmeet.catalog import Amount, Watermark
+from watersmeet.errors import WatersmeetError
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Clause, Join, Lateral, Query, Relation, Scan, Star, Union, Within
+from watersmeet.parser.cursor import Cursor
+from watersmeet.parser.expressions import read_or
+from watersmeet.parser.leaves import read_amount, starts_amount
+from watersmeet.parser.unsupported import KINDS, at_lateral, at_watermark, join_words, read_alias, refuse_clause
+from watersmeet.parser.windows import NamedSource, read_name, read_table_function, with_watermark
+
+ReadQuery = Callable[[Cursor], Query]
+"""What reads a query up to the bracket that closes it, or up to UNION ALL."""
+
+
+def read_bracket(cursor: Cursor, read_query: ReadQuery) -> tuple[Scan, ...]:
+    """``(query)`` or ``(query UNION ALL query ...)``: each as a scan of what it reads, or of a view made of it."""
+    opening = cursor.position
+    if not cursor.at_any({"SELECT", "WITH"}, ahead=1):
+        hint = "name a stream, or write a query: `(SELECT STREAM * FROM a) AS s`."
+        raise cursor.refuse_unsupported("A bracket after FROM", hint)
+    cursor.next()
+    cursor.nesting += 1
+    parts = [read_query(cursor)]
+    while cursor.at("UNION", "ALL"):
+        cursor.begin_line()
+        cursor.skip(2)
+        parts.append(read_query(cursor))
+    close_query(cursor, opening)
+    if len(parts) == 1:
+        return (_scan_of_view(cursor, parts[0]),)
+    return tuple(_as_whole_scan(part) or _scan_of_view(cursor, part) for part in parts)
+
+
+def close_query(cursor: Cursor, opening: int) -> None:
+    """Take the bracket that closes a query; the one that opens it is at index ``opening``.
+
+    A semicolon may stand before it: Lenses ends a query with one wherever it stands.
+    """
+    if cursor.at(";", ")"):
+        cursor.layout.needless.add(cursor.position)
+        cursor.next()
+    cursor.nesting -= 1
+    if cursor.at("UNION"):
+        if cursor.at("UNION", "ALL"):
+            hint = "write it as a source: `FROM (SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
+            raise cursor.refuse_unsupported("UNION of queries", hint)
+        raise cursor.refuse_unsupported(
+            "UNION without ALL", "write UNION ALL: removing duplicates would keep every row forever."
+        )
+    if not cursor.at(")"):
+        raise cursor.failure("`)`", "close the bracket that opens the query.")
+    cursor.next()
+    cursor.close_block(opening)
+
+
+def _scan_of_view(cursor: Cursor, query: Query) -> Scan:
+    name = cursor.add_subquery(query, query.span)
+    return Scan(name, name, query.span)
+
+
+def _as_whole_scan(query: Query) -> Scan | None:
+    """The scan of a source of which all rows and columns are read; None if the query does more than that."""
+    scan = query.relation
+    is_plain = query.where is None and not query.group_by and not query.views and query.result != "table"
+    is_plain = is_plain and query.having is None and not query.is_distinct
+    if not is_plain or not isinstance(scan, Scan) or scan.clause is not None:
+        return None
+    if len(query.items) != 1 or not isinstance(query.items[0], Star) or query.items[0].alias is not None:
+        return None
+    return Scan(scan.source, scan.source, scan.span, watermarks=scan.watermarks)
+
+
+_UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
+_DELAY = "write `orders WATERMARK order_time DELAY OF INTERVAL 5 SECONDS`, for example."
+
+
+def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
+    """A source, or several of them made one."""
+    named = _read_source(cursor, read_query)
+    clause = _read_clause(cursor, None)
+    named = _read_watermarks(cursor, named)
+    alias = read_alias(cursor)
+    clause = _read_clause(cursor, clause)
+    named = _read_watermarks(cursor, named)
+    if alias is None and named.name is None:
+        what = "the union" if len(named.scans) > 1 else "the subquery"
+        example = _UNION if len(named.scans) > 1 else "`(SELECT STREAM ...) AS s`."
+        raise cursor.failure("an alias", f"give {what} a name: {example}")
+    alias = alias or named.name or ""
+    first, *others = named.scans
+    if others:
+        return Union(named.scans, alias, named.span, clause)
+    return replace(first, alias=alias, clause=clause, span=named.span)
+
+
+def _read_clause(cursor: Cursor, before: Clause | None) -> Clause | None:
+    """A clause of a family if one comes next, else the one from ``before``."""
+    for grammar in cursor.grammars:
+        before = grammar.read_behind_source(cursor, before)
+    return before
+
+
+def _read_source(cursor: Cursor, read_query: ReadQuery) -> NamedSource:
+    first = cursor.position
+    if cursor.at("("):
+        scans = read_bracket(cursor, read_query)
+        return NamedSource(scans, None, cursor.span_from(first))
+    if cursor.at("TABLE", "("):
+        return read_table_function(cursor, lambda cursor: _read_source(cursor, read_query))
+    name, span = read_name(cursor)
+    return NamedSource((Scan(name, name, span),), name, span)
+
+
+def _read_watermarks(cursor: Cursor, named: NamedSource) -> NamedSource:
+    """``WATERMARK column DELAY OF lag``, as often as it comes."""
+    while at_watermark(cursor):
+        if len(named.scans) > 1:
+            hint = "write it in each part: `(SELECT * FROM a WATERMARK t DELAY OF INTERVAL 5 SECONDS UNION ALL ...)`."
+            raise cursor.refuse_unsupported("WATERMARK after a union", hint)
+        first = cursor.position
+        cursor.skip(1)
+        column = cursor.next().value
+        cursor.skip(1)
+        cursor.expect("OF", _DELAY)
+        lag = read_amount(cursor)
+        named = with_watermark(named, Watermark(column, lag, cursor.span_from(first)))
+    return named
+
+
+DIRECTIONS = ("BEFORE", "AFTER")
+"""Where a right row may be, seen from the left one."""
+TWO_DIRECTIONS = "write `WITHIN 5 MINUTES BEFORE AND 1 HOUR AFTER`, or one of the two, for example."
+
+
+def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
+    """A source and the joins that follow it, each with all that stands before it as its left side.
+
+    ``read_query`` reads the queries inside its brackets.
+    """
+    relation: Relation = read_leaf(cursor, read_query)
+    while (further := _read_further(cursor, relation, read_query)) is not None:
+        relation = further
+    if cursor.at(","):
+        raise cursor.refuse_unsupported("A list of sources", "write `a JOIN b ON ...` in place of `a, b`.")
+    return relation
+
+
+def _read_further(cursor: Cursor, left: Relation, read_query: ReadQuery) -> Relation | None:
+    """What follows a relation and has it as its left side; None if nothing does."""
+    first = cursor.position
+    cursor.begin_line()
+    for grammar in cursor.grammars:
+        if words := join_words(cursor, grammar.joins):
+            return grammar.read_join(cursor, left, words, lambda: read_leaf(cursor, read_query))
+    if words := join_words(cursor, KINDS):
+        return _read_join(cursor, left, words, read_query)
+    if at_lateral(cursor):
+        return _read_lateral(cursor, left)
+    cursor.layout.lines.discard(first)
+    return None
+
+
+def _read_lateral(cursor: Cursor, input: Relation) -> Lateral:
+    first, hint = cursor.position, "write `LATERAL readings AS reading`, for example."
+    cursor.skip(1)
+    if cursor.at("VIEW") and not cursor.at_any({"AS", ".", "["}, ahead=1):
+        raise cursor.refuse_unsupported("LATERAL VIEW", "write `LATERAL readings AS reading` without VIEW and explode.")
+    array = read_or(cursor)
+    alias = read_alias(cursor)
+    if alias is None:
+        raise cursor.misspelt(("AS",), "AS and a name for the element", hint)
+    return Lateral(input, array, alias, cursor.span_from(first))
+
+
+def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_query: ReadQuery) -> Relation:
+    first = cursor.position
+    cursor.skip(len(words))
+    right = read_leaf(cursor, read_query)
+    for grammar in cursor.grammars:
+        if (instead := grammar.read_instead(cursor, left, right, KINDS[words], first)) is not None:
+            return instead
+    span = cursor.span_from(first)
+    refused = None if cursor.at_query_end else refuse_clause(cursor)
+    if refused:
+        raise refused
+    within = read_within(cursor, None)
+    on, using = read_condition(cursor)
+    within = read_within(cursor, within)
+    if on is None and not using:
+        on, using = read_condition(cursor)
+    if cursor.at_any({"ON", "USING"}):
+        raise cursor.failure("one condition", "join conditions with AND in a single ON.")
+    clauses = tuple(clause for grammar in cursor.grammars for clause in grammar.read_behind_join(cursor))
+    return Join(left, right, KINDS[words], on, using, within, span, clauses)
+
+
+def read_within(cursor: Cursor, before: Within | None) -> Within | None:
+    """``WITHIN d``, with a direction or two if it has them, if it comes next; else the one from ``before``."""
+    first = cursor.position
+    if not cursor.at("WITHIN"):
+        return before
+    if before is not None:
+        raise _second_within(cursor)
+    cursor.skip(1)
+    if cursor.at("("):
+        raise _pair_of_amounts(cursor)
+    amounts = _read_directions(cursor, read_amount(cursor))
+    within = Within(amounts[-1], cursor.span_from(first), amounts[0] if len(amounts) == 2 else None)
+    if cursor.at("WITHIN"):
+        raise _second_within(cursor)
+    return within
+
+
+def _read_directions(cursor: Cursor, amount: Amount) -> tuple[Amount, ...]:
+    """How far before and how far after, in that order, if directions follow an amount; else the amount alone."""
+    nothing = Amount(0, amount.is_interval)
+    if not cursor.at_any(set(DIRECTIONS)):
+        if cursor.at("AND") and starts_amount(cursor, 1):
+            raise cursor.failure("BEFORE or AFTER", TWO_DIRECTIONS)
+        return (amount,)
+    word = cursor.peek().word
+    cursor.skip(1)
+    amounts = {word: amount}
+    if cursor.at("AND") and starts_amount(cursor, 1):
+        cursor.skip(1)
+        other = read_amount(cursor)
+        cursor.expect(next(direction for direction in DIRECTIONS if direction != word), TWO_DIRECTIONS)
+        amounts[cursor.previous.word] = other
+    before, after = (amounts.get(direction, nothing) for direction in DIRECTIONS)
+    return (before, after)
+
+
+def _pair_of_amounts(cursor: Cursor) -> WatersmeetError:
+    """The refusal of ``WITHIN (before, after)``, ksqlDB's form, with the same in words."""
+    refused, opening = cursor.failure("a duration", TWO_DIRECTIONS), cursor.position
+    cursor.skip(1)
+    if not starts_amount(cursor):
+        return refused
+    first = cursor.position
+    read_amount(cursor)
+    before = cursor.text_from(first)
+    if not cursor.take(",") or not starts_amount(cursor):
+        return refused
+    first = cursor.position
+    read_amount(cursor)
+    hint = f"write `WITHIN {before} BEFORE AND {cursor.text_from(first)} AFTER`."
+    words, cursor.position = cursor.position - opening + 1, opening
+    return cursor.refuse_unsupported("WITHIN with a pair", hint, words)
+
+
+def _second_within(cursor: Cursor) -> WatersmeetError:
+    return cursor.failure("one WITHIN", "write WITHIN once, before or after ON.")
+
+
+def read_condition(cursor: Cursor) -> tuple[Expr | None, tuple[str, ...]]:
+    """``ON condition`` or ``USING (column, ...)``, if one comes next."""
+    if cursor.at_any({"ON", "USING"}):
+        cursor.may_break()
+    if cursor.take("ON"):
+        return read_or(cursor), ()
+    if not cursor.take("USING"):
+        return None, ()
+    hint = "write `USING (id, day)`, for example."
+    cursor.expect("(", hint)
+    names = cursor.read_list(lambda cursor: cursor.take_name("the name of a column", hint).value)
+    cursor.expect(")", hint)
+    return None, names

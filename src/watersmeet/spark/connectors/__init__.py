@@ -1,0 +1,3 @@
+"""How rows go out."""
+
+from __future__ import annotations

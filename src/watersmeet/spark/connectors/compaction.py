@@ -1,0 +1,219 @@
+"""Merges small files in the folder of a sink into larger ones, while no query writes there.
+
+Lines of text are concatenated byte by byte. Parquet and ORC are read and written by Spark, and count and hashes of the
+rows are compared. Only files whose batches are finished and not the last one are merged: Spark may repeat the last one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import refuse
+from watersmeet.formats import sink_format
+from watersmeet.formats.sink import PATH
+from watersmeet.locations import local_path, location_of
+from watersmeet.logical.expressions import quote
+from watersmeet.spark.connectors.files import (
+    COMPACTION_FOLDER,
+    ROWS,
+    Swap,
+    batch_of,
+    batch_range,
+    begin_swap,
+    finish_swap,
+    make_merged_name,
+)
+from watersmeet.spark.private.files import LocalFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+TEXT, COLUMNAR = ("csv", "json", "text"), ("orc", "parquet")
+_MOST = 10_000
+"""How many files are merged at once."""
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+_SPARKS_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark keeps the types of the rows in the footer of a Parquet file."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Files smaller than ``below`` are merged into files of about ``to`` bytes."""
+
+    below: float
+    to: float
+
+
+@dataclass(frozen=True)
+class SmallFile:
+    """A file to merge, with the first and the last of its batches."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+    @property
+    def suffix(self) -> str:
+        """What follows the first dot of its name: the format and the codec."""
+        return self.name.partition(".")[2]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Merges the small files of one sink.
+
+    ``done``: the last batch that its query has finished. ``spark`` starts Spark, if the format needs it.
+    """
+
+    sink: Sink
+    done: int
+    sizes: Sizes
+    spark: Callable[[], SparkSession]
+
+    @property
+    def folder(self) -> LocalFolder:
+        """The folder of the sink."""
+        return LocalFolder(Path(local_path(self.sink.lowercase_options[PATH])))
+
+    def compact(self) -> tuple[int, int]:
+        """How many files of rows the folder had, and how many it has now."""
+        folder = self.folder
+        finish_swap(folder)
+        folder.delete(COMPACTION_FOLDER)
+        names = [name for name in folder.names() if batch_of(name) is not None and (folder.path / name).is_file()]
+        after = len(names)
+        for group in self._groups(names):
+            (folder.path / COMPACTION_FOLDER).mkdir(parents=True)
+            suffix = self._rewrite(group) if self.sink.format.lower() in COLUMNAR else self._concatenate(group)
+            first, last = min(file.first for file in group), max(file.last for file in group)
+            merged = make_merged_name(first, last, uuid4().hex[:8], suffix)
+            begin_swap(folder, Swap(merged, [file.name for file in group]))
+            finish_swap(folder)
+            folder.delete(COMPACTION_FOLDER)
+            after += 1 - len(group)
+        return len(names), after
+
+    def _groups(self, names: Sequence[str]) -> Iterator[list[SmallFile]]:
+        """Small files that can be one file, in the order of their batches."""
+        by_layout: defaultdict[Hashable, list[SmallFile]] = defaultdict(list)
+        for name in names:
+            batch = batch_of(name) or 0
+            file = SmallFile(name, self.folder.size(name), *(batch_range(name) or (batch, batch)))
+            layout = self._layout(file) if file.size < self.sizes.below and file.last < self.done else None
+            if layout is not None:
+                by_layout[layout].append(file)
+        for files in by_layout.values():
+            yield from (group for group in self._chunks(files) if len(group) > 1)
+
+    def _chunks(self, files: Sequence[SmallFile]) -> Iterator[list[SmallFile]]:
+        """The files, cut where one merged file is large enough."""
+        chunk: list[SmallFile] = []
+        size = 0
+        for file in files:
+            if chunk and (size + file.size > self.sizes.to or len(chunk) == _MOST):
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(file)
+            size += file.size
+        yield chunk
+
+    def _layout(self, file: SmallFile) -> Hashable | None:
+        """What files must have in common to be merged: codec, columns, header; None: the file stays as it is."""
+        path, format_ = self.folder.path / file.name, self.sink.format.lower()
+        if format_ == "parquet":
+            schema: Any = pq.read_schema(path)
+            return file.suffix, str(schema.metadata and schema.metadata.get(_SPARKS_ROWS)), schema.to_string()
+        if format_ == "orc":
+            return file.suffix, self._load([file.name]).schema.json()
+        if file.suffix.endswith(".gz"):
+            return None if self._has_header else file.suffix
+        header = self._header(path)
+        # A quoted name may have a line break. Files of other codecs cannot be concatenated for every reader.
+        is_plain = "." not in file.suffix and b'"' not in header and (not header or self._line_end == b"\n")
+        return (file.suffix, header) if is_plain and self._ends_with_line(path) else None
+
+    @property
+    def _has_header(self) -> bool:
+        return self.sink.format.lower() == "csv" and self.sink.lowercase_options.get("header", "").lower() == "true"
+
+    @property
+    def _line_end(self) -> bytes:
+        return self.sink.lowercase_options.get("linesep", "\n").encode()
+
+    def _header(self, path: Path) -> bytes:
+        """The line with the names of the columns; empty: there is none."""
+        if not self._has_header:
+            return b""
+        with path.open("rb") as file:
+            return file.readline()
+
+    def _ends_with_line(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            file.seek(-min(len(self._line_end), path.stat().st_size), 2)
+            return file.read() == self._line_end
+
+    def _concatenate(self, group: Sequence[SmallFile]) -> str:
+        """Write the bytes of all files to one, with one header, and read them again; return the suffix of its name."""
+        paths = [self.folder.path / file.name for file in group]
+        header = len(self._header(paths[0]))
+        with (self.folder.path / ROWS).open("wb") as merged:
+            for number, path in enumerate(paths):
+                with path.open("rb") as file:
+                    file.seek(header if number else 0)
+                    shutil.copyfileobj(file, merged, 1 << 20)
+        with (self.folder.path / ROWS).open("rb") as merged:
+            for number, path in enumerate(paths):
+                data = path.read_bytes()[header if number else 0 :]
+                if merged.read(len(data)) != data:
+                    raise self._differs(path.name)
+            if merged.read(1):
+                raise self._differs(paths[-1].name)
+        return group[0].suffix
+
+    def _rewrite(self, group: Sequence[SmallFile]) -> str:
+        """Write the rows of all files to one with Spark, and compare them; return the suffix of its name."""
+        rows = self._load([file.name for file in group])
+        options = {name: value for name, value in sink_format(self.sink).options.items() if name.lower() != PATH}
+        writer = rows.coalesce(1).write.format(self.sink.format).options(**{**options, "maxRecordsPerFile": "0"})
+        writer.mode("overwrite").save(location_of(self.folder.path / COMPACTION_FOLDER / "output"))
+        names = [name for name in self.folder.names(f"{COMPACTION_FOLDER}/output") if name.startswith("part-")]
+        written = [f"{COMPACTION_FOLDER}/output/{name}" for name in names]
+        if len(written) != 1 or checksum_rows(self._load(written)) != checksum_rows(rows):
+            raise self._differs(group[0].name)
+        self.folder.move(written[0], ROWS)
+        return names[0].partition(".")[2]
+
+    def _load(self, names: Sequence[str]) -> DataFrame:
+        """The rows of files. No setting of the session lets Spark skip one of them."""
+        paths = [_GLOB.sub(r"\\\1", location_of(self.folder.path / name)) for name in names]
+        strict = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "mergeSchema": "false"}
+        return self.spark().read.format(self.sink.format).options(**strict).load(paths)
+
+    def _differs(self, name: str) -> Exception:
+        reason = f"the merged file does not have the rows of {name} and the files after it"
+        return refuse("NOT_COMPACTED", sink=self.sink.name, reason=reason, hint="try again while nothing writes there.")
+
+
+def checksum_rows(rows: DataFrame) -> dict[str, Any]:
+    """How many rows there are, and the sum of their hashes: equal for equal rows in any order."""
+    hashed = F.xxhash64(*(_hashable(field) for field in rows.schema.fields)).cast("decimal(38,0)")
+    return rows.agg(F.count(F.lit(1)).alias("rows"), F.sum(hashed).alias("hashes")).collect()[0].asDict()
+
+
+def _hashable(field: StructField) -> Column:
+    """A column as Spark can hash it: it does not hash maps."""
+    column, type_ = F.col(quote(field.name)), field.dataType.simpleString()
+    return F.to_json(F.struct(column)) if "map<" in type_ or "variant" in type_ else column

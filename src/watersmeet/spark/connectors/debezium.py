@@ -1,0 +1,387 @@
+"""The changes in Debezium's records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from typing import Any, cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name  # noqa: N812 - the usual name  # noqa: N812 - the usual name
+from pyspark.sql.types import DataType, DecimalType
+
+from watersmeet.catalog import Field, Source
+from watersmeet.errors import Refusal, refuse
+from watersmeet.formats import source_format
+from watersmeet.formats.avro.schema import AvroType, field_of, read_schema, split_null
+from watersmeet.formats.binary import SchemaError
+from watersmeet.formats.lakes import CHANGE_TYPE, VERSION
+from watersmeet.formats.records import (
+    CHANGE,
+    DECIMALS,
+    TIME_UNIT,
+    TRUNCATE,
+    Debezium,
+    Unit,
+    is_decimal,
+    type_in_record,
+)
+from watersmeet.logical.expressions import quote
+from watersmeet.schema import is_moment
+from watersmeet.spark.connectors.decoders import OF_VALUE, decode_avro, reader_schema
+from watersmeet.spark.connectors.malformed import (
+    CORRUPT_RECORD,
+    PLACE,
+    REASON,
+    VALUE,
+    describe_misread,
+    empty_error_columns,
+    error_columns,
+    explain_misread,
+    permissive_options,
+    with_corrupt_record,
+)
+from watersmeet.spark.connectors.ranges import is_lost, json_range_error
+from watersmeet.spark.connectors.records import (
+    DELETE,
+    INSERT,
+    is_deleted,
+    key_error_columns,
+    key_of_record,
+    partition_of,
+    place_of_record,
+)
+from watersmeet.spark.exchange.packing import ORDER
+
+_ROWS = ("before", "after")
+_UNITS: Mapping[str, Unit] = {
+    "io.debezium.time.Timestamp": "millis",
+    "io.debezium.time.MicroTimestamp": "micros",
+    "io.debezium.time.NanoTimestamp": "nanos",
+}
+"""What Debezium calls times that it counts in a unit; one without such a name is in the unit that the source says."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the columns of a row come in a record: the type of each, and the unit of times that come as numbers."""
+
+    types: Mapping[str, str]
+    units: Mapping[str, Unit]
+
+
+def form_in_avro(source: Source) -> Form:
+    """The form that the latest schema has; refused if it is no schema of Debezium's, or has not what is declared."""
+    texts = reader_schema(source)
+    try:
+        schema = read_schema(texts[-1], *texts[:-1])
+        envelope = schema.resolve(schema.type)
+        after = field_of(envelope, "after") if envelope.kind == "record" else None
+        row = None if after is None else schema.resolve(split_null(schema.resolve(after.type))[0])
+        if row is None or row.kind != "record" or field_of(envelope, "op") is None:
+            raise SchemaError("it does not have the `op` and `after` of a Debezium record")
+        types: dict[str, str] = {}
+        for declared in source.fields:
+            column = field_of(row, declared.name)
+            if column is None:
+                raise SchemaError(f"its rows have no `{declared.name}`")
+            types[declared.name] = _type(schema.resolve(split_null(schema.resolve(column.type))[0]), declared.type)
+    except SchemaError as error:
+        hint = "declare the columns as in the table, or leave CHANGES FROM debezium out."
+        raise refuse("AVRO_SCHEMA", name=source.name, reason=str(error), hint=hint) from error
+    said = cast("Unit", source.lowercase_options.get(TIME_UNIT, "micros").lower())
+    named = dict(_time_units(json.loads(texts[-1])))
+    return Form(types, {f.name: named.get(f.name.lower(), said) for f in source.fields})
+
+
+def _type(stored: AvroType, declared: str) -> str:
+    """What a column is read as: times and decimals in whichever of their forms they come."""
+    is_other = not stored.logical and (is_moment(declared) or is_decimal(declared))
+    plain = {"int": "BIGINT", "long": "BIGINT", "string": "STRING", "double": "DOUBLE", "float": "DOUBLE"}
+    return plain.get(stored.kind, declared) if is_other else declared
+
+
+def _time_units(envelope: Any) -> Iterator[tuple[str, Unit]]:
+    """The columns of a row whose times Debezium gives a name, in small letters."""
+    parts = [field["type"] for field in envelope["fields"] if field["name"] in _ROWS]
+    rows: list[Any] = [
+        candidate
+        for part in parts
+        for candidate in _branches(part)
+        if isinstance(candidate, dict) and "fields" in candidate
+    ]
+    for field in (field for row in rows for field in row["fields"]):
+        for branch in _branches(field["type"]):
+            unit = _UNITS.get(str(cast("Any", branch).get("connect.name"))) if isinstance(branch, dict) else None
+            if unit is not None:
+                yield field["name"].lower(), unit
+
+
+def _branches(part: Any) -> list[Any]:
+    return cast("list[Any]", part) if isinstance(part, list) else [part]
+
+
+def decode_envelope(source: Source, frame: DataFrame, form: Form) -> DataFrame:
+    """The operation of each record, its row before and after, and what is told of it if it cannot be read."""
+    row = ", ".join(f"{quote(name)}: {type_}" for name, type_ in form.types.items())
+    inside = [Field("op", "STRING"), *(Field(side, f"STRUCT<{row}>") for side in _ROWS)]
+    opened = decode_avro(source, frame, inside)
+    parts = (F.col(quote(OF_VALUE.value_column)).getField(f.name).alias(f.name) for f in inside)
+    origin = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
+    return opened.select(
+        *parts, F.col("value").isNotNull().alias("is_told"), *origin, F.col(quote(OF_VALUE.error_column)).alias(REASON)
+    )
+
+
+def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
+    """The changes in rows of Delta's change data feed.
+
+    By key, they count in the order of their versions, and within one what goes does so before anything comes: Delta
+    delivers them otherwise. Rows in its form that have no version count as they are delivered; of an upsert the row
+    before it is left out then.
+    """
+    kind = F.col(CHANGE_TYPE)
+    reason = "its `_change_type` is not a change type of Delta"
+    hint = "read Delta's change data feed, or leave CHANGES FROM out."
+    sign = (
+        F.when(kind.isin("insert", "update_postimage"), INSERT)
+        .when(kind.isin("delete", "update_preimage"), DELETE)
+        .otherwise(refusal_column(source, reason, hint, "string"))
+    )
+    changes = frame.withColumn(CHANGE, sign)
+    columns = (*cast_columns(source, frame), F.col(CHANGE), *error_columns(frame))
+    if not source.primary_key:
+        return changes.select(*columns)
+    if VERSION not in frame.columns:
+        return changes.where(kind.isNull() | (kind != "update_preimage")).select(*columns)
+    order = F.col(VERSION).cast("bigint") * 2 + (F.col(CHANGE) == INSERT).cast("bigint")
+    return changes.select(*columns, order.alias(ORDER))
+
+
+def row_changes(source: Source, frame: DataFrame) -> DataFrame:
+    """The declared columns and the key of a record, if there is one.
+
+    For a table also ``_change``: told by a condition, by a column of that name, or not at all: always ``+``.
+    """
+    key = key_of_record(source, frame)
+    columns = [
+        *cast_columns(source, frame),
+        *key,
+        *(error_columns(frame) or (key_error_columns(source, frame) if key else ())),
+    ]
+    if source.kind == "stream":
+        names = {name.lower() for name in frame.columns}
+        is_kafka = source_format(source).has_partitions and names.issuperset(("topic", "partition"))
+        return frame.select(*columns, *((partition_of(place_of_record(frame)),) if is_kafka else ()))
+    if "deletes" in source.lowercase_options:
+        return frame.select(*columns, F.when(is_deleted(source), DELETE).otherwise(INSERT).alias(CHANGE))
+    has_change = source.field(CHANGE) is None and any(name.lower() == CHANGE for name in frame.columns)
+    return frame.select(*columns, *((F.col(CHANGE).cast("string"),) if has_change else ()))
+
+
+def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
+    """The declared columns, in the declared types; a value that does not fit stops the query."""
+    types = {field.name.lower(): field.dataType for field in frame.schema}
+    return [_cast_column(source, f, types.get(f.name.lower())) for f in source.fields]
+
+
+def _cast_column(source: Source, field: Field, found: DataType | None) -> Column:
+    value = F.col(quote(field.name))
+    declared = DataType.fromDDL(field.type)
+    if found is None or found.simpleString() == declared.simpleString():
+        return value.cast(field.type).alias(field.name)
+    parameters = {
+        "source": source.name,
+        "column": field.name,
+        "type": field.type,
+        "found": found.simpleString().upper(),
+    }
+    text = Refusal("VALUE_OUT_OF_RANGE", parameters).to_message()
+    fitted = value.try_cast(field.type)
+    # Not a plain cast: in ANSI mode it names no place, and in the other mode it gives another value.
+    lost = is_lost(value, fitted, found, declared)
+    return F.when(lost, F.raise_error(F.lit(text)).cast(field.type)).otherwise(fitted).alias(field.name)
+
+
+def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
+    """What stops the query with a refusal when it is evaluated."""
+    text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).to_message()
+    return F.raise_error(F.lit(text)).cast(type_)
+
+
+_OPS = ("c", "r", "u", "d")
+"""What Debezium tells of single rows: created, read by a snapshot, updated, deleted."""
+_MESSAGE = "m"
+_FARTHEST = 400
+"""The largest scale of a decimal that comes with its own: Java computes as many digits of it."""
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
+def debezium_changes(feed: Debezium, frame: DataFrame) -> DataFrame:
+    """The changes in Debezium's records: in a column ``value``, or as the columns of `Debezium.record`."""
+    source = feed.source
+    form = form_in_avro(source) if feed.is_avro else _in_json(feed)
+    records = (decode_envelope(source, frame, form) if feed.is_avro else _open_envelope(feed, frame)).where(
+        _is_change(source)
+    )
+    before, after = (_row(feed, form, sign, side) for sign, side in ((DELETE, "before"), (INSERT, "after")))
+    goes = F.when(_is_retracted(source), before)
+    comes = F.when(F.col("op") != "d", after)
+    changes = F.filter(F.array(goes, comes), lambda change: change.isNotNull())
+    # A record that nobody can read is a single row, which says so.
+    alone = F.array(_row(feed, form, INSERT, "after"))
+    rows = F.when(_is_malformed(), alone).otherwise(changes)
+    return records.select(F.explode(rows).alias("c"), *error_columns(records)).select("c.*", quote(PLACE), quote(VALUE))
+
+
+def _in_json(feed: Debezium) -> Form:
+    """The form of rows in JSON: whatever a value is, and times in the unit that the source says."""
+    unit = cast("Unit", feed.source.lowercase_options.get(TIME_UNIT, "micros").lower())
+    return Form(
+        {f.name: type_in_record(f.type) for f in feed.source.fields},
+        dict.fromkeys((f.name for f in feed.source.fields), unit),
+    )
+
+
+def _open_envelope(feed: Debezium, frame: DataFrame) -> DataFrame:
+    """The operation of each record, its row before and after, and what is told of it if it cannot be read."""
+    if any(name.lower() == "value" for name in frame.columns):
+        text = F.col("value").cast("string")
+        record = F.from_json(text, with_corrupt_record(feed.record), permissive_options({}))
+        origin = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
+        opened = frame.select(record.alias("r"), F.col("value").isNotNull().alias("is_told"), *origin)
+        types = {"op": "STRING", "before": "an object", "after": "an object", "payload": "an object"}
+        read = F.struct(*(F.col(f"r.{name}") for name in types))
+        reason = explain_misread(F.col("r").getField(CORRUPT_RECORD), read, types, {}, is_json=True)
+        reason = F.when(F.col("r").getField(CORRUPT_RECORD).isNotNull(), reason)
+        overflow = json_range_error(F.col(quote(VALUE)).cast("string"), feed.record, {})
+        opened = opened.withColumn(REASON, F.coalesce(reason, overflow))
+    else:
+        columns = F.struct("op", "before", "after", "payload").alias("r")
+        opened = frame.select(columns, F.lit(True).alias("is_told"), *(error_columns(frame) or empty_error_columns()))
+    parts = [
+        F.coalesce(F.col(f"r.payload.{part}"), F.col(f"r.{part}")).alias(part) for part in ("op", "before", "after")
+    ]
+    return opened.select(*parts, "is_told", *error_columns(opened))
+
+
+def _is_change(source: Source) -> Column:
+    """Whether a record changes rows; what cannot be followed stops the query."""
+    op, before, after = F.col("op"), F.col("before"), F.col("after")
+    ignores_truncate = source.lowercase_options.get(TRUNCATE, "").lower() == "ignore"
+    truncated = refusal_column(
+        source, "the table was truncated, and no record says which rows were deleted",
+        f"start again with a new storage folder, or keep all rows: `OPTIONS ({TRUNCATE} 'ignore')`.",
+    )  # fmt: skip
+    no_after = refusal_column(source, "it has no `after`", "configure Debezium to send whole rows.")
+    no_before = refusal_column(
+        source, "it has no `before`, so the old row is not known",
+        "declare the PRIMARY KEY of the table, or configure the database to log whole rows (`REPLICA IDENTITY FULL`).",
+    )  # fmt: skip
+    no_op = refusal_column(
+        source, "its `op` is not an operation of Debezium", "leave CHANGES FROM debezium out, or send its records."
+    )
+    needs_before = op == "d" if source.primary_key else op.isin("u", "d")
+    return (
+        # Behind the record of a delete Debezium sends one without a value, for the compaction of the topic.
+        F.when(~F.col("is_told"), F.lit(False))
+        .when(_is_malformed(), F.lit(True))
+        .when(op == "t", F.lit(False) if ignores_truncate else truncated)
+        .when(op == _MESSAGE, F.lit(False))
+        .when(op.isNull() | ~op.isin(*_OPS), no_op)
+        .when(needs_before & before.isNull(), no_before)
+        .when((op != "d") & after.isNull(), no_after)
+        .otherwise(F.lit(True))
+    )
+
+
+def _is_retracted(source: Source) -> Column:
+    """Whether the row before the change is taken back: with a primary key, if no row of that key comes."""
+    op = F.col("op")
+    if not source.primary_key:
+        return op.isin("u", "d")
+    keys = [f.name for name in source.primary_key if (f := source.field(name)) is not None]
+    pairs = [(F.col(f"before.{quote(key)}"), F.col(f"after.{quote(key)}")) for key in keys]
+    moved = reduce(lambda a, b: a | b, (old.isNotNull() & ~old.eqNullSafe(new) for old, new in pairs))
+    return (op == "d") | ((op == "u") & moved)
+
+
+def _row(feed: Debezium, form: Form, sign: str, side: str) -> Column:
+    """The row of a side with what it does, and why it cannot be read, if so."""
+    struct, fields = F.col(side), feed.source.fields
+    values = [_value(struct.getField(f.name), f, feed, form).alias(f.name) for f in fields]
+    unsaid = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None and not feed.is_avro else ""
+    types = {f.name: f.type + unsaid * is_decimal(f.type) for f in fields if f.type != form.types[f.name]}
+    texts = F.from_json(F.to_json(struct), "map<string,string>")
+    read = F.struct(*(value for value, f in zip(values, fields, strict=True) if f.name in types))
+    wrong = F.nullif(describe_misread(texts, read, types), F.lit("")) if types else F.lit(None).cast("string")
+    return F.struct(*values, F.lit(sign).alias(CHANGE), F.coalesce(F.col(quote(REASON)), wrong).alias(REASON))
+
+
+def _is_malformed() -> Column:
+    return F.col(quote(REASON)).isNotNull()
+
+
+def _value(column: Column, field: Field, feed: Debezium, form: Form) -> Column:
+    """A value of a record in its declared type; NULL, too, if it is none of it."""
+    if form.types[field.name] == field.type:
+        return column
+    if is_decimal(field.type):
+        in_any_form = form.types[field.name] == "VARIANT"
+        return _decimal(column, field.type, feed.decimals) if in_any_form else column.try_cast(field.type)
+    unit, column = form.units[field.name], column.cast("string")
+    # Debezium gives times as numbers or as text, as it is set up.
+    number, type_ = column.try_cast("bigint"), field.type.upper()
+    if type_ == "DATE":
+        day = F.date_from_unix_date(number.try_cast("int"))
+        return F.when(number.isNotNull(), day).otherwise(column.try_cast("date"))
+    # What is out of range is NULL, hence malformed: Spark would stop the query, and name no place.
+    micros = F.try_multiply(number, F.lit(1000)) if unit == "millis" else number
+    micros = _thousandth(number) if unit == "nanos" else micros
+    if type_ == "TIMESTAMP_NTZ":
+        since = F.timestamp_add("MICROSECOND", micros, F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'"))
+    else:
+        since = F.timestamp_micros(micros)
+    return F.when(number.isNotNull(), since).otherwise(column.try_cast(field.type))
+
+
+def _decimal(column: Column, type_: str, form: str | None) -> Column:
+    """A decimal: a number, text in one of two forms, or the digits with their own scale.
+
+    Four digits are text of both forms. So what could be either is NULL, hence malformed, unless the form is said.
+    """
+    text = F.try_variant_get(column, "$", "string")
+    is_text = F.schema_of_variant(column) == "STRING"
+    is_scaled = F.schema_of_variant(column).startswith("OBJECT")
+    plain, declared = text.try_cast(type_), cast("DecimalType", DataType.fromDDL(type_))
+    scaled = _decimal_from_base64(
+        F.try_variant_get(column, "$.value", "string"), type_, F.try_variant_get(column, "$.scale", "int")
+    )
+    precise = _decimal_from_base64(text, type_, F.lit(declared.scale))
+    written = {"precise": precise, "string": plain}.get(str(form), F.when(~text.rlike(_BASE64), plain))
+    return F.when(is_scaled, scaled).when(is_text, written).otherwise(plain)
+
+
+def _decimal_from_base64(text: Column, type_: str, scale: Column) -> Column:
+    """The decimal whose digits, as a whole number in bytes with the highest first, stand there in base 64."""
+    bytes_ = F.hex(F.try_to_binary(text, F.lit("base64")))
+    is_negative = F.left(bytes_, F.lit(1)) >= "8"
+    # Of a number below zero all bits are turned round, and one is missing then.
+    turned = F.when(is_negative, F.translate(bytes_, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(bytes_)
+    wide = F.lpad(turned, 32, "0")
+    high, low = (
+        F.conv(part, 16, 10).cast("decimal(20,0)") for part in (F.left(wide, F.lit(16)), F.right(wide, F.lit(16)))
+    )
+    size = F.try_add(F.try_multiply(high, F.lit(Decimal(1 << 64))), low + F.when(is_negative, 1).otherwise(0))
+    exponent = F.when(scale.between(-_FARTHEST, _FARTHEST), F.negate(scale)).cast("string")
+    number = F.concat(F.when(is_negative, "-").otherwise(""), size.cast("string"), F.lit("E"), exponent)
+    return F.when(F.length(bytes_).between(1, 32), number.try_cast(type_))
+
+
+def _thousandth(number: Column) -> Column:
+    """A whole number divided by 1000 and rounded down, which a division of doubles would not be."""
+    down = F.when(number % 1000 < 0, 1).otherwise(0)
+    return F.call_function("div", number, F.lit(1000)) - down

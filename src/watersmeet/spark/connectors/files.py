@@ -1,0 +1,396 @@
+"""A folder to which every batch adds files of its own, so that any reader sees each row once, whatever has crashed.
+
+Spark writes a batch into a hidden folder. Then its files are renamed into place, ``part-000000007-00001.json``: the
+number of the batch, and which of its files. A batch that is repeated takes away first what is there of it and of later
+batches, which a checkpoint that was put back makes again. In a log of changes a batch is a folder, ``_batch=7``.
+
+What is no file of rows lies in ``.watersmeet``, where neither Spark nor a glob looks: the batch that is being written,
+``owner``, which says whose the folder is, and ``writer``, the driver that wrote last: a start of the query takes the
+folder over, and a driver that finds another one there stops. Earlier versions let Spark's own sink write: its log,
+without which its readers took files for rows that were none, is put there too, with the files that it does not name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql import is_remote
+
+from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.sink import PATH
+from watersmeet.locations import local_path
+from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, drain_batch
+from watersmeet.spark.connectors.snapshots import CURRENT
+from watersmeet.spark.private.files import LocalFolder, folder_of, is_reachable
+from watersmeet.spark.private.introspection import query_id
+from watersmeet.spark.time_texts import text_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from watersmeet.spark.connectors.table_sinks import SinkTarget
+    from watersmeet.spark.private.files import Folder
+
+
+COMPACTION_FOLDER = ".watersmeet/compaction"
+JOURNAL, ROWS = f"{COMPACTION_FOLDER}/journal", f"{COMPACTION_FOLDER}/rows"
+"""What replaces what; and the merged file before it has its name. Neither has an ending that a glob of rows matches."""
+
+_MERGED = re.compile(r"part-(\d{9,})-since-(\d{9,})-.*")
+
+
+@dataclass(frozen=True)
+class Swap:
+    """The name of a merged file, and the names of the files that it replaces."""
+
+    merged: str
+    replaces: list[str]
+
+
+def make_merged_name(first: int, last: int, unique: str, suffix: str) -> str:
+    """The name of a merged file.
+
+    >>> make_merged_name(3, 412, "5f0c1d2e", "snappy.parquet")
+    'part-000000412-since-000000003-5f0c1d2e.snappy.parquet'
+    """
+    return f"part-{last:09}-since-{first:09}-{unique}.{suffix}"
+
+
+def batch_range(name: str) -> tuple[int, int] | None:
+    """The first and the last batch of a merged file; None: the name is not that of a merged file.
+
+    >>> batch_range("part-000000412-since-000000003-5f0c1d2e.json"), batch_range("part-000000007-00001.json")
+    ((3, 412), None)
+    """
+    match = _MERGED.fullmatch(name)
+    return None if match is None else (int(match[2]), int(match[1]))
+
+
+def has_unfinished_swap(folder: LocalFolder) -> bool:
+    """Whether a swap was interrupted: rows of the folder may be in the hidden merged file alone."""
+    return (folder.path / JOURNAL).is_file()
+
+
+def begin_swap(folder: LocalFolder, swap: Swap) -> None:
+    """Write the journal of a swap whose merged file is complete, so that it survives a power failure."""
+    sync(folder.path / ROWS)
+    hidden = folder.path / f"{JOURNAL}.new"
+    hidden.write_text(json.dumps(asdict(swap)), "utf-8")
+    sync(hidden)
+    hidden.rename(folder.path / JOURNAL)
+    sync(folder.path / COMPACTION_FOLDER)
+
+
+def finish_swap(folder: LocalFolder) -> None:
+    """Do what is left of a swap: delete the files that are replaced, then show the merged file."""
+    text = folder.read(JOURNAL)
+    if text is None:
+        return
+    try:
+        swap = Swap(**json.loads(text))
+    except (ValueError, TypeError):
+        difference = f"{folder.path / JOURNAL} was not written by Watersmeet"
+        raise refuse("FOLDER_OF_ANOTHER_SINK", folder=folder.path, difference=difference) from None
+    is_staged = (folder.path / ROWS).is_file()
+    # Without the merged file, which someone must have deleted, the old files are all there is.
+    if is_staged or (folder.path / swap.merged).is_file():
+        for name in swap.replaces:
+            folder.delete(name)
+        if is_staged:
+            folder.move(ROWS, swap.merged)
+        sync(folder.path)
+    folder.delete(JOURNAL)
+
+
+def sync(path: Path) -> None:
+    """Let a file, or the names in a folder, survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+HIDDEN = ".watersmeet"
+OWNER, WRITER, STAGED = f"{HIDDEN}/owner", f"{HIDDEN}/writer", f"{HIDDEN}/batch"
+LOG = "_spark_metadata"
+"""Where Spark's own sink lists its files; while it is there, Spark reads no others."""
+
+_OURS = re.compile(rf"(?:part-(?=\d{{9}})|{BATCH}=)(\d+).*")
+_SPARKS = re.compile(r"part-\d{5,8}-.*")
+_FIRST = "part-00000-"
+"""What the name of the file of the first task begins with: Spark writes that one even if the task has no rows."""
+_JOB = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-c000)?")
+"""What Spark adds to the name of a file: the job, and which file of a task it is."""
+
+
+@dataclass(frozen=True)
+class FolderOwner:
+    """Whose a folder is: an output of a query in a format, written with one checkpoint.
+
+    ``run``: the id that Spark gave to that checkpoint. ``after``: the last batch that Spark's own sink wrote there.
+    """
+
+    query: str
+    format: str
+    checkpoint: str
+    run: str | None
+    after: int = -1
+
+
+@dataclass
+class Files:
+    """The folder of a sink, for one start of its query. ``last``: the batch it has written last.
+
+    A batch with a higher number is new. So the folder is looked through once in a start, however many files it has.
+    ``blank_size``: how many bytes a file without rows has, once that is known.
+    ``writer`` tells this start from others, which may run at the same time on another machine.
+    """
+
+    target: SinkTarget
+    last: int | None = None
+    folder: Folder | None = None
+    blank_size: int | None = None
+    writer: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self.target.sink.lowercase_options[PATH].rstrip("/")
+
+    @property
+    def display_path(self) -> str:
+        """The folder as people write it."""
+        return local_path(self.path)
+
+    def check_start(self, spark: SparkSession, place: Place | None) -> None:
+        """Refuse a folder of others before the query starts, as far as it can be seen from here."""
+        if not is_remote():
+            self._check_writable(place)
+        if is_reachable(spark, self.path):
+            begun = folder_of(spark, self.target.checkpoint).has_files("offsets")
+            folder = folder_of(spark, self.path)
+            self._owner(folder, place, is_begun=begun)
+            plans = BatchPlans.of(spark, self.target.checkpoint)
+            if plans.is_visible:
+                self._check_merged(folder.names(), plans.last_done + 1, place)
+
+    def _check_writable(self, place: Place | None) -> None:
+        """Refuse a folder of this machine that cannot be there, or not be written to."""
+        path = local_path(self.path)
+        if "://" in path:
+            return
+        folder = Path(path).absolute()
+        there = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
+        if there.is_dir() and os.access(there, os.W_OK):
+            return
+        reason = f"{there} cannot be written to" if there.is_dir() else f"{there} is a file, not a folder"
+        hint = "name a folder that can be created and written to."
+        raise WatersmeetError([replace(self.target.format.wrong_option(f"path '{path}'", reason, hint), place=place)])
+
+    def _owner(self, folder: Folder, place: Place | None = None, *, is_begun: bool = True) -> FolderOwner:
+        """Whose the folder is from now on, unless it is somebody else's; ``is_begun``: the checkpoint has batches."""
+        target = self.target
+        checkpoint = str(target.checkpoint)
+        now = FolderOwner(target.query, target.sink.format.lower(), checkpoint, query_id(target.checkpoint))
+        names = [name for name in folder.names() if not name.startswith(".")]
+        is_swapping = isinstance(folder, LocalFolder) and has_unfinished_swap(folder)
+        text = folder.read(OWNER) if names or is_swapping else None
+        if text is None:
+            if CURRENT in names and target.changes != "snapshot":
+                raise self._other_sink_error("it holds a snapshot of a table", place)
+            if not is_begun and any(name == LOG or batch_of(name) is not None for name in names):
+                raise self._other_run_error("files of batches", place)
+            return now
+        if target.changes == "snapshot":
+            raise self._other_sink_error("it holds the rows of batches", place)
+        was = self._read(text, place)
+        for what, before, after in (("query", was.query, now.query), ("format", was.format, now.format)):
+            if before != after:
+                raise self._other_sink_error(f"its {what} was `{before}`, now it would be `{after}`", place)
+        if was.run != now.run:
+            raise self._other_run_error(f"query `{was.query}`, checkpoint {was.checkpoint}", place)
+        return was
+
+    def write(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
+        """Write a batch, in the place of what is there of it. One that is empty leaves nothing."""
+        # What stands for a folder may be of the JVM, and this object must travel to a server before it is used.
+        self.folder = folder = self.folder or folder_of(rows.sparkSession, self.path)
+        is_new = self.last is not None and number > self.last
+        owner = None if is_new else self._owner(folder)
+        if owner is not None and self._is_written(folder, owner, number):
+            drain_batch(rows)
+            return
+        if not is_empty:
+            self._save(rows, self._stage_path)
+            self._drop_blank(folder, rows)
+        if owner is not None:
+            self._take_over(folder, number, BatchPlans.of(rows.sparkSession, self.target.checkpoint))
+            self._open(folder, owner, number)
+        elif folder.read(WRITER) != self.writer:
+            raise self._fence_error(folder, number)
+        if not is_empty:
+            self._place(folder, number)
+            self.last = number
+
+    def _save(self, rows: DataFrame, name: str) -> None:
+        options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
+        format_ = self.target.sink.format
+        writer = rows.write.format(format_).options(**text_options(format_, options))
+        writer.mode("overwrite").save(f"{self.path}/{name}")
+
+    def _drop_blank(self, folder: Folder, rows: DataFrame) -> None:
+        """Delete the file without rows that Spark writes where the first task of a batch has none.
+
+        No file with rows is as small as one without: it has the same beginning and end, and rows between them.
+        """
+        first = next((name for name in folder.names(self._stage_path) if name.startswith(_FIRST)), None)
+        if first is None:
+            return
+        blank, size = f"{self._stage_path}-blank", folder.size(f"{self._stage_path}/{first}")
+        if size and self.blank_size is None:
+            # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
+            self._save(rows.where("false").coalesce(1), blank)
+            sizes = [folder.size(f"{blank}/{name}") for name in folder.names(blank) if name.startswith(_FIRST)]
+            folder.delete(blank)
+            self.blank_size = max(sizes, default=0)
+        if size <= (self.blank_size or 0):
+            folder.delete(f"{self._stage_path}/{first}")
+
+    @property
+    def _stage_path(self) -> str:
+        """Where a batch is written before its files are put into place: no other driver writes there."""
+        return f"{STAGED}-{self.writer}"
+
+    def _take_over(self, folder: Folder, number: int, plans: BatchPlans) -> None:
+        """Let this driver alone write from now on; refused if another one has gone on to a later batch."""
+        for is_taken in (False, True):
+            if plans.is_visible and plans.last_planned > number:
+                raise self._fence_error(folder, number)
+            if not is_taken:
+                folder.write(WRITER, self.writer)
+        for name in folder.names(HIDDEN):
+            path = f"{HIDDEN}/{name}"
+            if path.startswith(STAGED) and path != self._stage_path:
+                folder.delete(path)
+
+    def _fence_error(self, folder: Folder, number: int) -> WatersmeetError:
+        folder.delete(self._stage_path)
+        return refuse("SINK_FENCED", target=self.display_path, batch=number)
+
+    def _is_written(self, folder: Folder, owner: FolderOwner, number: int) -> bool:
+        """Whether Spark's own sink has written a batch; those before it cannot be replaced, for it tells none apart."""
+        last = max(owner.after, _last(folder))
+        if number < last:
+            raise self._other_run_error(f"Spark's own sink has written batch {last}, and batch {number} is next", None)
+        return number == last
+
+    def _open(self, folder: Folder, owner: FolderOwner, number: int) -> None:
+        """Make the folder one of ours that ends before a batch. Done twice it is done once."""
+        if isinstance(folder, LocalFolder):
+            finish_swap(folder)
+        names = folder.names()
+        self._check_merged(names, number)
+        last = _last(folder)
+        folder.write(OWNER, json.dumps(asdict(replace(owner, after=max(owner.after, last))), indent=2) + "\n")
+        if LOG in names:
+            listed = {name for log in _logs(folder) for name in _log_entries(folder, log)}
+            for name in names:
+                if _SPARKS.fullmatch(name) and name not in listed:
+                    folder.move(name, f"{HIDDEN}/unlisted/{name}")
+            folder.move(LOG, f"{HIDDEN}/{LOG}-{last}")
+        for name in names:
+            batch = batch_of(name)
+            if batch is not None and batch >= number:
+                folder.delete(name)
+            elif batch is not None and name.startswith(BATCH) and self.target.changes is None:
+                # Rows that are no changes lay in such folders too, where Spark showed a column of that name.
+                _rename(folder, name, batch)
+
+    def _check_merged(self, names: Iterable[str], number: int, place: Place | None = None) -> None:
+        """Refuse to begin with a batch in the middle of a merged file, whose earlier rows would be lost."""
+        for name in names:
+            first, last = batch_range(name) or (number, number)
+            if first < number <= last:
+                batches = {"first": first, "last": last, "batch": number}
+                raise refuse("COMPACTED_AFTER_CHECKPOINT", place, target=self.display_path, file=name, **batches)
+
+    def _place(self, folder: Folder, number: int) -> None:
+        if self.target.changes is None:
+            _rename(folder, self._stage_path, number)
+        elif any(not name.startswith((".", "_")) for name in folder.names(self._stage_path)):
+            folder.move(self._stage_path, f"{BATCH}={number}")
+        else:
+            folder.delete(self._stage_path)
+
+    def _read(self, text: str, place: Place | None) -> FolderOwner:
+        try:
+            return FolderOwner(**json.loads(text))
+        except (ValueError, TypeError):
+            difference = f"{self.display_path}/{OWNER} was not written by Watersmeet"
+            raise self._other_sink_error(difference, place) from None
+
+    def _other_run_error(self, record: str, place: Place | None) -> WatersmeetError:
+        hint = f"give the sink another path, or delete the folder {self.display_path} and its files."
+        return refuse("SINK_OF_ANOTHER_CHECKPOINT", place, target=self.display_path, record=record, hint=hint)
+
+    def _other_sink_error(self, difference: str, place: Place | None) -> WatersmeetError:
+        return refuse("FOLDER_OF_ANOTHER_SINK", place, folder=self.display_path, difference=difference)
+
+
+def batch_of(name: str) -> int | None:
+    """The number of the batch that a name in a folder stands for.
+
+    >>> batch_of("part-000000007-00001.json"), batch_of("_batch=7"), batch_of("part-00001-f00.json")
+    (7, 7, None)
+    """
+    match = _OURS.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def name_of(batch: int, staged: str) -> str:
+    """The name under which readers see a file of a batch.
+
+    >>> name_of(7, "part-00001-0e5f8d7a-2f0b-4c5e-9d3f-0123456789ab-c000.snappy.parquet")
+    'part-000000007-00001.snappy.parquet'
+    """
+    return f"part-{batch:09}-{_JOB.sub('', staged.removeprefix('part-'))}"
+
+
+def _rename(folder: Folder, source: str, batch: int) -> None:
+    """Put the files of a batch into place; one after the other, for readers look for files and not for folders."""
+    for name in folder.names(source):
+        if not name.startswith((".", "_")):
+            folder.move(f"{source}/{name}", name_of(batch, name))
+    folder.delete(source)
+
+
+def _logs(folder: Folder) -> Iterator[str]:
+    """The logs of Spark's own sink: the one it writes, and those that were put away."""
+    yield LOG
+    yield from (f"{HIDDEN}/{name}" for name in folder.names(HIDDEN) if name.startswith(LOG))
+
+
+def _last(folder: Folder) -> int:
+    """The last batch that Spark's own sink has written; -1: none."""
+    return max((number for number, _ in _entries(folder, LOG)), default=-1)
+
+
+def _entries(folder: Folder, log: str) -> Iterator[tuple[int, str]]:
+    """The files of a log, each with the batch that it ends with."""
+    yield from ((int(name.split(".")[0]), name) for name in folder.names(log) if name[0].isdigit())
+
+
+def _log_entries(folder: Folder, log: str) -> Iterator[str]:
+    """The names of the files that a log lists as rows."""
+    for _, entry in _entries(folder, log):
+        for line in (folder.read(f"{log}/{entry}") or "").splitlines():
+            if line.startswith("{"):
+                yield json.loads(line)["path"].rsplit("/", 1)[-1]

@@ -1,0 +1,279 @@
+"""Kafka as a sink: at least once by Spark's own writer, or exactly once, a batch in one transaction.
+
+The transaction that brings the records of a batch also commits its number, as an offset of a group of the query, and
+when Spark planned it, as the metadata of that offset. A batch that is repeated after a failure is found there and not
+written again; who reads with ``read_committed`` never sees a part of one. Before its first batch a run commits that it
+has none, so that Kafka has forgotten an offset that is missing later. Records come one partition at a time: never are
+all of them in memory here.
+
+Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for that before.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from pyspark.sql import DataFrame, SparkSession, is_remote
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.catalog import Sink, Source
+from watersmeet.errors import Refusal, refuse
+from watersmeet.formats.kafka import Topics
+from watersmeet.spark.connectors.outputs import BatchPlans, Position, drain_batch
+from watersmeet.spark.connectors.table_sinks import SinkTarget, batch_records, plans_of, run_of
+from watersmeet.spark.private.introspection import suppress_logs
+from watersmeet.spark.refusals import kafka_failure
+
+SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
+"""How long Kafka has for an answer, and how long a transaction may take."""
+_OFFSET_PARTITION = 0
+"""The partition for which the number of the batch is committed: every topic has it."""
+_NOT_YET = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
+"""What Kafka answers who asks for a group before it knows where its offsets are."""
+_CERTIFICATES = {
+    "ssl.truststore.location": ("ssl.ca.location",), "ssl.truststore.certificates": ("ssl.ca.pem",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem",), "ssl.keystore.key": ("ssl.key.pem",),
+}  # fmt: skip
+"""What Java's client calls certificates and keys in PEM, and librdkafka does."""
+_LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
+
+
+def client_settings(options: Mapping[str, str]) -> dict[str, Any]:
+    r"""The options ``kafka.*`` as librdkafka takes them, which has other names for users, certificates and keys.
+
+    >>> jaas = 'org.example.Module required username="me" password="a\\"b";'
+    >>> client_settings({"topic": "t", "kafka.bootstrap.servers": "h:1", "kafka.sasl.jaas.config": jaas})
+    {'bootstrap.servers': 'h:1', 'log_level': '0', 'sasl.username': 'me', 'sasl.password': 'a"b'}
+    >>> client_settings({"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": "ca.pem"})
+    {'ssl.ca.location': 'ca.pem', 'log_level': '0'}
+    """
+    settings: dict[str, Any] = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
+    for name in ("ssl.truststore.type", "ssl.keystore.type"):
+        settings.pop(name, None)
+    for name, others in _CERTIFICATES.items():
+        setting = settings.pop(name, None)
+        for other in others if setting is not None else ():
+            settings.setdefault(other, setting)
+    if settings.get("ssl.endpoint.identification.algorithm") == "":
+        settings["ssl.endpoint.identification.algorithm"] = "none"
+    # What goes wrong for good is raised, and the rest is tried again.
+    settings.setdefault("log_level", "0")
+    login = settings.pop("sasl.jaas.config", "")
+    for name, quoted, plain in _LOGIN.findall(login):
+        settings[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", quoted) or plain
+    return settings
+
+
+def make_topic(options: Mapping[str, str], topic: str, partitions: int, replication: int) -> None:
+    """Create a topic, unless it is there."""
+    admin: Any = AdminClient(client_settings(options))
+    if topic in admin.list_topics(timeout=SECONDS).topics:
+        return
+    for made in admin.create_topics([NewTopic(topic, partitions, replication)]).values():
+        try:
+            made.result(SECONDS)
+        except KafkaException as error:
+            # Two queries may come here at once.
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
+
+
+@dataclass
+class Transactions:
+    """What writes the batches of a query to a topic, each in a transaction.
+
+    Whoever writes for the same checkpoint has the same name in Kafka, and the latest one alone may write.
+    """
+
+    target: SinkTarget
+    topic: str
+    _producer: Producer | None = field(default=None, init=False)
+    _position: Position | None = field(default=None, init=False)
+    _since: float = field(default_factory=time.time, init=False)
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Write a batch, unless it is known to be written."""
+        try:
+            plans = plans_of(batch, self.target)
+            producer = self._producer or self._start_producer(number, plans)
+            if plans.has_batch(self._position, number, self.topic, self.recovery_hint):
+                drain_batch(batch)
+                return
+            self._send(producer, batch, number)
+        except KafkaException as error:
+            end = self._give_up()
+            # A producer that is done for says why when it is to end what it began.
+            cause = error if end is None or error.args[0].name() != "_FATAL" else end
+            raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(cause)) from error
+        except BaseException:
+            self._give_up()
+            raise
+
+    def position(self) -> Position | None:
+        """The last batch that the topic has."""
+        try:
+            return _position_of(self._read_committed())
+        except KafkaException as error:
+            raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(error)) from error
+
+    @property
+    def recovery_hint(self) -> str:
+        """What to do about a topic that is not where its checkpoint is."""
+        return "restore a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
+
+    def _start_producer(self, number: int, plans: BatchPlans) -> Producer:
+        """A producer that has ended what was left open under its name, and knows what is written."""
+        producer = Producer({
+            "compression.type": "lz4", "linger.ms": "20",
+            "transaction.timeout.ms": str(round(TRANSACTION_SECONDS * 1000)), **self._settings,
+            "partitioner": "murmur2_random", "transactional.id": self._name,
+        })  # fmt: skip
+        producer.init_transactions(SECONDS)
+        committed = self._read_committed()
+        if committed.offset < 0:
+            if self._is_repeated(number, plans) and not self._is_untouched():
+                raise refuse("BATCH_NOT_KNOWN", topic=self.topic, number=str(number), name=self.target.sink.name)
+            producer.begin_transaction()
+            self._commit(producer, TopicPartition(self.topic, _OFFSET_PARTITION, number))
+        self._producer, self._position = producer, _position_of(committed)
+        return producer
+
+    def _read_committed(self) -> TopicPartition:
+        """What the group has committed. While Kafka chooses who keeps that, it is asked again."""
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                (committed,) = self._group.committed([TopicPartition(self.topic, _OFFSET_PARTITION)], timeout=SECONDS)
+                if committed.error is None:
+                    return committed
+                raise KafkaException(committed.error)
+            except KafkaException as error:
+                if error.args[0].name() not in _NOT_YET or time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    def _is_repeated(self, number: int, plans: BatchPlans) -> bool:
+        """Whether a batch was planned before this run, as far as that can be seen."""
+        planned_at = plans.plan_time(number)
+        return planned_at is not None and planned_at < self._since * 1000
+
+    def _is_untouched(self) -> bool:
+        """Whether nothing was ever written to the topic, by this run or by others."""
+        partitions = self._group.list_topics(self.topic, timeout=SECONDS).topics[self.topic].partitions
+        ends = (self._group.get_watermark_offsets(TopicPartition(self.topic, p), timeout=SECONDS) for p in partitions)
+        return all(end[1] == 0 for end in ends)
+
+    def _commit(self, producer: Producer, offset: TopicPartition) -> None:
+        """End a transaction, with how far the query is."""
+        producer.send_offsets_to_transaction([offset], self._group.consumer_group_metadata(), SECONDS)
+        producer.commit_transaction(TRANSACTION_SECONDS)
+
+    def _send(self, producer: Producer, batch: DataFrame, number: int) -> None:
+        rows = _as_bytes(batch_records(self.target, batch, number)).persist()
+        try:
+            # A transaction must end in time: it begins when all there is to compute is done.
+            rows.count()
+            producer.begin_transaction()
+            for row in rows.toLocalIterator():
+                _produce(producer, self.topic, row)
+            position = plans_of(batch, self.target).position(number)
+            self._commit(producer, TopicPartition(self.topic, _OFFSET_PARTITION, number + 1, position.to_text()))
+        finally:
+            rows.unpersist()
+        self._position = position
+
+    def _give_up(self) -> KafkaException | None:
+        """Forget the producer; what it left open ends now, or when the next one starts, and why."""
+        producer, self._producer = self._producer, None
+        try:
+            if producer is not None:
+                producer.abort_transaction(SECONDS)
+        except KafkaException as error:
+            return error
+        return None
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return client_settings(self.target.plain.lowercase_options)
+
+    @property
+    def _name(self) -> str:
+        query = re.sub(r"[^\w.-]+", "-", self.target.query)
+        return f"watersmeet-{query}-{run_of(self.target.checkpoint)}"
+
+    @cached_property
+    def _group(self) -> Consumer:
+        """The group whose offset is the number of the latest batch. Nobody reads in it."""
+        return Consumer({**_reader_settings(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
+
+
+def _position_of(committed: TopicPartition) -> Position | None:
+    """The position that an offset stands for: the number of the next batch; None: no batch is written."""
+    return Position.from_text(committed.metadata, committed.offset - 1) if committed.offset > 0 else None
+
+
+def _reader_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that say how Kafka is reached, without those that only who writes has."""
+    reaches = re.compile(r"bootstrap|sasl|ssl|security|client|log")
+    return {name: value for name, value in settings.items() if reaches.match(name)}
+
+
+def _as_bytes(records: DataFrame) -> DataFrame:
+    """Records with key and value as bytes, and what else Spark's own writer takes."""
+    named = {name.lower(): name for name in records.columns}
+    columns = [F.col(named[name]).cast("binary").alias(name) for name in ("key", "value") if name in named]
+    more = [F.col(named[name]).alias(name) for name in ("headers", "partition") if name in named]
+    return records.select(*columns, *more)
+
+
+def _produce(producer: Producer, topic: str, row: Any) -> None:
+    fields = row.asDict()
+    more: dict[str, Any] = {} if fields.get("partition") is None else {"partition": fields["partition"]}
+    if fields.get("headers"):
+        more["headers"] = [(key, _immutable(value)) for key, value in fields["headers"]]
+    while True:
+        try:
+            return producer.produce(topic, _immutable(fields.get("value")), _immutable(fields.get("key")), **more)
+        except BufferError:
+            # As much is on its way as may be.
+            producer.poll(0.5)
+
+
+def _immutable(value: bytes | None) -> bytes | None:
+    """Bytes as the client takes them; Spark 4.0 has them in a form that can be changed."""
+    return None if value is None else bytes(value)
+
+
+def _reason(error: KafkaException) -> str:
+    cause: Any = error.args[0] if error.args else error
+    return str(cause.str() if hasattr(cause, "str") else cause).rstrip(".")
+
+
+_NAMED = ("subscribe", "topic")
+"""The options that name topics one by one; a pattern need not fit any yet."""
+
+
+def check_topics(of: Source | Sink, spark: SparkSession) -> Iterator[Refusal]:
+    """The refusals of topics that a source reads or a sink writes to and that are not there.
+
+    Each is looked at as if it were to be read, which tells at once; nothing is read.
+    """
+    topics = Topics(of)
+    if is_remote() or topics.option not in _NAMED:
+        return
+    options = {name: value for name, value in of.options.items() if name.lower().startswith("kafka.")}
+    for name in topics.names:
+        try:
+            with suppress_logs():
+                spark.read.format("kafka").options(**options, subscribe=name).load().rdd.getNumPartitions()
+        except Exception as error:  # of Java, in whatever form it comes
+            if kafka_failure(str(error), [of]) is not None:
+                yield topics.unknown(name)

@@ -1,0 +1,167 @@
+"""Several outputs of one query: what is shown beside its rows goes with each batch to sinks of its own.
+
+A batch that is repeated after a failure must not appear twice. Files see to that themselves, and where they cannot be
+renamed from here, a batch has a folder of its own, ``_batch=7``, which a repetition replaces. Other sinks get it
+again, unless they know batches themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.sink import PATH
+from watersmeet.spark.exchange.rows import is_row
+from watersmeet.spark.private.files import Folder, folder_of
+from watersmeet.spark.time_texts import text_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+BATCH = "_batch"
+
+Write = Callable[[DataFrame, int], None]
+"""What writes a batch, given its number. It must go over all rows: else the joins before it would not have run."""
+
+
+def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
+    """What writes a batch: its rows to one sink, and what columns of structs show beside them each to its own."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        cached = batch.persist()
+        try:
+            rows(cached.where(is_row(cached)).drop(*others), number)
+            for column, write_output in others.items():
+                write_output(cached.where(F.col(column).isNotNull()).select(f"{column}.*"), number)
+        finally:
+            cached.unpersist()
+
+    return write
+
+
+def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
+    """Add the rows of a batch to a batch sink of Spark."""
+    options = {name: value for name, value in sink.options.items() if name.lower() != PATH}
+    path = sink.lowercase_options.get(PATH)
+    writer = frame.write.format(sink.format).options(**text_options(sink.format, options))
+    if path is None:
+        writer.mode("append").save()
+    else:
+        writer.mode("overwrite").save(f"{path.rstrip('/')}/{BATCH}={number}")
+
+
+def drain_batch(frame: DataFrame) -> None:
+    """Let a batch run though nothing of it is written: the state of its joins is kept only if it does."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+_PLANNED, _DONE = "offsets", "commits"
+
+
+@dataclass(frozen=True)
+class Position:
+    """The last batch of a run that a sink has, and when Spark planned it, in milliseconds; None: that is not known."""
+
+    batch: int
+    planned_at: int | None = None
+
+    def to_text(self) -> str:
+        """The position as text.
+
+        >>> Position.from_text(Position(7, 1000).to_text(), 7)
+        Position(batch=7, planned_at=1000)
+        """
+        return json.dumps({"batch": self.batch, "planned_at": self.planned_at})
+
+    @staticmethod
+    def from_text(text: str | None, batch: int) -> Position:
+        """The position after a batch. A text that an earlier version left, of an earlier batch, says nothing of it.
+
+        >>> Position.from_text('{"batch": 6, "planned_at": 900}', 7), Position.from_text(None, 7)
+        (Position(batch=7, planned_at=None), Position(batch=7, planned_at=None))
+        """
+        with suppress(ValueError, TypeError, KeyError):
+            stored = json.loads(text or "")
+            if stored["batch"] == batch:
+                return Position(batch, stored["planned_at"])
+        return Position(batch)
+
+
+@dataclass(frozen=True)
+class BatchPlans:
+    """The batches that the checkpoint of a query has planned and finished, as far as it can be seen from here."""
+
+    folder: Folder
+
+    @staticmethod
+    def of(spark: SparkSession, checkpoint: Path) -> BatchPlans:
+        """The batches of a checkpoint, as that session sees it."""
+        return BatchPlans(folder_of(spark, checkpoint))
+
+    @cached_property
+    def is_visible(self) -> bool:
+        """Whether the checkpoint has begun and can be read from here: that of a server may lie elsewhere."""
+        return self.folder.read("metadata") is not None
+
+    @property
+    def last_planned(self) -> int:
+        """The last batch that is planned; -1: none is."""
+        return max(_numbers(self.folder, _PLANNED), default=-1)
+
+    @property
+    def last_done(self) -> int:
+        """The last batch that is finished; -1: none is."""
+        return max(_numbers(self.folder, _DONE), default=-1)
+
+    def plan_time(self, batch: int) -> int | None:
+        """When Spark planned a batch, in milliseconds; None: it did not, or the plan is deleted by now."""
+        text = self.folder.read(f"{_PLANNED}/{batch}")
+        with suppress(ValueError, IndexError, AttributeError, TypeError):
+            return int(json.loads((text or "").split("\n")[1]).get("batchTimestampMs", 0)) or None
+        return None
+
+    def position(self, batch: int) -> Position:
+        """The position of a sink once it has a batch."""
+        return Position(batch, self.plan_time(batch))
+
+    def difference(self, position: Position) -> str | None:
+        """Why what a sink has is not what the checkpoint has planned; None: it is, as far as that can be told."""
+        if not self.is_visible:
+            return None
+        last = self.last_planned
+        if position.batch > last:
+            end = f"ends at batch {last}" if last >= 0 else "has none yet"
+            return f"it has batch {position.batch}, and the checkpoint {end}"
+        planned_at = self.plan_time(position.batch)
+        if None not in (planned_at, position.planned_at) and planned_at != position.planned_at:
+            return f"its batch {position.batch} is not the batch {position.batch} that the checkpoint has planned"
+        return None
+
+    def has_batch(self, position: Position | None, number: int, target: str, hint: str) -> bool:
+        """Whether a sink at that position has a batch; refused if that is the batch of another plan."""
+        if position is None or position.batch < number:
+            return False
+        difference = self.difference(position)
+        if difference is not None:
+            raise sink_ahead(target, difference, hint)
+        return True
+
+
+def sink_ahead(target: str, difference: str, hint: str, place: Place | None = None) -> WatersmeetError:
+    """The refusal of a sink that has batches which the checkpoint does not have."""
+    return refuse("SINK_AHEAD_OF_CHECKPOINT", place, target=target, difference=difference, hint=hint)
+
+
+def _numbers(folder: Folder, name: str) -> list[int]:
+    return [int(file) for file in folder.names(name) if file.isdecimal()]

@@ -1,0 +1,425 @@
+"""Postgres as a sink, exactly once: the rows of a batch and its number go into the database in one transaction.
+
+The table ``watersmeet_batches`` says of every query which batch it wrote last; a batch that is repeated after a failure
+is found there and not written again (`postgres_batches`). Rows come one partition at a time and are copied into a
+temporary table, from which SQL puts them into place: never are all of them in memory here.
+
+Needs psycopg, so whoever imports this module looks for that before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Composable, Composed, Identifier
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DecimalType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.databases import PostgresSink
+from watersmeet.formats.records import CHANGE
+from watersmeet.logical.expressions import quote
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.schema import parse_type_name
+from watersmeet.spark.connectors.outputs import BatchPlans, Position, drain_batch
+from watersmeet.spark.exchange.precombine import consolidate
+from watersmeet.spark.time_texts import EXACT, time_for_postgres
+
+Connection = psycopg.Connection[Any]
+
+BATCHES = "watersmeet_batches"
+"""The table in which the batches that were written are recorded."""
+
+_TABLE = Identifier(BATCHES)
+_LATER = ("plan", "had_rows")
+"""The columns that a table of an earlier version does not have."""
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """What is recorded of a query: the run that writes, its last batch, and when that was planned.
+
+    ``had_rows``: whether the table held rows of others before the first batch; None: an earlier version wrote that one.
+    ``is_whole``: whether the table has all columns.
+    """
+
+    writer: str
+    run: str
+    batch: int = _NONE
+    position: Position | None = None
+    had_rows: bool | None = None
+    is_whole: bool = True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no batch is written yet."""
+        return self.batch == _NONE
+
+    def after(self, position: Position) -> BatchRecord:
+        """The record once a batch is written."""
+        return replace(self, batch=position.batch, position=position)
+
+    def write(self, connection: Connection) -> None:
+        """Put the record, whose row is there, into the table."""
+        later = SQL(", plan = %s, had_rows = %s") if self.is_whole else SQL("")
+        stored = (self.position.to_text() if self.position else None, self.had_rows) if self.is_whole else ()
+        update = SQL("UPDATE {} SET batch = %s{} WHERE query = %s").format(_TABLE, later)
+        connection.execute(update, (self.batch, *stored, self.writer))
+
+
+def table_exists(connection: Connection, table: Identifier) -> bool:
+    """Whether a table is there."""
+    row = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
+    return row is not None and row[0] is not None
+
+
+def read_record(connection: Connection, writer: str) -> BatchRecord | None:
+    """What is recorded of a query; None: nothing is."""
+    return _read(connection, writer, locks=False) if table_exists(connection, _TABLE) else None
+
+
+def lock_record(connection: Connection, writer: str, run: str) -> BatchRecord:
+    """What is recorded of a query, for this transaction alone; without batches, if it has not written any."""
+    if not table_exists(connection, _TABLE):
+        # Two queries may come here at once.
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (BATCHES,))
+        columns = SQL("(query text PRIMARY KEY, batch bigint NOT NULL, run text NOT NULL, plan text, had_rows boolean)")
+        connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} {}").format(_TABLE, columns))
+    elif not _is_whole(connection):
+        _add_columns(connection)
+    # A second driver waits here until the first has committed its batch, the first one too.
+    begin = SQL("INSERT INTO {} (query, batch, run) VALUES (%s, %s, %s) ON CONFLICT (query) DO NOTHING")
+    connection.execute(begin.format(_TABLE), (writer, _NONE, run))
+    record = _read(connection, writer, locks=True)
+    assert record is not None, "its row was put in"
+    return record
+
+
+def _read(connection: Connection, writer: str, *, locks: bool) -> BatchRecord | None:
+    is_whole = _is_whole(connection)
+    later = SQL("plan, had_rows") if is_whole else SQL("NULL, NULL")
+    select = SQL("SELECT run, batch, {} FROM {} WHERE query = %s").format(later, _TABLE)
+    row = connection.execute(select + SQL(" FOR UPDATE") if locks else select, (writer,)).fetchone()
+    if row is None:
+        return None
+    run, batch, plan, had_rows = row
+    position = None if batch == _NONE else Position.from_text(plan, batch)
+    return BatchRecord(writer, run, batch, position, had_rows, is_whole)
+
+
+def _is_whole(connection: Connection) -> bool:
+    columns = connection.execute(
+        "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND NOT attisdropped",
+        (BATCHES, [*_LATER]),
+    ).fetchone()
+    return columns is not None and columns[0] == len(_LATER)
+
+
+def _add_columns(connection: Connection) -> None:
+    """Add the columns of this version, if we may and others do not hold the table; else a later batch adds them."""
+    with suppress(errors.InsufficientPrivilege, errors.LockNotAvailable), connection.transaction():
+        connection.execute("SET LOCAL lock_timeout = '2s'")
+        add = "ALTER TABLE {} ADD COLUMN IF NOT EXISTS plan text, ADD COLUMN IF NOT EXISTS had_rows boolean"
+        connection.execute(SQL(add).format(_TABLE))
+        connection.execute("SET LOCAL lock_timeout = DEFAULT")
+
+
+def type_in_postgres(type_: DataType) -> Composable:
+    """The type of a column in Postgres.
+
+    >>> type_in_postgres(DecimalType(10, 2)).as_string()
+    'numeric(10, 2)'
+    >>> type_in_postgres(ArrayType(BinaryType())).as_string()
+    'jsonb'
+    """
+    if isinstance(type_, DecimalType):
+        return SQL("numeric({}, {})").format(type_.precision, type_.scale)
+    type_name = parse_type_name(type_.simpleString())
+    return SQL(type_name.postgres if type_name else "text")
+
+
+def text_for_postgres(field: StructField) -> Column:
+    """The values of a column as the text from which Postgres reads its type."""
+    column = F.col(quote(field.name))
+    match field.dataType:
+        case ArrayType() | MapType() | StructType() | VariantType():
+            text = F.to_json(column, EXACT)
+        case BinaryType():
+            text = F.concat(F.lit("\\x"), F.hex(column))
+        case TimestampType() | TimestampNTZType() | DateType():
+            text = time_for_postgres(column, field.dataType)
+        case _:
+            text = column.cast("string")
+    return text.alias(field.name)
+
+
+_NEW = Identifier("watersmeet_new")
+"""The temporary table that a batch is copied into."""
+_OWN = frozenset({"url", "dsn", "table", "dbtable", "key", "changes", "create", "path"})
+_JDBC = frozenset({"driver", "batchsize", "isolationlevel", "numpartitions", "truncate"})
+"""Options of Spark's own JDBC sink that have no meaning here."""
+_HINTS = {
+    "42703": "add the column to the table, or rename it to a column of the table: `expression AS name`.",
+    "42804": "CAST the column in SELECT to its type in the table.",
+    "42P10": "make the key unique in the table: `{unique}`.",
+    "42501": "allow the user to write: `GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO ...`.",
+}
+"""What to do about a table that cannot take rows, by what Postgres says."""
+_NULLS_EQUAL = 150000
+"""The version from which on Postgres can treat NULLs in a key as equal."""
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A table of a database, as the options of a sink describe it.
+
+    ``query``: who writes. ``key``: the columns by which rows are replaced and deleted; none: rows are only added.
+    """
+
+    format: PostgresSink
+    query: str
+    key: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options by their names in small letters."""
+        return self.format.sink.lowercase_options
+
+    @property
+    def table(self) -> str:
+        """The name of the table, with its schema if that is said."""
+        return self.format.table
+
+    @property
+    def writer(self) -> str:
+        """Under what the batches of the query are recorded."""
+        return f"{self.query} into {self.table}"
+
+    @property
+    def may_create(self) -> bool:
+        """Whether a table that is missing is created."""
+        return self.options.get("create", "true").lower() != "false"
+
+    def connect(self) -> Connection:
+        """A connection; as a context, it commits at the end if nothing was raised."""
+        address = self.options.get("dsn") or self.options.get("url", "").removeprefix("jdbc:")
+        left_out = _OWN | _JDBC if self.format.sink.format.lower() == "jdbc" else _OWN
+        further = {name: value for name, value in self.options.items() if name not in left_out}
+        return psycopg.connect(make_conninfo(address, **{"connect_timeout": "10", **further}))
+
+    def check(self, place: Place | None) -> None:
+        """Refuse what can be known to fail before the query starts."""
+        try:
+            with self.connect() as connection:
+                is_there = table_exists(connection, self._target)
+        except psycopg.OperationalError as error:
+            parameters = {"name": self.format.sink.name, "does": "writes to", "table": self.table}
+            raise refuse("DATABASE_UNREACHABLE", place, **parameters, reason=_reason(error)) from error
+        except psycopg.Error as error:
+            raise self._wrong(place, _reason(error), "correct host, port, dbname, user, password or url.") from error
+        if not is_there and not self.may_create:
+            hint = "create it, or leave `create 'false'` out."
+            raise self._wrong(place, f"there is no table {self.table}", hint)
+
+    def check_rows(self, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that the table cannot take, if it is there: what writes them is planned, and nothing is done."""
+        rows = rows.drop(CHANGE) if self.key else rows
+        try:
+            with self.connect() as connection:
+                if table_exists(connection, self._target):
+                    self._make_new(connection, rows)
+                    names = [field.name for field in _fields(rows)]
+                    connection.execute(SQL("EXPLAIN {}").format(self._insertion(names)))
+                connection.rollback()
+        except psycopg.Error as error:
+            unique = f"ALTER TABLE {self.table} ADD UNIQUE ({', '.join(self.key)})"
+            hint = _HINTS.get(error.sqlstate or "", "correct the table or the query.").format(unique=unique)
+            parameters = {"sink": self.format.sink.name, "table": self.table, "hint": hint}
+            raise refuse("SINK_UNFIT", place, **parameters, reason=_reason(error)) from error
+
+    def position(self, run: str) -> Position | None:
+        """The last batch of a run that the table has; refused if it has those of another run."""
+        with self.connect() as connection:
+            record = read_record(connection, self.writer)
+        self._check_run(record, run)
+        return None if record is None else record.position
+
+    def recovery_hint(self, last: int) -> str:
+        """What to do about a table that is not where its checkpoint is, which ends at a batch."""
+        accept = f"UPDATE {BATCHES} SET batch = {last}, plan = NULL WHERE query = '{self.writer}'"
+        moment = f"restore the checkpoint and {self.table}, with {BATCHES}, to the same moment."
+        return f"{moment} If you have corrected the rows of {self.table} by hand: `{accept}`."
+
+    def write(self, batch: DataFrame, number: int, run: str, plans: BatchPlans | None = None) -> None:
+        """Write a batch, unless it is recorded as written. Rows of a table come as changes, those of a stream stay.
+
+        ``plans``: the batches of the checkpoint, in which the recorded one must be planned.
+        """
+        with self.connect() as connection:
+            record = lock_record(connection, self.writer, run)
+            self._check_run(record, run)
+            if self._is_written(record, number, plans):
+                drain_batch(batch)
+                return
+            rows = (consolidate(batch) if self.key else batch).persist()
+            try:
+                self._copy(connection, rows)
+            finally:
+                rows.unpersist()
+            if record.is_first:
+                record = replace(record, had_rows=self._has_rows(connection))
+            self._create(connection, rows)
+            names = [field.name for field in _fields(rows)]
+            if self.key:
+                self._check_unique(connection)
+                if not record.had_rows:
+                    self._check_new_keys(connection)
+                self._delete(connection)
+            connection.execute(self._insertion(names))
+            record.after(Position(number) if plans is None else plans.position(number)).write(connection)
+
+    def _check_run(self, record: BatchRecord | None, run: str) -> None:
+        if record is not None and record.run != run:
+            shown = f"`{self.writer}` in {BATCHES}"
+            forget = f"DELETE FROM {BATCHES} WHERE query = '{self.writer}'"
+            hint = f"continue with its storage folder; or empty the table and forget that run: `{forget}`."
+            raise refuse("SINK_OF_ANOTHER_CHECKPOINT", target=self.table, record=shown, hint=hint)
+
+    def _is_written(self, record: BatchRecord, number: int, plans: BatchPlans | None) -> bool:
+        if plans is None:
+            return record.batch >= number
+        return plans.has_batch(record.position, number, self.table, self.recovery_hint(number - 1))
+
+    def _has_rows(self, connection: Connection) -> bool:
+        """Whether the table holds rows, which are then of others."""
+        if not table_exists(connection, self._target):
+            return False
+        row = connection.execute(SQL("SELECT EXISTS (SELECT FROM {})").format(self._target)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _copy(self, connection: Connection, rows: DataFrame) -> None:
+        """Copy a batch into the temporary table."""
+        self._make_new(connection, rows)
+        texts = rows.select(*(text_for_postgres(field) for field in rows.schema))
+        with connection.cursor() as cursor, cursor.copy(SQL("COPY {} FROM STDIN").format(_NEW)) as copy:
+            for row in texts.toLocalIterator():
+                copy.write_row(row)
+
+    def _make_new(self, connection: Connection, rows: DataFrame) -> None:
+        """Make the temporary table for rows like these."""
+        weight = [SQL("{} bigint").format(Identifier(WEIGHT))] if self.key else []
+        columns = _join_sql((*_column_definitions(rows), *weight))
+        connection.execute(SQL("CREATE TEMP TABLE {} ({}) ON COMMIT DROP").format(_NEW, columns))
+
+    def _create(self, connection: Connection, rows: DataFrame) -> None:
+        if not self.may_create or table_exists(connection, self._target):
+            return
+        # A group of NULLs is a group, and what a join pads has NULLs in its key.
+        nulls_equal = connection.info.server_version >= _NULLS_EQUAL
+        unique = SQL("UNIQUE NULLS NOT DISTINCT ({})" if nulls_equal else "PRIMARY KEY ({})")
+        key = [unique.format(self._key)] if self.key else []
+        connection.execute(
+            SQL("CREATE TABLE {} ({})").format(self._target, _join_sql((*_column_definitions(rows), *key)))
+        )
+
+    def _check_unique(self, connection: Connection) -> None:
+        """Refuse a batch that brings several rows of one key."""
+        weight = Identifier(WEIGHT)
+        several = SQL("SELECT {0} FROM {1} WHERE {2} > 0 GROUP BY {0} HAVING sum({2}) > 1 LIMIT 1")
+        self._refuse_key(connection.execute(several.format(self._key, _NEW, weight)).fetchone())
+
+    def _check_new_keys(self, connection: Connection) -> None:
+        """Refuse a batch that brings a row, and takes none away, of a key of which the table has a row already."""
+        there = SQL("SELECT {} FROM {} AS new WHERE EXISTS (SELECT FROM {} AS old WHERE {}) LIMIT 1")
+        key = _join_sql(SQL("new.{}").format(Identifier(name)) for name in self.key)
+        for condition in self._matches:
+            query = there.format(key, self._keys_that("> 0"), self._target, condition)
+            self._refuse_key(connection.execute(query).fetchone())
+
+    def _refuse_key(self, values: tuple[Any, ...] | None) -> None:
+        if values is not None:
+            key = ", ".join(f"{name} = {value}" for name, value in zip(self.key, values, strict=True))
+            raise refuse("KEY_NOT_UNIQUE", key=key, target=self.table)
+
+    def _delete(self, connection: Connection) -> None:
+        """Delete the rows of keys that go and do not come."""
+        delete = SQL("DELETE FROM {} AS old USING {} AS new WHERE {}")
+        for condition in self._matches:
+            connection.execute(delete.format(self._target, self._keys_that("< 0"), condition))
+
+    def _keys_that(self, change: LiteralString) -> Composed:
+        """The keys of a batch of which all rows come, or all go. A key that has both is replaced."""
+        grouped = SQL("(SELECT {0} FROM {1} GROUP BY {0} HAVING bool_and({2} {3}))")
+        return grouped.format(self._key, _NEW, Identifier(WEIGHT), SQL(change))
+
+    @property
+    def _matches(self) -> Iterable[Composable]:
+        """When a row has the key of another: two conditions, since an index finds equal values but not equal NULLs."""
+        yield self._same("old", "=")
+        has_null = SQL(" OR ").join(SQL("new.{} IS NULL").format(Identifier(key)) for key in self.key)
+        yield SQL("{} AND ({})").format(self._same("old", "IS NOT DISTINCT FROM"), has_null)
+
+    def _insertion(self, names: list[str]) -> Composed:
+        columns = _join_sql(Identifier(name) for name in names)
+        inserted = SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(self._target, columns, columns, _NEW)
+        if not self.key:
+            return inserted
+        lowered = {key.lower() for key in self.key}
+        rest = [Identifier(name) for name in names if name.lower() not in lowered]
+        sets = _join_sql(SQL("{0} = excluded.{0}").format(name) for name in rest)
+        action = SQL("UPDATE SET {}").format(sets) if rest else SQL("NOTHING")
+        upsert = SQL("{} WHERE {} > 0 ON CONFLICT ({}) DO {}")
+        return upsert.format(inserted, Identifier(WEIGHT), self._key, action)
+
+    def _same(self, other: LiteralString, equals: LiteralString) -> Composable:
+        pair = SQL("{0}.{1} {2} new.{1}")
+        return SQL(" AND ").join(pair.format(SQL(other), Identifier(key), SQL(equals)) for key in self.key)
+
+    @property
+    def _key(self) -> Composable:
+        return _join_sql(Identifier(name) for name in self.key)
+
+    @property
+    def _target(self) -> Identifier:
+        return Identifier(*self.table.split("."))
+
+    def _wrong(self, place: Place | None, reason: str, hint: str) -> WatersmeetError:
+        refusal = self.format.wrong_option(f"USING {self.format.sink.format}", reason, hint)
+        return WatersmeetError([replace(refusal, place=place)])
+
+
+def _reason(error: psycopg.Error) -> str:
+    return str(error).strip().split("\n", 1)[0].removesuffix(".")
+
+
+def _fields(rows: DataFrame) -> list[StructField]:
+    return [field for field in rows.schema if field.name != WEIGHT]
+
+
+def _column_definitions(rows: DataFrame) -> list[Composable]:
+    """The columns of a batch as Postgres declares them."""
+    return [SQL("{} {}").format(Identifier(f.name), type_in_postgres(f.dataType)) for f in _fields(rows)]
+
+
+def _join_sql(parts: Iterable[Composable]) -> Composable:
+    return SQL(", ").join(parts)

@@ -1,0 +1,404 @@
+"""The DataFrames of a script's sources: given by name, or read by Spark as CREATE STREAM or CREATE TABLE says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import islice
+from os import walk
+from pathlib import Path
+from typing import Any, Literal, cast
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, is_remote
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructType
+
+from watersmeet.catalog import Source
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats import OWN, check_source, feed_of, source_format
+from watersmeet.formats.records import CHANGE, ddl
+from watersmeet.formats.source import ColumnReader
+from watersmeet.locations import local_path, resolve_references
+from watersmeet.logical.nodes import Query, Script, scans
+from watersmeet.spark.connectors.malformed import decode_path
+from watersmeet.spark.connectors.parquet import GLOB, ParquetColumns, UnlikeSparkError, common_folder_columns
+from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, ColumnPipeline
+from watersmeet.spark.exchange.packing import Pack
+from watersmeet.spark.exchange.precombine import Batches
+from watersmeet.spark.private.files import Folder, file_exists, folder_of
+from watersmeet.spark.private.introspection import suppress_logs
+from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
+
+Reads = Literal["declared", "all now"]
+"""What is read of a source: what it is declared as, a stream as such; or ``all now``, what is there, as a batch."""
+
+
+def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """The DataFrame of every source that the script's queries read; all refusals together.
+
+    Names compare without case. A source goes by the name of its declaration, else by that of its DataFrame.
+    """
+    declared = {source.name.lower(): source for source in script.sources}
+    names = {name.lower(): name for name in frames}
+    # What a view reads is there under that name too, and names of views are none of sources.
+    used = dict.fromkeys(scan.source.lower() for query in _all_queries(script) for scan in scans(query.relation))
+    inputs: dict[str, DataFrame] = {}
+    refusals: list[Refusal] = []
+    for name in used:
+        source = declared.get(name)
+        try:
+            if name in names:
+                frame = frames[names[name]]
+                inputs[names[name] if source is None else source.name] = _as_declared(script, source, frame)
+            elif source is not None:
+                inputs[source.name] = read_source(spark, script, source)
+        except WatersmeetError as error:
+            refusals += error.refusals
+    if refusals:
+        raise WatersmeetError(refusals)
+    return inputs
+
+
+def read_source(spark: SparkSession, script: Script, source: Source, reads: Reads = "declared") -> DataFrame:
+    """The stream that a declaration describes, or the batch of a table that does not change."""
+    place = script.place(source.span)
+    if source.format is None:
+        raise refuse("MISSING_FRAME", place, source=source.name)
+    if not is_remote():
+        # A Connect server has files and a network of its own and says itself what is missing.
+        _check_path(script, source)
+        missing = [replace(refusal, place=place) for refusal in source_format(source).check_reachable()]
+        if missing:
+            raise WatersmeetError(missing)
+    try:
+        with suppress_logs():
+            return _analyze(_read(spark, source, reads))
+    except WatersmeetError as error:
+        raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
+    except Exception as error:
+        if not isinstance(error, PySparkException) and not is_unknown_format(error) and not is_of_database(error):
+            raise
+        raise unreadable_source(source, place, error) from error
+
+
+def _all_queries(script: Script) -> Iterator[Query]:
+    """The queries of a script, and those of all views in it."""
+    waiting = [*script.queries, *(view.query for view in script.views)]
+    while waiting:
+        query = waiting.pop()
+        waiting += [view.query for view in query.views]
+        yield query
+
+
+def resolve_options(script: Script) -> Script:
+    """The script as Spark reads it: every option that goes to Spark has gone through here.
+
+    Paths of a Connect server are its own affair, so that they stay as they are written.
+    """
+    return script.resolve_options(is_here=not is_remote())
+
+
+def is_static(source: Source) -> bool:
+    """Whether a source is declared as a table that does not change.
+
+    >>> is_static(Source("countries", (), kind="table", options={"static": "true"}))
+    True
+    """
+    return source.kind == "table" and source.lowercase_options.get("static", "false").lower() == "true"
+
+
+def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
+    wrong = [*check_source(source)]
+    if wrong:
+        raise WatersmeetError(wrong)
+    once = replace(source, kind="table", options={**source.options, "static": "true"})
+    format_, feed = source_format(once if reads == "all now" else source), feed_of(source)
+    options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
+    return feed.changes(format_.load(spark, feed.schema(format_), {**feed.options, **options}))
+
+
+def load(spark: SparkSession, source: Source, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+    """What Spark reads. Some of its sources take a schema, others bring their own; those refuse to be given one."""
+    read = spark.read if is_static(source) else spark.readStream
+    reader = read.format(str(source.format)).options(**options)
+    if schema is None:
+        return reader.load()
+    try:
+        return _analyze(reader.schema(schema).load())
+    except (AnalysisException, PySparkException) as error:
+        if "schema" not in str(error).lower() or "user-specified" not in str(error).lower():
+            raise
+        # A reader keeps a schema that it was given.
+        return load(spark, source, None, options)
+
+
+def _analyze(frame: DataFrame) -> DataFrame:
+    """The frame, once Spark has found nothing wrong with it: a Connect server looks when it is first asked about it."""
+    _ = frame.schema
+    return frame
+
+
+def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> DataFrame:
+    """A given DataFrame, checked against the declaration if there is one."""
+    if source is None:
+        return frame
+    if source.changes is not None:
+        return _changes_given(source, frame, script.place(source.span))
+    types_by_name = {f.name.lower(): f.dataType for f in frame.schema}
+    wrong: list[str] = []
+    for expected in cast("StructType", StructType.fromDDL(ddl(source))):
+        actual = types_by_name.get(expected.name.lower())
+        if actual is None:
+            wrong.append(f"`{expected.name}` is missing")
+        elif actual.simpleString() != expected.dataType.simpleString():
+            types = [type_.simpleString().upper() for type_ in (actual, expected.dataType)]
+            wrong.append(f"`{expected.name}` is {types[0]}, declared {types[1]}")
+    if wrong:
+        raise refuse("SCHEMA_MISMATCH", script.place(source.span), source=source.name, difference=", ".join(wrong))
+    return frame
+
+
+def _changes_given(source: Source, frame: DataFrame, place: Place | None) -> DataFrame:
+    """The changes in a given DataFrame that has the columns of their feed."""
+    feed = feed_of(source)
+    if not feed.accepts([name.lower() for name in frame.columns]):
+        raise refuse("SCHEMA_MISMATCH", place, source=source.name, difference=f"`{feed.wanted}` is missing")
+    return feed.changes(frame)
+
+
+def _check_path(script: Script, source: Source) -> None:
+    path = source.lowercase_options.get("path")
+    if path is None:
+        return
+    local = local_path(path)
+    if "://" not in local and not any(c in local for c in "*?[{") and not Path(local).exists():
+        raise refuse("PATH_NOT_FOUND", script.place(source.span), source=source.name, path=local)
+
+
+ENTRY = {"path", "timestamp", "batchId"}
+"""What a file source writes down of every file."""
+MISSING_INPUT = "spark.sql.files.ignoreMissingFiles"
+
+
+def check_inputs(spark: SparkSession, checkpoint: str, sources: Sequence[tuple[int, Mapping[str, str]]]) -> None:
+    """Refuse to repeat a batch of which files are gone, unless their source says that it can do without.
+
+    ``sources``: of every source, in the order of their offsets, the number of its folder and its options.
+    """
+    folder = folder_of(spark, checkpoint)
+    offsets = _commit_offsets(folder)
+    if offsets and len(offsets) != len(sources):
+        return
+    usual = str(spark.conf.get(MISSING_INPUT, "false"))
+    gone: list[str] = []
+    for (number, options), offset in zip(sources, offsets or [-1] * len(sources), strict=True):
+        said = {name.lower(): value for name, value in options.items()}
+        if said.get("ignoremissingfiles", usual).lower() != "true":
+            gone += [file for file in _files_after(folder, f"sources/{number}", offset) if not file_exists(spark, file)]
+    if gone:
+        more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+        raise refuse("INPUT_FILE_GONE", file=local_path(unquote(gone[0])), more=more)
+
+
+def _commit_offsets(folder: Folder) -> list[int]:
+    """How far each file source has been delivered, in the order of the sources; nothing: no batch is finished."""
+    done = [int(name) for name in folder.names("commits") if name.isdecimal()]
+    text = folder.read(f"offsets/{max(done)}") if done else None
+    # A version, the metadata of the batch, and a line for every source.
+    return [_number(line) for line in (text or "").split("\n")[2:]]
+
+
+def _number(line: str) -> int:
+    offset = _parse_line(line)
+    return int(offset["logOffset"]) if "logOffset" in offset else -1
+
+
+def _files_after(folder: Folder, log: str, offset: int) -> Iterator[str]:
+    """The files of a file source that it has written down after that offset."""
+    numbers = {name: name.removesuffix(".compact") for name in folder.names(log)}
+    for name in (name for name, number in numbers.items() if number.isdecimal() and int(number) > offset):
+        for entry in map(_parse_line, (folder.read(f"{log}/{name}") or "").split("\n")[1:]):
+            if entry.keys() >= ENTRY and entry["batchId"] > offset:
+                yield str(entry["path"])
+
+
+def _parse_line(line: str) -> dict[str, Any]:
+    """A line of a log, if it is an object; Spark itself reports one that is damaged."""
+    try:
+        entry: Any = json.loads(line)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+
+
+FILE_DDL = f"STRUCT<{TIME}: BIGINT, {PATH}: STRING, {START}: BIGINT>"
+
+
+def with_files(frame: DataFrame, source: Source) -> DataFrame:
+    """A stream with the file of each row in `FILE`; as it is, if its rows do not come straight from files.
+
+    A batch keeps the order that it has, which may be one that was asked for.
+    """
+    if not frame.isStreaming:
+        return frame
+    try:
+        with suppress_logs():
+            files = frame.withColumn(FILE, file_of_row(frame, source.lowercase_options))
+            # Spark looks for the columns only now, if it runs elsewhere.
+            _ = files.schema
+    except PySparkException:
+        return frame
+    return files
+
+
+def order_of_files(frame: DataFrame, source: Source) -> list[Column]:
+    """By what rows of a batch come in the order in which a stream of the same files has them; none: they are of none.
+
+    Rows that are equal in it are in order as they are read.
+    """
+    try:
+        with suppress_logs():
+            file = file_of_row(frame, source.lowercase_options)
+            _ = frame.select(file).schema
+    except PySparkException:
+        return []
+    return [file.getField(TIME), decode_path(file.getField(PATH)), file.getField(START)]
+
+
+def file_of_row(frame: DataFrame, options: Mapping[str, str]) -> Column:
+    """The file that a row of a frame is of, and where in it the part begins that a task reads."""
+    metadata = frame.metadataColumn("_metadata")
+    time = F.unix_micros(metadata.getField("file_modification_time"))
+    is_latest_first = options.get("latestfirst", "false").lower() == "true"
+    return F.struct(
+        (-time if is_latest_first else time).alias(TIME),
+        metadata.getField("file_path").alias(PATH),
+        metadata.getField("file_block_start").alias(START),
+    )
+
+
+FILES_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+MISSING = "spark.sql.files.ignoreMissingFiles"
+SETTINGS = {
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    MISSING: "false",
+    "spark.sql.parquet.enableVectorizedReader": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+}
+"""Settings of a session under which workers read as Spark does."""
+SAMPLED, MOST_FILES = 100, 10_000
+"""How many footers are looked at when a query is built, a quarter of a millisecond each: as a sample, and at most."""
+
+
+def find_files(
+    spark: SparkSession, script: Script, frames: Mapping[str, DataFrame], by_spark: Collection[str] = ()
+) -> dict[str, DataFrame]:
+    """For the sources that may be read as columns, and are not ``frames``, the stream of their files' paths.
+
+    It is Spark's own file source with all its options, asked for no content. Sources ``by_spark`` are left to it.
+    """
+    # A Connect server has files of its own, of which nothing can be told before rows flow.
+    if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
+        return {}
+    sources = [source for source in script.sources if source.name not in frames and not _has_changes(source)]
+    plain = [s for s in sources if source_format(s).can_read_columns() and s.name not in by_spark]
+    reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
+    files = {s.name: (s, reader[s.name].load()) for s in plain}
+    return {
+        n: frame.select("path", file_of_row(frame, s.lowercase_options).alias("file"))
+        for n, (s, frame) in files.items()
+    }
+
+
+def _has_changes(source: Source) -> bool:
+    """Whether rows of a table say what they do to it, which only Spark's reading of them knows, or are no stream."""
+    return source.kind == "table" and (
+        source.changes is not None or source.field(CHANGE) is not None or is_static(source) or source.is_static
+    )
+
+
+@dataclass(frozen=True)
+class PackFiles:
+    """Reads files, with ``reader``, goes the way of their rows to the exchange, and packs them."""
+
+    pack: Pack
+    reader: ColumnReader
+    columns: ColumnPipeline
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Pack the files of one map task."""
+        if FILE in self.pack.names:
+            return self.pack(self._rows_with_files(batches))
+        paths = (path for batch in batches for path in batch.column(0).to_pylist())
+        return self.pack(self.columns(part for path in paths for part in self.reader.read(path)))
+
+    def _rows_with_files(self, batches: Batches) -> Batches:
+        """The rows as they go to the exchange, each with the file that it is of."""
+        for batch in batches:
+            for number, path in enumerate(batch.column(0).to_pylist()):
+                file = batch.column(1).slice(number, 1)
+                for rows in self.columns(self.reader.read(path)):
+                    none = pa.array(np.zeros(rows.num_rows, np.int32))
+                    yield rows.append_column(FILE, pa.DictionaryArray.from_arrays(none, file))
+
+
+def parquet_reader(
+    source: Source, columns: tuple[str, ...], schema: pa.Schema, *, recovers: bool = False
+) -> ParquetColumns | None:
+    """What reads columns of a Parquet source as Spark would; None: of the files that are there some need Spark.
+
+    How many footers are read does not grow with the folder. Where the query ``recovers`` from a file that needs Spark,
+    a sample is enough. Else the next start must find such a file here, so all are looked at, and a folder that has too
+    many for that is left to Spark.
+    """
+    said = replace(source, options=resolve_references(source.options)).lowercase_options
+    root = str(Path(local_path(said["path"])).absolute())
+    reader = ParquetColumns(
+        source.name, columns, schema, root,
+        None if _is_true(said.get("recursivefilelookup")) else (),
+        _is_true(said.get("ignoremissingfiles")),
+    )  # fmt: skip
+    if "{" in root + said.get("pathglobfilter", ""):
+        return None
+    try:
+        most = SAMPLED if recovers else MOST_FILES
+        paths = [*islice(_files(root, said.get("pathglobfilter", "*")), most + 1)]
+        if len(paths) > most and not recovers:
+            return None
+        if reader.folders is not None:
+            reader = replace(reader, folders=common_folder_columns(root, paths))
+        for path in paths[:most]:
+            reader.check(path)
+    except UnlikeSparkError:
+        return None
+    except OSError:
+        # It went or changed while we looked; a worker looks again.
+        return reader
+    return reader
+
+
+def _files(root: str, pattern: str) -> Iterator[str]:
+    """The files that a source may read; Spark passes over hidden ones."""
+    for base in Path("/").glob(root.strip("/")) if any(c in root for c in GLOB) else [Path(root)]:
+        if base.is_file():
+            yield str(base)
+        for folder, folders, names in walk(base, followlinks=True):
+            folders[:] = [name for name in folders if not _is_hidden(name)]
+            yield from (f"{folder}/{n}" for n in names if not _is_hidden(n) and fnmatchcase(n, pattern))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").lower() == "true"

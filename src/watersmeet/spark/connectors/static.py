@@ -1,0 +1,274 @@
+"""Tables that do not change: read once as a batch, kept in the storage, and from there on a stream like any other.
+
+``static 'true'`` lets a table come from any batch source of Spark, also from those that cannot be read as streams.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.catalog import Source
+from watersmeet.formats import source_format
+from watersmeet.formats.source import MalformedPolicy, policy_for
+from watersmeet.locations import location_of
+from watersmeet.logical.nodes import Script
+from watersmeet.physical import QueryPlan, join_plans, scan_plans
+from watersmeet.physical.identity import digest
+from watersmeet.spark.connectors.malformed import count_malformed, readable_rows
+from watersmeet.spark.connectors.reading import is_static, read_source
+
+FOLDER, DECLARATION = "static", "_declaration.json"
+"""The folder of the storage, and the file beside a copy: Spark takes it for hidden."""
+
+BY_PLACE = frozenset({"csv"})
+"""Formats whose columns are read by their place in a row, whatever they are called."""
+
+Declaration = Mapping[str, Any]
+"""What decides about the rows of a copy: table, format, changes, options, columns, and their order where it counts."""
+
+
+def declaration_of(source: Source) -> dict[str, Any]:
+    """What a table is declared as. Secrets are not in it.
+
+    >>> declaration_of(Source("Items", (), kind="table", format="json", options={"path": "/data", "static": "true"}))
+    {'table': 'items', 'format': 'json', 'changes': None, 'options': {'path': '/data'}, 'columns': {}}
+    """
+    options = source_format(source).row_options
+    declaration: dict[str, Any] = {
+        "table": source.name.lower(),
+        "format": str(source.format).lower(),
+        "changes": source.changes,
+        "options": {name: options[name] for name in sorted(options) if name != "static"},
+        "columns": {field.name.lower(): field.type.upper() for field in source.fields},
+    }
+    # Which column of a file a name stands for is a matter of its place there.
+    return {**declaration, "order": list(declaration["columns"])} if declaration["format"] in BY_PLACE else declaration
+
+
+def copy_of(source: Source, storage: Path) -> Path:
+    """The folder of the copy that was made of a table as it is declared, or in which that is to be made."""
+    wanted = declaration_of(source)
+    made = storage / FOLDER / f"{source.name}-{digest(wanted)[:8]}"
+    others = (folder for folder, declaration in copies_of(source, storage) if _covers(declaration, wanted))
+    return made if made.is_dir() else next(others, made)
+
+
+def copies_of(source: Source, storage: Path) -> Iterator[tuple[Path, Declaration]]:
+    """All copies of a table that there are, with their declarations as far as these are known."""
+    name = re.compile(rf"{re.escape(source.name)}(-[0-9a-f]{{8}})?", re.IGNORECASE)
+    folders = sorted((storage / FOLDER).iterdir()) if (storage / FOLDER).is_dir() else []
+    for folder in (path for path in folders if path.is_dir() and name.fullmatch(path.name)):
+        file = folder / DECLARATION
+        declaration: Declaration = (
+            json.loads(file.read_text("utf-8")) if file.is_file() else {"columns": _columns(folder)}
+        )
+        if declaration.get("table", source.name.lower()) == source.name.lower():
+            yield folder, declaration
+
+
+def copy_read(source: Source, storage: Path, chosen: Path, files: Collection[str]) -> str | None:
+    """How a copy was declared that is among these ``files``, if it is another than the chosen one; None: it is not."""
+    for folder, declaration in copies_of(source, storage):
+        inside = f"{folder.absolute()}/"
+        if folder != chosen and any(file.startswith(inside) for file in files):
+            return _difference(declaration, declaration_of(source))
+    return None
+
+
+def write_declaration(source: Source, folder: Path) -> None:
+    """Write down what a copy was made of."""
+    (folder / DECLARATION).write_text(json.dumps(declaration_of(source), indent=2) + "\n", "utf-8")
+
+
+def _covers(declaration: Declaration, wanted: Declaration) -> bool:
+    """Whether a copy has the rows and the columns of a declaration; what is not known of it is as it should be."""
+    same = all(declaration.get(name, wanted[name]) == wanted[name] for name in ("format", "changes", "options"))
+    columns, order = declaration["columns"], wanted.get("order", [])
+    # A copy of an earlier version tells the order only as its files have it.
+    same = same and [*declaration.get("order", columns)][: len(order)] == order
+    return same and all(columns.get(name) in (type_, "") for name, type_ in wanted["columns"].items())
+
+
+def _columns(folder: Path) -> dict[str, str]:
+    """The columns of a copy without a declaration; their types as declared are not known."""
+    file = next(folder.glob("*.parquet"), None)
+    return {} if file is None else dict.fromkeys((name.lower() for name in pq.read_schema(file).names), "")
+
+
+def _difference(declaration: Declaration, wanted: Declaration) -> str:
+    """How a declaration has changed, in words."""
+    for name, now in wanted["columns"].items():
+        was = declaration["columns"].get(name)
+        if was is None:
+            return f"its column `{name}` was not declared"
+        if was not in (now, ""):
+            return f"its column `{name}` was {was}, now it is {now}"
+    order = wanted.get("order", [])
+    if [*declaration.get("order", declaration["columns"])][: len(order)] != order:
+        return "its columns were in another order, and a row has them by their place"
+    was, now = declaration.get("options", {}), wanted["options"]
+    for name in sorted(was.keys() | now.keys()):
+        if was.get(name) != now.get(name):
+            return f"its `{name}` was `{was.get(name, '')}`, now it is `{now.get(name, '')}`"
+    return f"it was `USING {declaration.get('format')}`, now it is `USING {wanted['format']}`"
+
+
+@dataclass(frozen=True)
+class Static:
+    """The rows of a table as they are now, and the folder in which they are kept as they were when first read.
+
+    ``unsaid``: the fate of its malformed rows where the source does not say it.
+    """
+
+    source: Source
+    read: DataFrame
+    folder: Path
+    unsaid: MalformedPolicy = "fail"
+
+    @property
+    def rows(self) -> DataFrame:
+        """The rows that can be read."""
+        return readable_rows(self._frame_with_counts)
+
+    @property
+    def stream(self) -> DataFrame:
+        """What is `kept`, as a stream: with the malformed rows, which count when they come, as those of any source."""
+        # A pattern need not match anything yet: nothing is written before all queries are known to start.
+        reader = self.read.sparkSession.readStream.schema(self.read.schema)
+        return reader.parquet(location_of(self.folder / "*.parquet"))
+
+    def with_unsaid(self, policy: MalformedPolicy) -> Static:
+        """The same table where that is done with malformed rows unless the source says otherwise."""
+        return replace(self, unsaid=policy)
+
+    def keep(self) -> None:
+        """Write the rows, unless that was done by an earlier start. A malformed row that stops the query stops this."""
+        if self.folder.exists():
+            if not (self.folder / DECLARATION).exists():
+                write_declaration(self.source, self.folder)
+            return
+        hidden = self.folder.with_name(f".{self.folder.name}-{uuid4().hex}")
+        rows = self._frame_with_counts if policy_for(self.source, self.unsaid) == "fail" else self.read
+        try:
+            rows.write.parquet(location_of(hidden))
+            write_declaration(self.source, hidden)
+            # Renamed when it is whole: a run killed here must not leave half a table.
+            hidden.rename(self.folder)
+        except OSError:
+            # Another start was first: its copy is of the same declaration, and a query may read it by now.
+            if not self.folder.is_dir():
+                raise
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    @property
+    def _frame_with_counts(self) -> DataFrame:
+        return count_malformed(self.source, self.read, policy_for(self.source, self.unsaid))
+
+
+def static_tables(spark: SparkSession, script: Script, storage: Path) -> dict[str, Static]:
+    """The tables of a script that do not change, by name."""
+    return {
+        source.name: Static(source, read_source(spark, script, source), copy_of(source, storage))
+        for source in script.sources
+        if is_static(source)
+    }
+
+
+TABLE = "watersmeet.table:"
+"""How the names of the observations begin that count the rows of tables."""
+
+Offsets = Mapping[tuple[str, str], int]
+"""How far topics have been read: an offset by topic and partition."""
+
+
+def tables_to_load(plan: QueryPlan) -> tuple[Source, ...]:
+    """The sources of the tables that are to be caught up before stream rows ask them."""
+    tables: dict[str, Source] = {}
+    for join in join_plans(plan.relation):
+        for port in join.operator.ports_to_preload:
+            for scan in scan_plans(join.ports[port].input):
+                tables |= {source.name: source for source in scan.parts or (scan.source,)}
+    return tuple(tables.values())
+
+
+def observe_rows(frames: Mapping[str, DataFrame], tables: Sequence[Source]) -> dict[str, DataFrame]:
+    """The frames, those of the tables counting their rows for the progress of the query."""
+    rows = F.count(F.lit(1)).alias("rows")
+    return {**frames, **{t.name: frames[t.name].observe(f"{TABLE}{t.name}", rows) for t in tables}}
+
+
+@dataclass
+class Loading:
+    """How far the tables of a running query are, batch by batch as Spark reports them."""
+
+    tables: tuple[Source, ...]
+    is_done: bool = False
+    rows: int = 0
+    batches: int = 0
+    goal: Offsets = field(default_factory=dict[tuple[str, str], int])
+
+    @property
+    def names(self) -> str:
+        """The tables, as a list in a sentence."""
+        *most, last = [table.name for table in self.tables]
+        return f"{', '.join(most)} and {last}" if most else last
+
+    def take(self, reported: Mapping[str, Any]) -> None:
+        """Take in what Spark reports of a batch."""
+        if not any(source["numInputRows"] for source in reported["sources"]):
+            self.is_done = True
+            return
+        rows = table_rows(reported)
+        self.rows += rows
+        self.batches += 1
+        self.is_done = rows == 0 or self._has_reached_start(reported)
+
+    def _has_reached_start(self, reported: Mapping[str, Any]) -> bool:
+        """Whether all that was there at the start has been read.
+
+        Where nothing limits a batch, the second one has seen it: the first may have been planned before a restart.
+        """
+        formats = [source_format(table) for table in self.tables]
+        if not any(format_.is_limited for format_ in formats):
+            return self.batches > 1
+        if not all(format_.topics for format_ in formats):
+            return False
+        topics = {topic for format_ in formats for topic in format_.topics}
+        self.goal = self.goal or _offsets(reported, "latestOffset", topics)
+        reached = _offsets(reported, "endOffset", topics)
+        return bool(self.goal) and all(reached.get(place, -1) >= offset for place, offset in self.goal.items())
+
+
+def table_rows(reported: Mapping[str, Any]) -> int:
+    """How many rows of tables a batch had; a table without any may not be reported at all."""
+    observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
+    total = 0
+    for name, values in observed.items():
+        if name.startswith(TABLE):
+            metrics = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
+            # Through Spark Connect, values come beside their schema.
+            total += int(metrics["rows"] if "rows" in metrics else metrics["values"][0])
+    return total
+
+
+def _offsets(reported: Mapping[str, Any], which: str, topics: set[str]) -> dict[tuple[str, str], int]:
+    latest: dict[tuple[str, str], int] = {}
+    for source in reported["sources"]:
+        offsets: Any = source.get(which)
+        if isinstance(offsets, Mapping):
+            by_topic = cast("Mapping[str, Mapping[str, int]]", offsets)
+            for topic in topics & by_topic.keys():
+                latest |= {(topic, partition): offset for partition, offset in by_topic[topic].items()}
+    return latest

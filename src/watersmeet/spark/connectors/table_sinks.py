@@ -1,0 +1,215 @@
+"""Where rows go, and what writes a batch where Spark's own streaming sinks would not do: files, changes of tables.
+
+All of it goes through foreachBatch. A batch that is repeated after a failure changes nothing: files of a batch are
+replaced, a snapshot knows which batches it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name  # noqa: N812 - the usual name
+from pyspark.sql.types import StructType
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import Refusal
+from watersmeet.formats import sink_format
+from watersmeet.formats.avro.schema import AVRO
+from watersmeet.formats.protobuf.descriptor import PROTOBUF
+from watersmeet.formats.sink import PATH, Changes, SinkFormat
+from watersmeet.locations import local_path
+from watersmeet.logical.expressions import quote
+from watersmeet.logical.passes.table_sinks import key_columns, result_columns
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.spark.connectors.decoders import OF_KEY
+from watersmeet.spark.connectors.encoders import encode_avro, encode_protobuf
+from watersmeet.spark.connectors.files import Files
+from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Write, write_rows
+from watersmeet.spark.connectors.records import encode_records, key_in, value_of
+from watersmeet.spark.connectors.snapshots import Snapshot
+from watersmeet.spark.exchange.precombine import columns_of, consolidate
+from watersmeet.spark.exchange.rows import explode_changes
+from watersmeet.spark.private.files import is_reachable
+from watersmeet.spark.private.introspection import query_id
+
+
+@dataclass(frozen=True)
+class SinkTarget:
+    """Where rows of a query go.
+
+    ``changes``: how those of a table do; None: rows only arrive. ``key``: what tells the rows of a table apart, or what
+    the records of a stream have as their key.
+    ``checkpoint`` says which run of the query writes.
+    """
+
+    sink: Sink
+    query: str
+    checkpoint: Path
+    changes: Changes | None = None
+    key: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> SinkFormat:
+        """The format of the sink."""
+        return sink_format(self.sink)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that are Spark's."""
+        return self.format.options
+
+    @property
+    def plain(self) -> Sink:
+        """The sink as Spark knows it."""
+        return replace(self.sink, options=self.options)
+
+
+def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> SinkTarget:
+    """Where the result of a query goes."""
+    format_ = sink_format(sink)
+    if query.result != "table":
+        # A record's key says where it goes, and need not tell it from others.
+        return SinkTarget(sink, name, checkpoint, key=key_columns(query) or ())
+    if format_.is_display:
+        return SinkTarget(sink, name, checkpoint)
+    spelled = {output.name.lower(): output.name for output in query.outputs}
+    key = tuple(spelled[name.lower()] for name in format_.key) or result_columns(query) or ()
+    return SinkTarget(sink, name, checkpoint, cast("Changes | None", format_.changes), key)
+
+
+def needs_batches(target: SinkTarget, spark: SparkSession) -> bool:
+    """Whether the target is written batch by batch; else Spark's own streaming sink writes there."""
+    is_batched = target.format.is_batched and is_reachable(spark, target.sink.lowercase_options.get(PATH, ""))
+    return is_batched or target.changes is not None
+
+
+def batch_writer(target: SinkTarget) -> Write:
+    """What writes batches to a target, whose format Spark knows."""
+    if target.changes == "snapshot":
+        return _snapshot(target)
+
+    files = Files(target) if target.format.has_files else None
+
+    def add(rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
+        if files is not None and is_reachable(rows.sparkSession, files.path):
+            files.write(rows, number, is_empty=is_empty)
+        elif not is_empty:
+            write_rows(rows, target.plain, number)
+
+    def write(batch: DataFrame, number: int) -> None:
+        if target.changes is None:
+            add(encode_rows(target, batch), number)
+        else:
+            _write_log(target, batch, number, add)
+
+    return write
+
+
+def encode_rows(target: SinkTarget, rows: DataFrame) -> DataFrame:
+    """Rows as the sink takes them."""
+    is_encoded = target.format.is_encoded(target.changes)
+    if not is_encoded:
+        return rows
+    return encode_values(target, encode_records(rows, target.key, target.format.key_format, target.format.value_format))
+
+
+def encode_values(target: SinkTarget, records: DataFrame) -> DataFrame:
+    """Records whose values and keys are as the sink takes them."""
+    records = encode_avro(target.sink, records) if target.format.value_format == AVRO else records
+    records = encode_protobuf(target.sink, records) if target.format.value_format == PROTOBUF else records
+    is_struct = isinstance(records.schema["key"].dataType, StructType)
+    return encode_avro(target.sink, records, OF_KEY) if target.format.key_format == AVRO and is_struct else records
+
+
+def changelog_rows(batch: DataFrame) -> DataFrame:
+    """The changes of a batch, put together: each row as often as it comes or goes, with ``_change``."""
+    return explode_changes(consolidate(batch))
+
+
+def upsert_records(target: SinkTarget, batch: DataFrame) -> DataFrame:
+    """The changes of a batch as records: the row that a key has now, or no value for one that has none any more."""
+    rows = consolidate(batch)
+    weight = F.col(quote(WEIGHT))
+    text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(target.key), "target": target.sink.name}).to_message()
+    own, value = (
+        key_in(rows, target.key, target.format.key_format),
+        value_of(columns_of(rows), target.format.value_format),
+    )
+    keyed = rows.select(own.alias("key"), value.alias("row"), weight.alias("n"))
+    comes = F.when(F.col("n") > 0, F.col("n")).otherwise(0)
+    latest = F.first(F.when(F.col("n") > 0, F.col("row")), ignorenulls=True)
+    by_key = keyed.groupBy("key").agg(F.sum(comes).alias("n"), latest.alias("row"))
+    row = F.when(F.col("n") <= 1, F.col("row")).otherwise(F.raise_error(F.lit(text)).cast(keyed.schema["row"].dataType))
+    return encode_values(target, by_key.select("key", row.alias("value")))
+
+
+def run_of(checkpoint: Path) -> str:
+    """Which run of a query a checkpoint is of: Spark names each when it begins."""
+    return query_id(checkpoint) or checkpoint.name
+
+
+def _write_log(target: SinkTarget, batch: DataFrame, number: int, add: Callable[..., None]) -> None:
+    changes = changelog_rows(batch).persist()
+    try:
+        has_folders = PATH in target.sink.lowercase_options
+        rows = changes if has_folders else changes.withColumn(BATCH, F.lit(number).cast("bigint"))
+        # A batch without changes would leave an empty file behind each time.
+        add(encode_rows(target, rows), number, is_empty=changes.isEmpty())
+    finally:
+        changes.unpersist()
+
+
+def snapshot_of(target: SinkTarget) -> Snapshot:
+    """The folder that holds a table as it is."""
+    options = target.plain.lowercase_options
+    folder = Path(local_path(options.pop(PATH)))
+    return Snapshot(folder, target.sink.format.lower(), options)
+
+
+def _snapshot(target: SinkTarget) -> Write:
+    snapshot = snapshot_of(target)
+    return lambda batch, number: snapshot.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
+
+
+def plans_of(batch: DataFrame, target: SinkTarget) -> BatchPlans:
+    """The batches of the checkpoint that a batch belongs to."""
+    return BatchPlans.of(batch.sparkSession, target.checkpoint)
+
+
+HEADERS = BATCH_HEADER, POSITION_HEADER = "watersmeet.batch", "watersmeet.position"
+"""The headers that say in which batch a record was written, and as which of its rows."""
+
+
+def batch_records(target: SinkTarget, batch: DataFrame, number: int) -> DataFrame:
+    """The records that a batch is."""
+    if target.changes == "upsert":
+        return upsert_records(target, batch)
+    if target.changes == "log":
+        return encode_rows(target, changelog_rows(batch).withColumn(BATCH, F.lit(number).cast("bigint")))
+    return encode_rows(target, batch)
+
+
+def record_writer(target: SinkTarget) -> Write:
+    """What writes batches by Spark's own writer. A batch that is repeated comes again, with the same number."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        write_rows(with_headers(batch_records(target, batch, number), number), target.plain, number)
+
+    return write
+
+
+def with_headers(records: DataFrame, number: int) -> DataFrame:
+    """Records with their batch and position in headers, after those that they have."""
+    own = F.array(_header(BATCH_HEADER, F.lit(number)), _header(POSITION_HEADER, F.monotonically_increasing_id()))
+    header_columns = [name for name in records.columns if name.lower() == "headers"]
+    headers = F.concat(F.coalesce(F.col(header_columns[0]), F.array()), own) if header_columns else own
+    return records.drop(*header_columns).withColumn("headers", headers)
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))

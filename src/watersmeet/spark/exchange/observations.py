@@ -1,0 +1,183 @@
+"""What Spark collects of an operator's records in every batch, for the progress of the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.metrics.metrics import REPORTS
+from watersmeet.metrics.progress import JOIN_PREFIX, ProgressSchema, port_names
+from watersmeet.operators.core.operator import StreamOperator
+from watersmeet.operators.core.python_values import python_rows
+from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
+from watersmeet.physical import (
+    JoinPlan,
+    LateralPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
+    join_plans,
+    scan_plans,
+    view_plans,
+)
+from watersmeet.schema import is_moment
+from watersmeet.spark.exchange.packing import METRICS
+
+
+def observe_metrics(records: DataFrame, name: str) -> DataFrame:
+    """The records of an operator, of which Spark collects what its joins tell of every batch.
+
+    Texts, not numbers that Spark adds up: for each of these it would make and compile code in every task.
+    """
+    texts = F.collect_list(F.when(F.col("kind") == METRICS, F.col("report")))
+    return records.observe(f"{JOIN_PREFIX}{name}", texts.alias(REPORTS))
+
+
+def make_reading(
+    plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]
+) -> ProgressSchema:
+    """What the numbers of a query stand for, whose joins are observed under these names.
+
+    A DataFrame that has several names is one source, under the first of them.
+    """
+    first = {name: next(n for n, other in frames.items() if other is frame) for name, frame in frames.items()}
+    feeds = {
+        f"{JOIN_PREFIX}{name_of(join)}": {
+            side: first.get(source, source)
+            for side, port in zip(port_names(len(join.ports)), join.ports, strict=True)
+            if (source := _source(port.input)) is not None
+        }
+        for join in join_plans(plan.relation)
+    }
+    # Innermost first.
+    return ProgressSchema(temporal_columns(plan), feeds, frozenset([*feeds][-1:]))
+
+
+def temporal_columns(plan: QueryPlan) -> frozenset[str]:
+    """The watermarked columns of a query that hold timestamps or dates."""
+    columns = {
+        f"{scan.alias}.{watermark.column}"
+        for scan in scan_plans(plan.relation)
+        for watermark in scan.source.watermarks
+        if (field := scan.source.field(watermark.column)) is not None and is_moment(field.type)
+    }
+    for view in view_plans(plan.relation):
+        columns |= {outer for inner, outer in view.watermarks if inner in columns}
+    return frozenset(columns)
+
+
+def _source(plan: RelationPlan) -> str | None:
+    """The source whose rows a relation brings; None if they are those of a join, which has counted them."""
+    match plan:
+        case ScanPlan():
+            return "+".join(part.name for part in plan.parts) or plan.source.name
+        case ViewPlan() | LateralPlan():
+            return _source(plan.input)
+        case StaticJoinPlan():
+            return _source(plan.stream)
+        case UnionPlan():
+            names = [_source(one) for one in plan.inputs]
+            return None if None in names else "+".join(name for name in names if name is not None)
+        case JoinPlan():
+            return None
+
+
+def core_count(spark: SparkSession) -> int | None:
+    """How many tasks Spark can run at the same time now; a remote server does not tell."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:
+        return None
+
+
+def spark_ui_url(spark: SparkSession) -> str:
+    """The address of Spark's own page; a remote server does not tell, and it may be switched off."""
+    try:
+        return spark.sparkContext.uiWebUrl or ""
+    except PySparkException:
+        return ""
+
+
+ROWS_PER_KIND = 3
+"""How many of a kind a shard tells in a batch."""
+MAX_CHARACTERS = 200
+"""How much of a value is told."""
+_PADDED = "#padded"
+
+
+class Examples:
+    """Takes what an operator hands out, and keeps the latest few rows of each kind."""
+
+    def __init__(self, operator: StreamOperator) -> None:
+        self._certain = [
+            next((name for name in side.columns if name in (*side.keys, *side.times)), None) for side in operator.sides
+        ]
+        self._pads = [bool(side.columns) for side in operator.sides]
+        self.by_kind: dict[str, list[dict[str, str | None]]] = {}
+        self._dropped = 0
+
+    def take(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Take rows of the result."""
+        try:
+            self._take(table)
+        except Exception as error:
+            self._drop(error)
+
+    def take_late(self, tables: Sequence[pa.Table]) -> None:
+        """Take late rows, each with what it missed."""
+        try:
+            self._take_late(tables)
+        except Exception as error:
+            self._drop(error)
+
+    def _take(self, table: pa.Table | pa.RecordBatch) -> None:
+        last = table.slice(max(0, table.num_rows - ROWS_PER_KIND))
+        is_padded = self._find_padded(last)
+        unknown = "joined" if len(self._certain) > 1 else "out"
+        for number, row in enumerate(python_rows(last)):
+            self._keep(
+                unknown if is_padded is None else "padded" if is_padded[number] else "matched", _row_as_text(row)
+            )
+
+    def _take_late(self, tables: Sequence[pa.Table]) -> None:
+        for table in tables:
+            for row in python_rows(table):
+                missed = {"late_by": None if row[LATE_BY] is None else str(row[LATE_BY]), "watermark": row[LATE_COLUMN]}
+                self._keep("late", _row_as_text(row) | missed)
+
+    def _drop(self, error: Exception) -> None:
+        self._dropped += 1
+        reason = f"{type(error).__name__}: {error}"[:MAX_CHARACTERS]
+        self.by_kind["dropped"] = [{"times": str(self._dropped), "reason": reason}]
+
+    def _keep(self, kind: str, row: dict[str, str | None]) -> None:
+        self.by_kind[kind] = [*self.by_kind.get(kind, ()), row][-ROWS_PER_KIND:]
+
+    def _find_padded(self, table: pa.Table | pa.RecordBatch) -> Any:
+        """Which rows have no part of some side; None if that cannot be told."""
+        names = table.schema.names
+        if _PADDED in names:
+            return table.column(_PADDED).to_numpy(zero_copy_only=False) >= 0
+        if len(self._certain) < 2 or any(
+            shows and name not in names for name, shows in zip(self._certain, self._pads, strict=True)
+        ):
+            return None
+        is_padded = np.zeros(table.num_rows, np.bool_)
+        for name in (name for name in self._certain if name in names):
+            is_padded |= ~table.column(name).is_valid().to_numpy(zero_copy_only=False)
+        return is_padded
+
+
+def _row_as_text(row: dict[str, Any]) -> dict[str, str | None]:
+    return {
+        name: None if value is None else str(value)[:MAX_CHARACTERS] for name, value in row.items() if "#" not in name
+    }

@@ -1,0 +1,282 @@
+"""What leaves a shard in a batch: its rows as records, few at a time, and the numbers of what it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    NumericType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    YearMonthIntervalType,
+)
+
+from watersmeet.metrics.metrics import ShardMetrics
+from watersmeet.metrics.progress import EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX, port_names
+from watersmeet.operators import state_schema_of
+from watersmeet.operators.core.matching import Histogram
+from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator
+from watersmeet.operators.state.layout import to_record_batch
+from watersmeet.spark.exchange.observations import Examples
+from watersmeet.spark.exchange.packing import LATE, PACKED, ROWS, SPACER, UNMATCHED, spacers, to_blob
+from watersmeet.spark.private.transfer import PythonTransfer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+PORT_METRICS = ("rows", "late", "padded", "state", "dropped", "partitions")
+"""The numbers of a step that there are per port."""
+HISTOGRAMS = ("delays", "lateness")
+"""What a step counts by how long it is."""
+OUTPUT_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
+"""The records of an operator. Few columns: what a frame costs on its way through pandas is per column."""
+ROWS_PER_BATCH = 1_024
+"""Batches that have fewer rows on average leave as one."""
+BYTES_PER_FRAME = 4 * 2**20
+"""When so many bytes of records wait, they are handed to Spark."""
+Made = TypeVar("Made")
+OUTPUT_NAMES = [part.split()[0] for part in OUTPUT_DDL.split(", ")]
+
+
+class OutputBuffer:
+    """Records that Spark has not got yet. Rows of one kind that follow each other become one record.
+
+    ``room``: how many bytes there may be per record, where Spark counts records alone.
+    """
+
+    def __init__(self, room: int | None = None) -> None:
+        self.room = room
+        self.records: list[tuple[int, int | None, bytes | None, str | None]] = []
+        self.batches: list[pa.RecordBatch] = []
+        self.kind: tuple[int, int | None] = (ROWS, None)
+        self.bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to hand them to Spark."""
+        return self.bytes > BYTES_PER_FRAME
+
+    def add_rows(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
+        """Take rows."""
+        if self.batches and ((kind, port) != self.kind or not table.schema.equals(self.batches[0].schema)):
+            self.close()
+        self.kind = kind, port
+        self.batches += [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+        self.bytes += table.nbytes
+
+    def add(self, kind: int, port: int | None = None, *, blob: bytes | None = None, report: str | None = None) -> None:
+        """Take a record that is complete."""
+        self.close()
+        self._append(kind, port, blob, report)
+        self.bytes += len(blob or b"")
+
+    def take_frame(self) -> pd.DataFrame:
+        """All of it, as Spark takes it."""
+        import pandas as pd  # imported late: only workers that run a batch need it
+
+        self.close()
+        records, self.records, self.bytes = self.records, [], 0
+        return pd.DataFrame(records, columns=pd.Index(OUTPUT_NAMES), dtype=object)
+
+    def close(self) -> None:
+        """Make a record of the rows that wait."""
+        if self.batches:
+            rows = sum(batch.num_rows for batch in self.batches)
+            if rows < ROWS_PER_BATCH * len(self.batches):
+                # Each costs as much as so many rows on its way out, and there are some of every shard.
+                self.batches = [to_record_batch(pa.Table.from_batches(self.batches))]
+            self._append(*self.kind, to_blob(self.batches))
+            self.batches = []
+
+    def _append(self, kind: int, port: int | None, blob: bytes | None, report: str | None = None) -> None:
+        self.records.append((kind, port, blob, report))
+        self.records += [(SPACER, None, None, None)] * spacers(blob, self.room)
+
+
+class OperatorCounters:
+    """What a join did in a batch of a shard: the numbers of its steps, the rows it handed out, the seconds it computed.
+
+    Waiting for Spark to bring rows or to take them is not computing; reading and writing the state is. ``counted``
+    are the ports whose rows this shard counts, ``output`` takes what is handed out; unless the join ``is_last`` of
+    those that run in one operator, its rows go to the next one and are only counted.
+    """
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        counted: frozenset[int],
+        output: OutputBuffer,
+        examples: Examples | None = None,
+        *,
+        is_last: bool = True,
+    ) -> None:
+        self.operator = operator
+        self.is_last = is_last
+        self.counted = counted
+        self.output = output
+        self.examples = examples
+        self.reports: list[StepReport] = []
+        self.rows = 0
+        self.seconds = 0.0
+
+    @contextmanager
+    def measure_time(self) -> Generator[None]:
+        """The time in here counts."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += perf_counter() - began
+
+    def measure_each(self, pieces: Iterator[Made]) -> Iterator[Made]:
+        """The same pieces; the time to make each counts, that to hand it on does not."""
+        while True:
+            with self.measure_time():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    def emit_rows(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
+        """Rows that come out; a table without rows is nothing."""
+        if not table.num_rows:
+            return
+        self.rows += table.num_rows
+        if self.examples is not None and kind == ROWS:
+            self.examples.take(table)
+        if self.is_last or kind != ROWS:
+            with self.measure_time():
+                self.output.add_rows(table, kind, port)
+
+    def add_emission(self, emission: Emission) -> None:
+        """What an emission hands out, and its numbers, which are added."""
+        self.reports.append(emission.report)
+        if self.examples is not None:
+            self.examples.take_late(emission.report.too_late)
+        for table in emission.rows:
+            self.emit_rows(table)
+        for port, table in emission.late:
+            if port in self.counted and table.num_rows:
+                self.output.add_rows(table, LATE, port)
+        for port, table in emission.unmatched:
+            self.emit_rows(table, UNMATCHED, port)
+
+    @cached_property
+    def report(self) -> StepReport:
+        """The numbers of the batch, once all its steps are done."""
+        return _merge_reports(self.reports)
+
+    def to_text(self) -> str:
+        """What the next operator and tests read of it, as a record holds it."""
+        report = self.report
+        summary: dict[str, object] = {name: self._own_counts(getattr(report, name)) for name in ("state", "partitions")}
+        return json.dumps(summary | {"watermarks": dict(report.watermarks)}, default=int)
+
+    def collect_metrics(self, times: Sequence[str]) -> ShardMetrics:
+        """The numbers of the batch as they are put together with those of other shards; marks of these columns.
+
+        Those of ports that another shard counts are left to it. A join that the batch did not come to tells its name.
+        """
+        sides = port_names(len(self.operator.result_columns))
+        highest: dict[str, Any] = {"operator": self.operator.name}
+        if not self.reports:
+            return {"sum": {f"rows_{side}": 0 for side in sides}, "highest": highest}
+        report = self.report
+        sums: dict[str, Any] = {"matched": report.matched, "written": report.written}
+        sums |= {"emitted": self.rows, "seconds": self.seconds, "shards": 1}
+        highest["fullest"] = sum(self._own_counts(report.state))
+        for name, values in (
+            {name: getattr(report, name) for name in PORT_METRICS} | self._state_writes(report)
+        ).items():
+            counted = self._own_counts(values)
+            for port, side in enumerate(sides):
+                is_sum = name != "partitions" or self.operator.is_partitioned(port)
+                (sums if is_sum else highest)[f"{name}_{side}"] = counted[port] if port < len(counted) else None
+        if self.examples is not None:
+            highest |= {f"{EXAMPLE_PREFIX}{kind}": json.dumps(rows) for kind, rows in self.examples.by_kind.items()}
+        lowest = {f"{WATERMARK_PREFIX}{time}": report.watermarks.get(time) for time in times}
+        lowest |= {f"{OWN_WATERMARK_PREFIX}{time}": report.received.get(time) for time in times}
+        spreads = {name: _ranges_in_use(getattr(report, name)) for name in HISTOGRAMS}
+        return {"sum": sums, "highest": highest, "lowest": lowest, "sums": spreads}
+
+    def _own_counts(self, values: Sequence[int]) -> list[int]:
+        """Numbers per port, those that this shard counts."""
+        return [value if port in self.counted else 0 for port, value in enumerate(values)]
+
+    def _state_writes(self, report: StepReport) -> dict[str, Sequence[int]]:
+        """Rows that were written to the state per port, and their bytes: a port may have several spines."""
+        counts = [[0] * len(report.rows) for _ in range(2)]
+        if report.stored:
+            keeping, identity = state_schema_of(self.operator.name), self.operator.identity
+            for spine, amounts in report.stored.items():
+                port = keeping.spine(identity, spine).port
+                for count, amount in zip(counts, amounts, strict=True):
+                    count[port] += amount
+        return dict(zip(("stored", "bytes"), counts, strict=True))
+
+
+def _ranges_in_use(counts: Histogram | None) -> dict[str, float] | None:
+    """Those ranges that hold something, by their numbers."""
+    return None if counts is None else {str(number): count for number, count in enumerate(counts.tolist()) if count}
+
+
+def _merge_reports(reports: list[StepReport]) -> StepReport:
+    """The numbers of a batch from those of its steps: what is counted adds up, what is kept is told by the last."""
+    last = reports[-1]
+    counted = ("rows", "late", "padded", "dropped")
+    sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
+    whole: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    stored: dict[str, tuple[int, int]] = {}
+    for spine, (rows, size) in (one for report in reports for one in report.stored.items()):
+        before = stored.get(spine, (0, 0))
+        stored[spine] = (before[0] + rows, before[1] + size)
+    whole["stored"] = stored
+    spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in HISTOGRAMS}
+    return replace(last, **whole, **sums, **{name: sum(counts) if counts else None for name, counts in spreads.items()})
+
+
+_FIXED = (
+    NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, DayTimeIntervalType, YearMonthIntervalType,
+)  # fmt: skip
+_WIDEST = 16
+"""So many bytes does a value of fixed width take at most, as decimals do."""
+_OURS = (
+    # From the exchange into a join, under the label of the group; out of a join, into rows or into the next exchange.
+    ([PACKED.names[0], *PACKED.names], OUTPUT_NAMES),
+    (OUTPUT_NAMES, None),
+    # Paths of files that workers read, and marks from outside: few rows, and short ones.
+    (["path"], PACKED.names),
+    (["column", "value"], PACKED.names),
+)
+"""What crosses in the exchange by the names of its columns, given and made; None: any."""
+
+
+def is_bounded(crossings: Iterable[PythonTransfer], room: int | None) -> bool:
+    """Whether rows cross, and none of them takes more than its room; records of ours have spacers, see `packing`."""
+    rows = [one.input_schema for one in crossings if not _is_ours(one)]
+    return room is not None and bool(rows) and all(_width(one) <= room for one in rows)
+
+
+def _is_ours(one: PythonTransfer) -> bool:
+    return any(one.input_schema.names == given and made in (None, one.output_schema.names) for given, made in _OURS)
+
+
+def _width(type_: DataType) -> float:
+    """How many bytes a value of a type takes at most."""
+    if isinstance(type_, StructType):
+        return 1 + sum(_width(field.dataType) for field in type_)
+    return _WIDEST if isinstance(type_, _FIXED) else inf

@@ -1,0 +1,285 @@
+"""What Spark tells only between the lines: in a log, in metadata of a column, in a message, in a file, in a property.
+
+Each function says what it reads. Seen in: 4.0 to 4.3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import TaskContext
+
+from watersmeet.spark.private import spark_version, unknown_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_DELAY = "spark.watermarkDelayMs"
+_UNREAD = re.compile("CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE|ChecksumException.*/state/")
+_LOCATION = re.compile(r"checkpointLocation=(?:file:(?://)?)?([^,\]]+)")
+_STATE_FILE = re.compile(r"file:(?://)?(/\S+/state/\d+/\S+?)(?=:? |$)", re.MULTILINE)
+_PLAN = re.compile(r"=== Streaming Query ===.*?(?=\n\s+at |\Z)", re.DOTALL)
+_LZ4, _LZ4_HEADER = b"LZ4Block", 21
+
+
+@contextmanager
+def suppress_logs() -> Generator[None]:
+    """Keep what Spark refuses meanwhile out of the log, where it comes with all of Java's stack: we report it.
+
+    Uses the names of two loggers. Under other names they log as ever.
+    """
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def arrow_schema(schema: StructType, timezone: str | None) -> Any:
+    """The Arrow schema in which Spark's workers receive rows of a schema.
+
+    Uses ``pyspark.sql.pandas.types``: nothing public tells it before there are rows. Without it nothing can run. Up to
+    4.1 it takes no zone and moments are told in UTC, though workers receive them in the zone of the session.
+    """
+    try:
+        from pyspark.sql.pandas.types import to_arrow_schema
+    except ImportError as error:
+        raise unknown_spark("`to_arrow_schema`", "no rows can be handed to workers") from error
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone=timezone)
+    return pa.schema([_in_zone(field, timezone) for field in to_arrow_schema(schema)])
+
+
+def _in_zone(field: Any, timezone: str | None) -> Any:
+    """A field of an Arrow schema whose moments are in that zone."""
+    type_ = field.type
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return field.with_type(pa.timestamp(type_.unit, timezone))
+    if pa.types.is_struct(type_):
+        return field.with_type(pa.struct([_in_zone(child, timezone) for child in type_]))
+    if pa.types.is_list(type_):
+        return field.with_type(pa.list_(_in_zone(type_.value_field, timezone)))
+    if pa.types.is_map(type_):
+        return field.with_type(pa.map_(_in_zone(type_.key_field, timezone), _in_zone(type_.item_field, timezone)))
+    return field
+
+
+def watermark_delays(frame: DataFrame) -> dict[str, int]:
+    """The columns to which `withWatermark` has given a delay, in microseconds.
+
+    Uses the metadata of columns. Where it is missing a call must name the event time and its lag itself.
+    """
+    return {f.name: int(f.metadata[_DELAY]) * 1000 for f in frame.schema if _DELAY in f.metadata}
+
+
+def is_waiting_for_rows(query: StreamingQuery) -> bool:
+    """Whether a query has looked at all sources and found nothing.
+
+    Uses the text of its status. Under another text tables count as loaded by what their batches tell.
+    """
+    return query.isActive and str(query.status["message"]).startswith("Waiting for data")
+
+
+def run_group() -> str | None:
+    """What tells this start of a query from others, in a task of it.
+
+    Uses that Spark makes a job group of its own for each start. Without one nothing is told apart.
+    """
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("spark.jobGroup.id")
+
+
+def query_of_task() -> str | None:
+    """In a task of a query: its id, which is that of its checkpoint.
+
+    Uses a local property of the thread of a query. Without it shards of several queries share a name in the cache.
+    """
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+
+
+_STATE_PARTITIONS = "spark.sql.streaming.internal.stateStore.partitions"
+
+
+def state_partitions() -> int | None:
+    """In a task of a query: over how many partitions Spark spreads its states, whatever the session says by now.
+
+    Uses a setting that is internal, and that it becomes a property of tasks. Seen in 4.1 to 4.3; without it, in any
+    other version, and where rows are joined at once, every shard is a group of Spark's of its own.
+    """
+    if not spark_version().startswith(("4.1.", "4.2.", "4.3.")):
+        return None
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(_STATE_PARTITIONS)
+    return int(text) if text else None
+
+
+def enter_state(handle: Any, shard: int) -> None:
+    """Let the states of a processor be those of another shard of the same partition, until Spark calls it again.
+
+    Uses the client behind the handle. Only asked for where `state_partitions` tells something.
+    """
+    handle._statefulProcessorApiClient.set_implicit_key((shard,))
+
+
+_ACCEPTED = "watersmeet.accepted"
+
+
+def set_accepted_states(spark: Any, accepted: Mapping[str, Any]) -> bool:
+    """Tell the workers of the queries that this thread starts from now on whose states they may take over.
+
+    Uses local properties of the thread, which a query inherits and its tasks see. False: a session of Spark Connect has
+    none, and workers refuse what differs.
+    """
+    context = getattr(spark, "sparkContext", None) if hasattr(spark, "_jsparkSession") else None
+    if context is None:
+        return False
+    context.setLocalProperty(_ACCEPTED, json.dumps(dict(accepted)) if accepted else None)
+    return True
+
+
+def get_accepted_states() -> dict[str, Any]:
+    """In a task of a query: whose states it may take over, by their fingerprints."""
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(_ACCEPTED)
+    return json.loads(text) if text else {}
+
+
+def query_id(checkpoint: Path) -> str | None:
+    """The id of the query that a checkpoint of this machine belongs to; Spark names each when it begins.
+
+    Uses the file ``metadata`` in a checkpoint. Without it a checkpoint is told by the name of its folder.
+    """
+    file = checkpoint / "metadata"
+    return str(json.loads(file.read_text())["id"]) if file.exists() else None
+
+
+def operator_name(metadata: str) -> str:
+    r"""What Spark calls a stateful operator, by what it wrote down of it; nothing, if that is not whole.
+
+    Uses the files ``_metadata/v2`` in a checkpoint. Without them no operator counts as ours, and a state as damaged.
+
+    >>> operator_name('v2\n{"operatorInfo":{"operatorId":0,"operatorName":"stateStoreSave"}}')
+    'stateStoreSave'
+    """
+    match = re.search(r'"operatorName":"(\w+)"', metadata)
+    return match[1] if match else ""
+
+
+def unread_state(text: str) -> tuple[str, str | None] | None:
+    """The checkpoint whose state could not be read, and the file if it is named, if an error of a query tells of that.
+
+    Uses the conditions of its errors, and the options of a query in the plan that follows. Under other words the error
+    is reported as it is.
+    """
+    where = _LOCATION.search(text)
+    if where is None or not _UNREAD.search(text):
+        return None
+    file = _STATE_FILE.search(text)
+    return where[1], None if file is None else file[1]
+
+
+def without_plan(text: str) -> str:
+    r"""The text of a failed query's error without its plan, in which all refusals stand that it could have raised.
+
+    Uses the heading of what Spark tells of a query. Under another one a refusal may be told that was not the cause.
+
+    >>> without_plan("disk full\n=== Streaming Query ===\nid\nLogical Plan:\nraise_error(...)\n\tat A.b(C.java:1)")
+    'disk full\n\n\tat A.b(C.java:1)'
+    """
+    return _PLAN.sub("", text)
+
+
+def is_whole_changelog(data: bytes) -> bool:
+    """Whether a file of a state's changes is one, with its end, compressed as Spark does unless it is told otherwise.
+
+    Uses the frames of lz4 as Java writes them: a mark, the length at byte 9, and a frame of no length at the end.
+    """
+    at = 0
+    while data.startswith(_LZ4, at) and len(data) >= at + _LZ4_HEADER:
+        length = int.from_bytes(data[at + 9 : at + 13], "little")
+        at += _LZ4_HEADER + length
+        if not length:
+            return at == len(data)
+    return False
+
+
+def is_state_schema(text: str) -> bool:
+    """Whether a file can be the schema of a state: Java writes the length of its version, then the version."""
+    return text.startswith("\0\x02v")
+
+
+_SHORT = ("PythonUtils", "PythonRDD", "PythonSQLUtils", "SerDeUtil", "SimplePythonFunction", "functions")
+_WHOLE = (
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.internal.SQLConf",
+    "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
+    "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
+    "org.apache.spark.util.Utils",
+)
+"""Names that PySpark asks for in one piece."""
+_PARTS = (
+    "py4j.reflection.TypeUtil",
+    "org.apache.hadoop.fs.Path",
+    "org.apache.spark.sql",
+    "java.lang.Thread",
+    "scala.jdk.javaapi.CollectionConverters",
+)
+"""Names that are asked for part by part."""
+
+
+def cache_jvm_names(spark: SparkSession) -> None:
+    """Keep the answers of the JVM of a session to what will be asked again."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return
+    with suppress(Exception):  # of the bridge, or of a PySpark without it
+        from py4j.java_gateway import JavaClass
+
+        for name in (*_SHORT, *_WHOLE):
+            # What is no class yet may become one: PySpark tells the view of further packages when it needs them.
+            if isinstance(member := getattr(jvm, name), JavaClass):
+                _attributes(jvm)[name] = member
+        for name in _PARTS:
+            holder = jvm
+            for part in name.split("."):
+                member: Any = getattr(holder, part)
+                _attributes(holder)[part] = member
+                holder = member
+
+
+def _attributes(holder: Any) -> dict[str, Any]:
+    """Where the bridge looks before it asks."""
+    return cast("dict[str, Any]", vars(holder))
+
+
+def is_deterministic(frame: DataFrame) -> bool:
+    """Whether a frame has the same values whenever it is computed, as far as Spark knows."""
+    try:
+        classic = cast("Any", frame)
+        plan = classic._jdf.queryExecution().analyzed()
+        current = classic.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        # Spark puts the zone of the session into `convert_timezone`, as it does into all that shows a time.
+        reads_clock = plan.containsPattern(current) and "convert_timezone(" not in plan.toString()
+        return bool(plan.deterministic()) and not reads_clock
+    except (AttributeError, TypeError, Py4JError):
+        return True

@@ -1,1 +1,0 @@
-"""How rows go out."""

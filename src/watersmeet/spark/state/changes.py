@@ -1,0 +1,93 @@
+"""Queries that have changed since their checkpoint was written: what follows, and whether somebody accepts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from watersmeet.errors import refuse
+from watersmeet.operators import change_rules, table_operators
+from watersmeet.operators.core.identity import Identity
+from watersmeet.physical.change import ChangeEffect, WatermarkValues, classify_edit
+from watersmeet.spark.private.files import folder_of
+from watersmeet.spark.private.introspection import set_accepted_states
+from watersmeet.spark.state.checkpoint import Checkpoint, last_committed
+from watersmeet.spark.state.inspect import State
+from watersmeet.spark.state.owner import Owner
+
+Accepting = Literal["refuse", "accept", "rebuild", "tell"]
+"""What becomes of a query that has changed. ``accept``: it goes on with its state, whatever follows from that.
+``rebuild``: its state is made anew. ``tell``: whichever of these can be done, for somebody who asks which it is."""
+
+
+def continue_checkpoint(
+    spark: SparkSession,
+    checkpoint: str | Path,
+    was: Owner,
+    now: Owner,
+    accepting: Accepting,
+    anew: str,
+    how: str,
+    rebuild: str = "",
+) -> tuple[Owner, tuple[ChangeEffect, ...]]:
+    """Whose the checkpoint is once these queries go on with it, and what follows; ``was``, if they are the same.
+
+    Refused, if they are others, or if something follows that nobody has accepted; ``how`` says how that is done, and
+    ``rebuild`` how a state is made anew.
+    """
+    if not was.check(now, str(checkpoint), anew, change_rules(), None, table_operators(), rebuild):
+        return was, ()
+    # A query that has never finished a batch has nothing in its state.
+    has_batch = last_committed(folder_of(spark, checkpoint)) is not None
+    state = State(Checkpoint.open(spark, checkpoint)) if has_batch else None
+    follows = was.check(
+        now, str(checkpoint), anew, change_rules(), None if state is None else _watermarks_by_stage(state)
+    )
+    if accepting == "refuse" or not set_accepted_states(spark, {}):
+        consequences = "; ".join(dict.fromkeys(effect.consequence for effect in follows))
+        changed = "; ".join(dict.fromkeys(effect.change for effect in follows))
+        hint = how if accepting == "refuse" else f"Spark Connect cannot accept the change: undo it, or {anew}"
+        raise refuse(
+            "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=consequences, difference=changed, hint=hint
+        )
+    fingerprints_left = {} if state is None else fingerprints(state)
+    return replace(was, queries=now.queries, accepted={**fingerprints_left, **was.accepted}), follows
+
+
+def rebuild_reason(was: Owner, now: Owner, accepting: Accepting) -> str | None:
+    """What has changed of queries whose state is to be made anew; None: nothing has, or it is not.
+
+    Who wants to have it anew gets it so, also where it could go on.
+    """
+    if accepting not in ("rebuild", "tell") or len(was.queries) != len(now.queries):
+        return None
+    for before, after in zip(was.queries, now.queries, strict=True):
+        edit = classify_edit(before, after, change_rules(), None, table_operators())
+        if edit.kind == "rebuilt" or (edit.kind == "continued" and accepting == "rebuild"):
+            return edit.difference or "; ".join(dict.fromkeys(effect.change for effect in edit.effects))
+    return None
+
+
+def _watermarks_by_stage(state: State) -> list[list[WatermarkValues]]:
+    """The marks that each stage of each query has received: the latest of its shards."""
+    queries = state.checkpoint.owner.queries
+    by_stage = [[dict[str, int]() for _ in query.identity["stages"]] for query in queries]
+    for operator in state.checkpoint.operators:
+        latest = by_stage[queries.index(operator.query)][operator.place]
+        for directory in state.directories[operator.number]:
+            for name, watermark in directory.received.items():
+                latest[name] = max(watermark, latest.get(name, watermark))
+    return [list[WatermarkValues](stages) for stages in by_stage]
+
+
+def fingerprints(state: State) -> dict[str, Identity]:
+    """By what the shards of all operators were left, and what that was."""
+    by_fingerprint: dict[str, Identity] = {}
+    for operator in state.checkpoint.operators:
+        with state.checkpoint.guard_reads():
+            rows = state.checkpoint.values(operator).where("name = 'fingerprint'").select("value").distinct().collect()
+        by_fingerprint |= {bytes(row.value).decode(): operator.identity for row in rows}
+    return by_fingerprint

@@ -1,0 +1,356 @@
+"""Whose checkpoint a folder is: the identity of the queries that wrote it, kept beside Spark's own files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.logical.passes.settings import OPERATOR_CHAINING
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS
+from watersmeet.physical.chaining import ChainGroups
+from watersmeet.physical.change import ChangeEffect, ChangeRule, WatermarkValues, classify_edit
+from watersmeet.physical.difference import NamedIdentity, difference
+from watersmeet.physical.identity import canonical_json, digest
+from watersmeet.spark.private.files import Folder
+from watersmeet.spark.private.introspection import is_state_schema, is_whole_changelog, unread_state
+from watersmeet.version import __version__
+
+OWNER = "watersmeet.json"
+"""The file in a checkpoint that says whose it is."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a checkpoint is: the queries of ours in it, of which there are several where a join feeds another call.
+
+    ``versions``: with what it was written; ``format``: that of its states. ``accepted``: what else a shard may have
+    been left by, by its fingerprint: operators of the query as it was before changes that were accepted. ``rebuilt``:
+    the last batch whose rows its state was rebuilt from; None: it never was.
+    """
+
+    queries: tuple[NamedIdentity, ...]
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+    format: int = FORMAT
+    accepted: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
+    rebuilt: int | None = None
+
+    @property
+    def shards(self) -> int:
+        """Into how many shards the state is split."""
+        return int(self.queries[0].identity["shards"])
+
+    @property
+    def operator_chains(self) -> ChainGroups:
+        """The stages of its first query that share an operator."""
+        return tuple(tuple(group) for group in self.queries[0].identity.get("together", ()))
+
+    @property
+    def clocks(self) -> tuple[bool, ...]:
+        """Which of its stages follow the clock, query by query."""
+        return tuple(bool(follows) for query in self.queries for follows in query.identity["clocks"])
+
+    def to_text(self, spark_version: str) -> str:
+        """What is kept."""
+        queries = [{"identity": query.identity, "words": query.words} for query in self.queries]
+        versions = {"watersmeet": __version__, "spark": spark_version}
+        record: dict[str, Any] = {
+            "format": FORMAT,
+            **versions,
+            "digest": _record_digest(queries, self.accepted),
+            "queries": queries,
+        }
+        if self.accepted:
+            record["accepted"] = dict(self.accepted)
+        if self.rebuilt is not None:
+            record["rebuilt"] = self.rebuilt
+        return json.dumps(record, indent=2) + "\n"
+
+    @staticmethod
+    def from_text(text: str, checkpoint: str, anew: str) -> Owner:
+        """What was kept, or the refusal of what is no such thing; ``anew`` says how to start without the checkpoint."""
+        file = f"{checkpoint}/{OWNER}"
+        record = _record(text, checkpoint, file, anew)
+        format_version = record.get("format")
+        if isinstance(format_version, int) and format_version > FORMAT:
+            version = record.get("watersmeet", "unknown")
+            raise refuse(
+                "CHECKPOINT_OF_A_NEWER_VERSION",
+                checkpoint=checkpoint,
+                version=version,
+                format=format_version,
+                known=FORMAT,
+            )
+        queries, accepted = record.get("queries"), record.get("accepted", {})
+        if (
+            format_version not in READABLE_FORMATS
+            or not queries
+            or record.get("digest") != _record_digest(queries, accepted)
+        ):
+            raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", anew)
+        versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
+        owner_queries = tuple(NamedIdentity(query["identity"], query["words"]) for query in queries)
+        return Owner(owner_queries, versions, format_version, accepted, record.get("rebuilt"))
+
+    def check(
+        self,
+        now: Owner,
+        checkpoint: str,
+        anew: str,
+        changing: Mapping[str, ChangeRule] | None = None,
+        marks: Sequence[Sequence[WatermarkValues]] | None = None,
+        tables: Collection[str] = (),
+        rebuild: str = "",
+    ) -> tuple[ChangeEffect, ...]:
+        """Refuse to let other queries continue the checkpoint; gives what follows from what has changed of these.
+
+        ``changing``: what of operators may change; without it nothing may. ``marks``: by query and stage. ``tables``:
+        the operators whose results are tables. ``rebuild``: how a state is made anew; without it none can be.
+        """
+        if len(self.queries) != len(now.queries):
+            reason = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
+            raise _another_query(checkpoint, reason, f"undo the change, or {anew}")
+        follows: list[ChangeEffect] = []
+        for number, (was, is_) in enumerate(zip(self.queries, now.queries, strict=True)):
+            edit = classify_edit(was, is_, changing or {}, None if marks is None else marks[number], tables)
+            if edit.kind == "rebuilt" and rebuild:
+                raise refuse(
+                    "CHECKPOINT_TO_REBUILD", checkpoint=checkpoint, difference=edit.difference,
+                    hint=f"{rebuild}, undo the change, or {anew}",
+                )  # fmt: skip
+            if edit.kind in ("refused", "rebuilt") or (edit.kind == "continued" and changing is None):
+                hint = _same_shards(was, is_) or _same_operators(was, is_) or f"undo the change, or {anew}"
+                raise _another_query(checkpoint, edit.difference or str(difference(was, is_)), hint)
+            follows += edit.effects
+        return tuple(follows)
+
+
+def rebuilt_batch(checkpoint: Path) -> int | None:
+    """The last batch whose rows the state of a checkpoint was rebuilt from; None: it never was, or nothing tells."""
+    try:
+        record: Any = json.loads((checkpoint / OWNER).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    batch = cast("dict[str, Any]", record).get("rebuilt") if isinstance(record, dict) else None
+    return batch if isinstance(batch, int) else None
+
+
+def move_owner(text: str, move: Callable[[str], str]) -> str:
+    """A record that was kept, with other places in it, for which ``move`` is asked."""
+    record: dict[str, Any] = json.loads(move(text))
+    return (
+        json.dumps({**record, "digest": _record_digest(record["queries"], record.get("accepted", {}))}, indent=2) + "\n"
+    )
+
+
+def _record_digest(queries: Any, accepted: Mapping[str, Any]) -> str:
+    """What tells a record from one that was changed by hand."""
+    return digest([queries, accepted]) if accepted else digest(queries)
+
+
+def _same_shards(was: NamedIdentity, now: NamedIdentity) -> str | None:
+    """What to type where nothing but the number of shards differs."""
+    shards = was.identity["shards"]
+    if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
+        return None
+    rescale = f"`watersmeet state rescale --shards {now.identity['shards']}`"
+    return f"pass `shards={shards}` to the call, or write `SET watersmeet.shards = {shards}`; or run {rescale}."
+
+
+def _same_operators(was: NamedIdentity, now: NamedIdentity) -> str | None:
+    """What to type where nothing differs but which joins run in one operator."""
+    before, after = ({**query.identity, "together": None} for query in (was, now))
+    if canonical_json(before) != canonical_json(after):
+        return None
+    setting = "on" if "together" in was.identity else "off"
+    return f'before the call, write `spark.conf.set("{OPERATOR_CHAINING}", "{setting}")`.'
+
+
+def _another_query(checkpoint: str, reason: str, hint: str) -> WatersmeetError:
+    return refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=reason, hint=hint)
+
+
+def _wrong_owner(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
+    hint = f"restore that file, or {anew}"
+    return refuse("WRONG_OWNER", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
+
+
+def _record(text: str, checkpoint: str, file: str, anew: str) -> dict[str, Any]:
+    if not text.strip():
+        raise _wrong_owner(checkpoint, file, "is empty", anew)
+    try:
+        record = json.loads(text)
+    except ValueError:
+        raise _wrong_owner(checkpoint, file, "is incomplete or not JSON", anew) from None
+    if not isinstance(record, dict):
+        raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", anew)
+    content = cast("dict[str, Any]", record)
+    if "format" not in content and {"query", "shards"} <= content.keys():
+        raise refuse("CHECKPOINT_WITHOUT_FORMAT", checkpoint=checkpoint, file=file, hint=anew)
+    return content
+
+
+OFFSETS_FOLDER, COMMITS_FOLDER = "offsets", "commits"
+"""The folders of a checkpoint with a file per batch: from when it was planned, and from when it was done."""
+
+RESUME_HINT = "if the sink is ahead of the copy, see `watersmeet run --sink-resume`"
+
+_TORN = "is incomplete, or was not written by Spark"
+
+
+def check_files(folder: Folder, checkpoint: str, anew: str) -> None:
+    """Refuse a checkpoint that Spark could not read; ``anew`` says how to start without it."""
+    for file, reason in _damages(folder):
+        raise damage_refusal(checkpoint, f"{checkpoint}/{file}", reason, anew)
+
+
+def state_damage(text: str) -> WatersmeetError | None:
+    """The refusal of a checkpoint whose state Spark could not read, if that is what an error of a query says."""
+    location = unread_state(text)
+    if location is None:
+        return None
+    checkpoint, file = location
+    if file is None:
+        file, reason = _find_broken_file(Path(checkpoint), text)
+    else:
+        reason = _TORN if Path(file).exists() else "is missing"
+    return damage_refusal(checkpoint, file, reason, "have the query write to a new sink, with another name and path.")
+
+
+def damage_refusal(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
+    """The refusal of a checkpoint for a file of it."""
+    hint = f"restore that file or the checkpoint from a copy ({RESUME_HINT}); or {anew}"
+    return refuse("DAMAGED_CHECKPOINT", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
+
+
+def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
+    planned, done = batch_numbers(folder, OFFSETS_FOLDER), batch_numbers(folder, COMMITS_FOLDER)
+    if not planned and not done:
+        return
+    named = folder.read("metadata")
+    if named is None or '"id"' not in named or not _is_json(named):
+        yield "metadata", _TORN if named else "is empty or missing"
+    if done and max(done) not in planned:
+        yield f"{OFFSETS_FOLDER}/{max(done)}", "is missing"
+    # Those that Spark reads: of a batch that is to be repeated it needs the one before, too.
+    read = [
+        *(f"{OFFSETS_FOLDER}/{number}" for number in planned[-2:]),
+        *(f"{COMMITS_FOLDER}/{number}" for number in done[-1:]),
+    ]
+    read += [*_source_files(folder), *_operator_files(folder)]
+    for file in read:
+        text = folder.read(file)
+        reason = "is missing" if text is None else _damage(text)
+        if reason is not None:
+            yield file, reason
+    for schemas in (f"state/{operator}/_stateSchema/default" for operator in folder.names("state")):
+        for name in folder.names(schemas):
+            if not name.startswith(".") and not is_state_schema(folder.read(f"{schemas}/{name}") or ""):
+                yield f"{schemas}/{name}", _TORN
+    lines = [len((folder.read(f"{OFFSETS_FOLDER}/{number}") or "").splitlines()) for number in planned[-2:]]
+    if lines and lines[-1] < lines[0]:
+        yield f"{OFFSETS_FOLDER}/{planned[-1]}", _TORN
+
+
+def _find_broken_file(checkpoint: Path, text: str) -> tuple[str, str]:
+    """The file of a state that is broken, as far as it can be seen from outside, else their folder, and why."""
+    changes = {file: file.read_bytes() for file in sorted(checkpoint.glob("state/*/*/*.changelog"))}
+    is_checkable = any(map(is_whole_changelog, changes.values()))
+    for file, data in changes.items():
+        if not data or (is_checkable and not is_whole_changelog(data)):
+            return str(file), _TORN if data else "is empty"
+    causes = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
+    return str(checkpoint / "state"), f"could not be loaded: {causes[-1] if causes else 'Spark does not say why'}"
+
+
+def _source_files(folder: Folder) -> Iterator[str]:
+    """Where sources of files have written down what they read last; what others write there is their own affair."""
+    for log in (f"sources/{source}" for source in folder.names("sources")):
+        for file in (f"{log}/{number}" for number in batch_numbers(folder, log)[-1:]):
+            if (folder.read(file) or "").startswith('v1\n{"path"'):
+                yield file
+
+
+def _operator_files(folder: Folder) -> Iterator[str]:
+    """What the operators have written down of themselves with the last batch."""
+    for log in (f"state/{operator}/_metadata/v2" for operator in folder.names("state")):
+        yield from (f"{log}/{number}" for number in batch_numbers(folder, log)[-1:])
+
+
+def batch_numbers(folder: Folder, name: str) -> list[int]:
+    """The batches that have a file in a folder of a checkpoint, in order."""
+    return sorted(int(file) for file in folder.names(name) if file.isdecimal())
+
+
+def is_whole(folder: Folder, file: str) -> bool:
+    """Whether a file of Spark's is there, with all that belongs to it."""
+    text = folder.read(file)
+    return text is not None and _damage(text) is None
+
+
+def _damage(text: str) -> str | None:
+    r"""What is wrong with a file of Spark's: a version, then lines of JSON, where a dash stands for nothing.
+
+    >>> _damage('v1\n{"a": 1}\n-'), _damage(""), _damage('v1\n{"a"')
+    (None, 'is empty', 'is incomplete, or was not written by Spark')
+    """
+    if not text.strip():
+        return "is empty"
+    version, *lines = text.splitlines()
+    is_whole = re.fullmatch(r"v\d+", version) and lines and all(line == "-" or _is_json(line) for line in lines)
+    return None if is_whole else _TORN
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+LOCK = "in-use.lock"
+
+Use = Literal["shared", "alone"]
+
+
+@contextmanager
+def lock_storage(storage: Path, use: Use, queries: Collection[str] = ()) -> Generator[None]:
+    """Use a storage folder, and queries of it, while this is entered; refused if others use what must be alone."""
+    with ExitStack() as stack:
+        if not _try_lock(storage, LOCK, use, stack):
+            raise refuse("CHECKPOINT_IN_USE", storage=storage)
+        for query in queries:
+            if not _try_lock(storage, f"in-use.{query}.lock", "alone", stack):
+                raise refuse("QUERY_IN_USE", query=query, storage=storage)
+        yield
+
+
+def _try_lock(storage: Path, name: str, use: Use, stack: ExitStack) -> bool:
+    """Whether nobody else has a lock that excludes this one; held until the end, where there are locks."""
+    try:
+        import fcntl
+    except ImportError:  # a system without such locks
+        return True
+    try:
+        storage.mkdir(parents=True, exist_ok=True)
+        file = os.open(storage / name, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError:
+        # A folder that cannot be written to is read at most.
+        return True
+    stack.callback(os.close, file)
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if use == "shared" else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # This file system has no locks.
+        return True
+    return True

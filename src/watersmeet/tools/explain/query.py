@@ -1,0 +1,331 @@
+"""A query that may run, taken down as blocks of steps (see `topology`): as text, as JSON and as a graph to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from watersmeet.catalog import Sink
+from watersmeet.formats.source import SHOWN
+from watersmeet.locations import mask_secrets
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.query import (
+    AnalyzedGroup,
+    AnalyzedQuery,
+    AnalyzedTop,
+    ResultColumn,
+    bounds_in_words,
+    bounds_of,
+    column_lines,
+    expand_group,
+    result_columns,
+)
+from watersmeet.logical.relation import (
+    AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedUnion,
+    AnalyzedView,
+    leaves,
+    scans,
+)
+from watersmeet.logical.words import Fact, conditions, expression_in_words, is_unnamed, row_names, texts, word
+from watersmeet.operators.explainer import Families, StageExplainer, explainer, facts_as_data
+from watersmeet.tools.explain.parsed import read_facts, scan_block
+from watersmeet.tools.explain.topology import (
+    PlanBlock,
+    PlanStep,
+    Topology,
+    block_as_json,
+    topology,
+    topology_as_json,
+    tree,
+)
+
+
+def where_fact(query: AnalyzedQuery, families: Families) -> Fact:
+    """The parts of WHERE that are applied to the joined rows, each with the reason why not earlier."""
+    reasons = [(expression_in_words(part), _reason(query.relation, part, families)) for part in query.where]
+    return "where", [f"{text} ({reason})" if reason else text for text, reason in reasons]
+
+
+def _reason(relation: AnalyzedRelation, part: Expr, families: Families) -> str:
+    names = row_names(relation)
+    sources = sorted(source for source in part.sources if source in names)
+    if len(sources) > 1:
+        behind = "the join" if len(leaves(relation)) > 1 else "LATERAL"
+        return f"after {behind}: it uses columns of {' and '.join(names[alias] for alias in sources)}"
+    if not sources or part.sources != frozenset(sources):
+        return ""
+    return _why_not_moved(relation, sources[0], names[sources[0]], families)
+
+
+def _why_not_moved(relation: AnalyzedRelation, alias: str, who: str, families: Families) -> str:
+    """What keeps a part that speaks of one alias, whose rows are called ``who``, from moving to it."""
+    port = next((port for port, side in enumerate(relation.inputs) if alias in side.aliases), None)
+    if port is None or isinstance(relation, AnalyzedLeaf):
+        return ""
+    if isinstance(relation, AnalyzedJoin):
+        reason = explainer(families, relation).why_filter_stays(relation, port, who)
+        if reason:
+            return f"after the join: {reason}"
+    return _why_not_moved(relation.inputs[port], alias, who, families)
+
+
+MOVED = "moved here from WHERE"
+
+
+Stateful = AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | AnalyzedScan
+"""What keeps rows: a join, a group, and the latest rows by key of a result or of a source that is a table."""
+
+
+@dataclass(frozen=True)
+class PlanDetails:
+    """What is known of a query besides its analysis: all families, and what a physical plan of it adds.
+
+    - ``families``: what each says of itself
+    - ``remarks``: the operator of whatever keeps rows, and why it was chosen
+    - ``read``: the columns that are asked for of a source or a view
+    - ``operator``: what the numbers of a running query call whatever keeps rows
+    - ``exchange``: how the rows of an input, by its number, reach the shards; "" where nothing is kept
+    - ``shards``: what is to be said of the shards of the whole query
+    - ``sinks``: where rows go, by the names of the sinks
+    """
+
+    families: Families
+    remarks: Callable[[Stateful], list[Fact]] = lambda stateful: []
+    read: Callable[[AnalyzedLeaf], Sequence[str] | None] = lambda leaf: None
+    operator: Callable[[Stateful], str] = lambda stateful: ""
+    exchange: Callable[[Stateful, int], str] = lambda stateful, port: ""
+    shards: Sequence[str] = ()
+    sinks: Mapping[str, Sink] = field(default_factory=dict[str, Sink])
+
+    def with_sinks(self, sinks: Iterable[Sink]) -> PlanDetails:
+        """The same, with where rows go."""
+        return replace(self, sinks={sink.name.lower(): sink for sink in sinks})
+
+    def writes(self, name: str | None) -> tuple[Fact, ...]:
+        """Where a sink writes: its format, and the place that it names."""
+        sink = None if name is None else self.sinks.get(name.lower())
+        if sink is None:
+            return ()
+        places = [
+            sink.lowercase_options[option]
+            for option in ("path", "topic", "table", "dbtable")
+            if option in sink.lowercase_options
+        ]
+        return (("writes", [mask_secrets(" ".join((sink.format, *places[:1])))]),)
+
+
+def query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
+    """The whole query, with its sinks."""
+    select = "SELECT TABLE" if query.result == "table" else "SELECT"
+    heading = f"INSERT INTO {word(query.into)}" if query.into else select
+    columns, data = _columns(query)
+    bounds = bounds_of(query)
+    project = PlanStep(
+        "project", facts=columns, data={**data, "state": [{"by": b.by, "what": b.words} for b in bounds]}
+    )
+    further = (("state", [bounds_in_words(bounds)]), ("shards", details.shards))
+    if query.ports_into:
+        ports = _ports(query)
+        named = zip(ports[1], query.ports_into, strict=True)
+        sinks = tuple(
+            PlanStep("sink", line.replace(" into ", " rows INTO "), details.writes(sink)) for line, sink in named
+        )
+        last = (replace(project, facts=(*columns, ports, *further), side_outputs=sinks),)
+    else:
+        sink = PlanStep("sink", heading, (*details.writes(query.into), *_result(query), *further), _result_data(query))
+        last = (project, *_latest(query, details), sink)
+    return _with_body(heading, query, details, last)
+
+
+def _with_body(heading: str, query: AnalyzedQuery, details: PlanDetails, last: tuple[PlanStep, ...]) -> PlanBlock:
+    """A query up to its columns, and the steps that follow."""
+    where = PlanStep("filter", facts=(where_fact(query, details.families),), data={"where": texts(query.where)})
+    steps = (*((where,) if query.where else ()), *_group(query, details), *last)
+    below = _relation(query, query.relation, details)
+    if steps[0].kind == "repartition":
+        # It stands with what it sends, as before a join.
+        below, steps = replace(below, steps=(*below.steps, steps[0])), steps[1:]
+    return PlanBlock(heading, steps, (below,), "input")
+
+
+def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
+    """What keeps rows behind the relation: groups, or the first rows."""
+    stage = query.group or query.top
+    if stage is None:
+        return ()
+    stage_explainer = details.families[stage.family].explain
+    assert isinstance(stage_explainer, StageExplainer)
+    remarks, facts = details.remarks(stage), stage_explainer.facts(stage)
+    data = {stage.family: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
+    return (
+        *_exchange(details.exchange(stage, 0)),
+        PlanStep("group", facts=(*remarks, *facts), data=data, operator=details.operator(stage)),
+    )
+
+
+def _latest(stateful: AnalyzedQuery | AnalyzedScan, details: PlanDetails) -> tuple[PlanStep, ...]:
+    """The latest row of each key, where a physical plan keeps it."""
+    remarks = details.remarks(stateful)
+    if not remarks:
+        return ()
+    return (
+        *_exchange(details.exchange(stateful, 0)),
+        PlanStep(
+            "table", facts=tuple(remarks), data={"table": facts_as_data(remarks)}, operator=details.operator(stateful)
+        ),
+    )
+
+
+def _columns(query: AnalyzedQuery, hidden: Collection[str] = ()) -> tuple[tuple[Fact, ...], dict[str, object]]:
+    shown = tuple(column for column in result_columns(query) if column.name not in hidden)
+    return (("columns", column_lines(shown)),), {"columns": [_column_data(column) for column in shown]}
+
+
+def _column_data(column: ResultColumn) -> dict[str, object]:
+    text = expression_in_words(column.expr)
+    return {"name": column.name, "expression": text, "type": column.type, "nullable": column.nullable}
+
+
+def _result(query: AnalyzedQuery) -> tuple[Fact, ...]:
+    is_table = query.result == "table"
+    key = ", ".join(texts(tuple(expand_group(expr, query.group) for expr in query.key)))
+    return (
+        ("result", ["a table: its changes, with + or - in _change"] * is_table),
+        ("key", [key] if key else []),
+        ("late rows", [f"into {query.late_into}"] if query.late_into else []),
+        (
+            "malformed rows",
+            [f"into {side_output.sink}" for side_output in query.side_outputs if side_output.column == SHOWN],
+        ),
+    )
+
+
+def _result_data(query: AnalyzedQuery) -> dict[str, object]:
+    return {"result": query.result, "key": texts(tuple(expand_group(expr, query.group) for expr in query.key))}
+
+
+def _ports(query: AnalyzedQuery) -> Fact:
+    names = [scan.alias for scan in scans(query.relation)]
+    return "ports", [f"{name} into {sink}" for name, sink in zip(names, query.ports_into, strict=False)]
+
+
+def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, details: PlanDetails) -> PlanBlock:
+    match relation:
+        case AnalyzedScan():
+            block = scan_block(relation, details.read(relation))
+            return replace(block, steps=(*block.steps, *_latest(relation, details)))
+        case AnalyzedView():
+            return _view(relation, details)
+        case AnalyzedUnion():
+            heading = f"union AS {word(relation.alias)}"
+            data = {"union": relation.alias, "filters": texts(relation.filters)}
+            step = PlanStep(
+                "view", heading, (("rows", ["those of all its inputs, with columns matched by position"]),), data
+            )
+            sides = tuple(_relation(query, side, details) for side in relation.sides)
+            return PlanBlock(
+                heading, (step, *_filter_step(conditions("filter", relation.filters, MOVED))), sides, "input"
+            )
+        case AnalyzedLateral():
+            below = _relation(query, relation.input, details)
+            array = expression_in_words(relation.array)
+            heading = f"LATERAL {array} AS {word(relation.alias)}"
+            rows = "one row per element; none for an empty array or NULL"
+            if relation.array.op == "windows":
+                heading, rows = f"windows {array}", "one row per window that contains it; none without a time"
+            facts = (("rows", [rows]),)
+            data = {"lateral": array, "alias": relation.alias, "filters": texts(relation.filters)}
+            step = PlanStep("lateral", heading, facts, data)
+            return PlanBlock(
+                heading, (step, *_filter_step(conditions("filter", relation.filters, MOVED))), (below,), "input"
+            )
+        case AnalyzedJoin():
+            return _join(query, relation, details)
+        case _:
+            raise AssertionError(relation)
+
+
+def _view(view: AnalyzedView, details: PlanDetails) -> PlanBlock:
+    renamed = "" if view.alias == view.source.name else f" AS {word(view.alias)}"
+    name = view.source.name
+    heading = f"subquery AS {word(view.alias)}" if is_unnamed(name) else f"view {word(name)}{renamed}"
+    facts, columns = _columns(view.query, {field.name for field in view.source.fields if field.hidden})
+    read = details.read(view)
+    data = {
+        "view": view.source.name,
+        "alias": view.alias,
+        "filters": texts(view.filters),
+        "read": None if read is None else list(read),
+        **columns,
+        **_result_data(view.query),
+    }
+    step = PlanStep("view", heading, (*facts, *read_facts(view.source, read), *_result(view.query)), data)
+    filters = _filter_step(conditions("filter", view.filters, MOVED))
+    return _with_body(heading, view.query, details, (step, *_latest(view.query, details), *filters))
+
+
+def _filter_step(fact: Fact) -> tuple[PlanStep, ...]:
+    return (PlanStep("filter", facts=(fact,)),) if fact[1] else ()
+
+
+def _join(query: AnalyzedQuery, join: AnalyzedJoin, details: PlanDetails) -> PlanBlock:
+    sides = (_relation(query, side, details) for side in join.inputs)
+    below = tuple(
+        replace(side, steps=(*side.steps, *_exchange(details.exchange(join, port)))) for port, side in enumerate(sides)
+    )
+    join_explainer, names = explainer(details.families, join), row_names(query.relation)
+    heading, remarks = join_explainer.heading(join), details.remarks(join)
+    data = {"join": "", "remarks": facts_as_data(remarks), **join_explainer.as_data(query, join, names)}
+    facts, side_sinks = (*remarks, *join_explainer.facts(query, join, names)), _side_output_sinks(query, join, details)
+    step = PlanStep("join", heading, facts, data, side_sinks, details.operator(join))
+    return PlanBlock(heading, (step,), below, join_explainer.inputs_name)
+
+
+def _side_output_sinks(query: AnalyzedQuery, join: AnalyzedJoin, details: PlanDetails) -> tuple[PlanStep, ...]:
+    """The sinks that get rows of a join apart from its result; only rows of a source can be late."""
+    has_source = any(isinstance(side, AnalyzedScan) for side in join.inputs)
+    late = [(f"late rows INTO {query.late_into}", query.late_into)] if query.late_into and has_source else []
+    alone = [
+        (f"{('left', 'right')[port]} rows without a match INTO {sink}", sink)
+        for port, sink in enumerate(query.sinks_of_unmatched)
+        if sink and join.has_side_output(port)
+    ]
+    return tuple(PlanStep("sink", title, details.writes(sink)) for title, sink in (*late, *alone))
+
+
+def _exchange(line: str) -> tuple[PlanStep, ...]:
+    return (PlanStep("repartition", facts=(("repartition", [line]),), data={"repartition": line}),) if line else ()
+
+
+def render_query(query: AnalyzedQuery, details: PlanDetails) -> str:
+    """The query as an indented tree: its columns, conditions, bounds, how long rows are kept, and its sources."""
+    return tree(query_block(query, details))
+
+
+def query_as_json(query: AnalyzedQuery, details: PlanDetails) -> dict[str, object]:
+    """The query for machines; `render_query` says the same."""
+    block = query_block(query, details)
+    data = block_as_json(block)
+    relation = data.pop("input")
+    return {
+        "into": query.into,
+        "late_into": query.late_into,
+        "unmatched_into": list(query.sinks_of_unmatched),
+        "ports_into": list(query.ports_into),
+        "where": [],
+        "group": None,
+        **data,
+        "relation": relation,
+        "warnings": [warned.message for warned in query.warnings],
+        "topology": topology_as_json(topology(block)),
+    }
+
+
+def query_topology(query: AnalyzedQuery, details: PlanDetails) -> Topology:
+    """The query as a graph, from the sources to the sinks."""
+    return topology(query_block(query, details))

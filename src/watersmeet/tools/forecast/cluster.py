@@ -1,0 +1,278 @@
+"""What a join of two streams needs on a cluster: the law, with every number beside what it is made of.
+
+What grows linearly: state, disk and network, with the rate; state also with the bound. What does not: a batch takes
+``batch`` seconds however many cores there are; an arriving row is looked for in every run of its shard, and these grow
+with the state; if more of the state is alive on a machine than it has at hand, every batch reads all of it again; every
+map task sends a record of marks to every shard, so that these grow with the product; and the rows of one key are joined
+by one core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.physical.nodes import WatermarkLag
+from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, Pack, fold_watermarks, from_blobs
+from watersmeet.tools.forecast.costs import MEASURED, Costs, runs_alive, times_written
+
+ROOM = 0.7
+"""The share of the cores' time that is planned for: the rest is for bursts, merges and what else there is."""
+MOST_SHARDS = 4096
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """A load: rows per second of both sides together, their bytes, the bound and the lags in seconds.
+
+    ``batch``: seconds of a batch that are aimed at. ``results``: result rows per row. ``heaviest``: the share of rows
+    that the heaviest key has. ``per_machine``: cores of a machine.
+    """
+
+    rate: float
+    within: float
+    row: float
+    lag: float = 0.0
+    batch: float = 10.0
+    results: float = 0.5
+    heaviest: float = 0.0
+    per_machine: int = 16
+    columns: bool = True
+
+
+@dataclass(frozen=True)
+class CostLine:
+    """A number, what it is called, the law it follows and what is assumed for it."""
+
+    name: str
+    value: float
+    unit: str
+    law: str
+    assumed: str = ""
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What a load needs. ``shards`` is how many there should be; ``too_heavy``: one key has more than a core can do.
+
+    ``is_possible``: there are so many cores; ``read``: bytes that every batch reads of its state.
+    """
+
+    request: ClusterRequest
+    cores: int
+    shards: int
+    machines: int
+    lines: tuple[CostLine, ...]
+    per_shard: tuple[CostLine, ...]
+    seconds: float
+    too_heavy: bool
+    most_rate: float
+    is_possible: bool
+    read: float
+
+
+def row_seconds(request: ClusterRequest, shards: int, costs: Costs = MEASURED) -> float:
+    """Seconds of a core that a row takes: itself, results it has a part in, and a look into each run of its shard."""
+    of_side = request.rate * (request.within + request.lag) / 2 / shards
+    runs = runs_alive(request.rate * request.batch / 2 / shards, of_side)
+    return costs.per_row(request.row, columns=request.columns) + request.results * costs.result + runs * costs.probe
+
+
+def read_bytes(request: ClusterRequest, machines: int, costs: Costs = MEASURED) -> float:
+    """What a batch reads of the state: nothing while it is at hand, else all of it, for the oldest go first."""
+    state = request.rate * (request.within + request.lag) * request.row
+    return state if state > machines * costs.mapped else 0.0
+
+
+def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> float:
+    """Seconds of cores in a batch that no row takes: tasks, calls of shards, and what each task sends to each shard."""
+    records = min(tasks * shards, rows) * costs.record
+    return tasks * costs.task + shards * costs.shard + tasks * shards * costs.mark + records
+
+
+def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPlan:
+    """What a load needs: the fewest cores whose work fits into their time."""
+    cores = _cores(request, costs)
+    shards = max(2, cores)
+    machines = -(-cores // request.per_machine)
+    left = max(1e-9, request.batch - costs.batch)
+    seconds = costs.batch + _work(request, cores, costs) / cores
+    state_rows = request.rate * (request.within + request.lag)
+    state = state_rows * request.row
+    per_run = request.rate * request.batch / shards / 2
+    times = times_written(per_run, state_rows / shards / 2)
+    remote_share = 1 - 1 / machines
+    per_row = row_seconds(request, shards, costs)
+    read = read_bytes(request, machines, costs)
+    alive = min(state, machines * costs.mapped)
+    in_batch = min(request.rate * request.batch * request.row, cores * costs.piece) * costs.copies
+    lines = (
+        CostLine("cores", cores, "", f"(rate x {per_row * 1e6:.2f} µs, reading, tasks, shards, records) / {ROOM:.0%}",
+             f"as on {costs.machine}; {request.results:g} results per row"),
+        CostLine("machines", machines, "", f"cores / {request.per_machine}", f"{request.per_machine} cores each"),
+        CostLine("rows kept", state_rows, "rows", "rate x (within + lag)",
+             "the event times of both sides advance together"),
+        CostLine("state on disk", state * costs.stored, "B", f"rows kept x row x {costs.stored:g}",
+             "hardly compressible values, such as random numbers; text is smaller"),
+        CostLine("memory", machines * costs.jvm + 2 * cores * costs.worker + in_batch + alive, "B",
+             "machines x JVM + 2 workers per core + rows at once x copies + cached runs",
+             f"{costs.jvm / 1e9:.1f} GB, {costs.worker / 1e6:.0f} MB, {costs.copies:g} copies, pieces of"
+             f" {costs.piece / 2**20:.0f} MiB per core, at most {costs.mapped / 2**30:.0f} GiB of runs per machine"),
+        CostLine("written to disk", request.rate * request.row * times, "B/s", f"rate x row x {times:g} times",
+             "once when a row arrives, and once for every merge until it expires"),
+        CostLine("network", request.rate * request.row * remote_share, "B/s", "rate x row x (1 - 1 / machines)",
+             "keys spread evenly; results stay where they are made"),
+        CostLine("read by a batch", read, "B", "nothing, or the whole state if it does not fit into the cache",
+             f"{costs.mapped / 2**30:.0f} GiB of cached runs per machine; a core reads {1e-6 / costs.read:,.0f} MB/s"),
+        CostLine("a batch", seconds, "s", f"{costs.batch:g} s + (rows, reading, tasks, shards, records) / cores",
+             f"it covers {request.batch:g} s of input"),
+    )  # fmt: skip
+    of_shard = (
+        CostLine("rows", request.rate / shards, "rows/s", "rate / shards", "keys spread evenly"),
+        CostLine("rows kept", state_rows / shards, "rows", "rows kept / shards"),
+        CostLine("state", state * costs.stored / shards, "B", "state / shards"),
+        CostLine("busy", request.rate / shards * per_row, "of a core", "rate / shards x seconds per row"),
+    )
+    most = ROOM * left / request.batch / per_row / request.heaviest if request.heaviest else float("inf")
+    is_possible = seconds <= request.batch
+    return ClusterPlan(
+        request, cores, shards, machines, lines, of_shard, seconds, request.rate > most, most, is_possible, read
+    )
+
+
+def _work(request: ClusterRequest, cores: int, costs: Costs) -> float:
+    """Seconds of cores that a batch takes on so many, with a task and a shard each."""
+    shards = max(2, cores)
+    rows = request.rate * request.batch
+    read = read_bytes(request, -(-cores // request.per_machine), costs) * costs.read
+    return rows * row_seconds(request, shards, costs) + read + overhead(rows, cores, shards, costs)
+
+
+def _cores(request: ClusterRequest, costs: Costs) -> int:
+    """The fewest cores in whose time a batch is done; where none are enough, those with which it takes the least."""
+    left = max(1e-9, request.batch - costs.batch) * ROOM
+    numbers = range(1, MOST_SHARDS + 1)
+    enough = next((cores for cores in numbers if _work(request, cores, costs) <= cores * left), None)
+    return enough or min(numbers, key=lambda cores: _work(request, cores, costs) / cores)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A batch over so many map tasks and shards: where its time goes.
+
+    Seconds of cores: ``rows``, ``marks``, ``records`` (of rows, beyond what the rows themselves take) and ``calls``
+    (tasks and shards). ``bytes``: of marks and of what records add.
+    """
+
+    tasks: int
+    shards: int
+    rows: float
+    marks: float
+    records: float
+    calls: float
+    bytes: float
+
+    @property
+    def share(self) -> float:
+        """The share of the work that is not rows."""
+        other = self.marks + self.records + self.calls
+        return other / (other + self.rows) if other + self.rows else 0.0
+
+    @property
+    def dominates(self) -> str:
+        """What takes most."""
+        parts = {"rows": self.rows, "marks": self.marks, "small records": self.records, "calls": self.calls}
+        return max(parts, key=lambda name: parts[name])
+
+
+def spreads(request: ClusterRequest, costs: Costs = MEASURED, most: int = MOST_SHARDS) -> tuple[Spread, ...]:
+    """A batch of the load over 2, 8, 32, ... tasks and as many shards."""
+    results: list[Spread] = []
+    tasks = 2
+    while tasks <= most:
+        results.append(spread_over(request, tasks, tasks, costs))
+        tasks *= 4
+    return tuple(results)
+
+
+def spread_over(request: ClusterRequest, tasks: int, shards: int, costs: Costs = MEASURED) -> Spread:
+    """A batch of the load over so many map tasks and shards. Every task sends rows to every shard, if it has enough."""
+    rows = request.rate * request.batch
+    records = min(tasks * shards, rows)
+    return Spread(
+        tasks, shards, rows * row_seconds(request, shards, costs), tasks * shards * costs.mark, records * costs.record,
+        tasks * costs.task + shards * costs.shard, tasks * shards * 200 + records * costs.record_bytes,
+    )  # fmt: skip
+
+
+NAMES = ("l.id", "l.ts", "l.amount", "l.count")
+
+
+@dataclass(frozen=True)
+class ExchangeCost:
+    """What was measured: seconds of one map task and of one shard, and of the shard those that marks take.
+
+    ``bytes``: that one task sends, ``watermark_bytes`` of them marks; ``records``: how many records it sends.
+    """
+
+    tasks: int
+    shards: int
+    rows: int
+    task: float
+    shard: float
+    watermarks: float
+    bytes: int
+    watermark_bytes: int
+    records: int
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of cores for the whole batch."""
+        return self.tasks * self.task + self.shards * self.shard
+
+    @property
+    def per_row(self) -> float:
+        """Seconds of a core per row."""
+        return self.seconds / self.rows
+
+
+def simulate(rows: int, tasks: int, shards: int, repeat: int = 3) -> ExchangeCost:
+    """Pack the share of one of so many tasks, and take in at one of so many shards: the quickest of some tries."""
+    return min((_measure(rows, tasks, shards) for _ in range(repeat)), key=lambda cost: cost.seconds)
+
+
+def _measure(rows: int, tasks: int, shards: int) -> ExchangeCost:
+    share = max(1, rows // tasks)
+    batch = _batch(share)
+    pack = Pack(0, "key", "l.id", tuple(range(shards)), (WatermarkLag("l.ts", 10_000_000, "l.ts"),), None, NAMES)
+    began = perf_counter()
+    sent = [record for records in pack(iter([batch])) for record in records.to_pylist()]
+    task = perf_counter() - began
+    # Every task sends a shard about the same: what this one sends to some of them stands for it.
+    row_blobs = [record["blob"] for record in sent if record["kind"] == ROWS]
+    watermark_blobs = [record["blob"] for record in sent if record["kind"] == WATERMARKS]
+    sending = min(tasks, max(1, round(tasks * len(row_blobs) / shards)))
+    began = perf_counter()
+    fold_watermarks([watermark_blobs[0]] * tasks)
+    watermarks = perf_counter() - began
+    from_blobs([row_blobs[number % len(row_blobs)] for number in range(sending)])
+    shard = perf_counter() - began
+    sizes = [len(record["blob"]) for record in sent]
+    return ExchangeCost(
+        tasks, shards, rows, task, shard, watermarks, sum(sizes), sum(map(len, watermark_blobs)), len(sent)
+    )
+
+
+def _batch(rows: int) -> pa.RecordBatch:
+    """Rows like those of the benchmark, under the names that packing gives them."""
+    rng = np.random.default_rng(0)
+    columns = [
+        pa.array(rng.integers(0, 1 << 40, rows)),
+        pa.array(1_700_000_000_000_000 + rng.integers(0, 60_000_000, rows), pa.timestamp("us", tz="UTC")),
+        pa.array(rng.random(rows)),
+        pa.array(rng.integers(0, 1000, rows).astype(np.int32)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[f"c{number}" for number in range(len(NAMES))])

@@ -1,0 +1,389 @@
+"""The forecast of a query: what its operators keep, how long a batch takes, what of memory and disk it needs.
+
+Rows kept: the rate of a port, times how long its rows live. Bytes: rows, times what the columns of a row take. A batch
+takes what it takes without a row, and the time of its rows; while it runs, the rows of the next one come, so that a
+query which keeps up settles at ``fixed / (1 - busy)`` seconds, where ``busy`` is the share of the cores that rows need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from watersmeet.duration import format_count, rough_duration
+from watersmeet.operators.forecaster import Families, PortRetention
+from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.nodes import (
+    JoinPlan,
+    LateralPlan,
+    PortPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
+    join_plans,
+    scan_plans,
+)
+from watersmeet.tools.forecast.costs import MEASURED, Costs, format_quantity, row_bytes, runs_alive, times_written
+from watersmeet.tools.forecast.rates import Rate
+
+FULL = 0.95
+"""A query whose rows need a larger share of the cores than this does not keep up."""
+
+
+@dataclass(frozen=True)
+class ForecastInput:
+    """What a forecast is made for.
+
+    ``rates`` by the names of sources in small letters, "" for all others. ``keys``: how many keys a table has, or a
+    grouping of a source groups. ``behind``: by how many microseconds the times of a source are behind the others'.
+    """
+
+    rates: Mapping[str, Rate]
+    cores: int = 2
+    shards: int = 2
+    behind: Mapping[str, int] = field(default_factory=dict[str, int])
+    keys: Mapping[str, int] = field(default_factory=dict[str, int])
+    costs: Costs = MEASURED
+
+    def rate(self, source: str) -> Rate | None:
+        """The rate of a source, if it is known."""
+        return self.rates.get(source.lower(), self.rates.get(""))
+
+
+@dataclass(frozen=True)
+class StateForecast:
+    """What an operator keeps of a port: ``rows`` and ``bytes``, or what is ``missing`` to know them; ``law`` in words.
+
+    ``fullest``: how many of the rows are in the fullest shard. ``port``: whose they are; ``behind``: the port whose
+    watermark ends their lives. ``per_second``: how many come; ``by_time``: whether that is what decides.
+    """
+
+    who: str
+    law: str
+    rows: float | None = None
+    bytes: float | None = None
+    fullest: float | None = None
+    missing: str = ""
+    port: int = 0
+    behind: int | None = None
+    per_second: float = 0.0
+    by_time: bool = False
+
+
+@dataclass(frozen=True)
+class OperatorForecast:
+    """What one operator keeps and does. ``rows_in``: per second; ``written``: how often a row is written.
+
+    ``row_seconds``: seconds of cores per second of rows; ``read``: bytes of its state that every batch reads again.
+    """
+
+    name: str
+    states: tuple[StateForecast, ...]
+    rows_in: float | None
+    written: float | None
+    row_seconds: float | None
+    read: float
+
+
+@dataclass(frozen=True)
+class QueryForecast:
+    """What a query needs. Without ``seconds`` something is missing, or, if it is ``too_slow``, it does not keep up."""
+
+    operators: tuple[OperatorForecast, ...]
+    inputs: ForecastInput
+    rows_in: float | None
+    busy: float | None
+    seconds: float | None
+    memory: float | None
+    disk: float | None
+    disk_per_second: float | None
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Whether its rows come faster than they are joined."""
+        return self.busy is not None and self.busy >= FULL
+
+    @property
+    def unknown_inputs(self) -> tuple[str, ...]:
+        """What would have to be known for the rest."""
+        return tuple(
+            dict.fromkeys(state.missing for operator in self.operators for state in operator.states if state.missing)
+        )
+
+
+def forecast_query(plan: QueryPlan, families: Families, inputs: ForecastInput) -> QueryForecast:
+    """The forecast of a query over its plan."""
+    plans = join_plans(plan.relation)
+    operators = tuple(_operator(one, families, inputs) for one in plans)
+    states = [one for operator in operators for one in operator.states]
+    stored = None if any(one.bytes is None for one in states) else sum(one.bytes or 0 for one in states)
+    rates = [inputs.rate(scan.source.name) for scan in scan_plans(plan.relation)]
+    rows_in = (
+        None if any(rate is None for rate in rates) else sum(rate.per_second for rate in rates if rate is not None)
+    )
+    needs = [operator.row_seconds for operator in operators]
+    busy = None
+    if rows_in is not None and all(need is not None for need in needs):
+        busy = sum(need or 0 for need in needs) / _usable_cores(inputs, plans, rates)
+    shared = sum(port.is_chained for plan in plans for port in plan.ports)
+    fixed = (
+        overhead_seconds(len(plans) - shared, inputs)
+        + sum(one.read for one in operators) * inputs.costs.read / inputs.cores
+    )
+    seconds = None if busy is None or busy >= FULL else fixed / (1 - busy)
+    per_second = _write_rate(operators, states)
+    in_batch = None if seconds is None or rows_in is None else rows_in * seconds * _width(plans, inputs)
+    return QueryForecast(
+        operators, inputs, rows_in, busy, seconds,
+        None if stored is None or in_batch is None else memory(inputs, stored, in_batch),
+        None if stored is None else stored * inputs.costs.stored,
+        per_second,
+    )  # fmt: skip
+
+
+def overhead_seconds(operators: int, inputs: ForecastInput) -> float:
+    """What a batch takes without a row: Spark around it, and calls and tasks that wait for a core."""
+    costs = inputs.costs
+    calls = operators * inputs.shards * costs.shard + (operators + 1) * inputs.cores * costs.task
+    return costs.batch + max(0, operators - 1) * costs.stage + calls / inputs.cores
+
+
+def batch_seconds(
+    rows: float, results: float, inputs: ForecastInput, *, row: float = 0.0, operators: int = 1, columns: bool = True
+) -> float:
+    """What a batch of so many rows of ``row`` bytes, and so many results, takes on cores that share them evenly."""
+    costs = inputs.costs
+    work = rows * costs.per_row(row, columns=columns) + results * costs.result
+    return overhead_seconds(operators, inputs) + work / min(inputs.cores, inputs.shards)
+
+
+def memory(inputs: ForecastInput, stored: float, in_batch: float) -> float:
+    """Bytes of memory: Spark's own process, a worker per core and step, the rows of a batch, and runs at hand."""
+    costs = inputs.costs
+    rows = min(in_batch, inputs.cores * costs.piece) * costs.copies
+    return costs.jvm + 2 * inputs.cores * costs.worker + rows + min(stored, costs.mapped)
+
+
+def _usable_cores(inputs: ForecastInput, plans: tuple[JoinPlan, ...], rates: list[Rate | None]) -> float:
+    """How many cores rows can use: not more than shards, and a heavy key has one."""
+    heaviest = max((rate.heaviest for rate in rates if rate is not None), default=0.0)
+    is_one = any(port.route == "one" for plan in plans for port in plan.ports)
+    most = 1.0 if is_one else float(min(inputs.cores, inputs.shards))
+    return min(most, 1 / heaviest) if heaviest > 0 else most
+
+
+def _operator(plan: JoinPlan, families: Families, inputs: ForecastInput) -> OperatorForecast:
+    # What stands behind a relation, or follows the upserts of a source, goes by the name of its operator.
+    retentions = families[getattr(plan.analyzed, "family", plan.operator.name)].forecast(plan)
+    states = tuple(
+        replace(_state_forecast(plan, retention, inputs), port=retention.port, behind=retention.behind)
+        for retention in retentions
+    )
+    rates = [_rate(port.input, inputs) for port in plan.ports]
+    port_rates = [rate for rate in rates if rate is not None]
+    rows_in = sum(rate.per_second for rate in port_rates) if len(port_rates) == len(rates) else None
+    costs = inputs.costs
+    work = None
+    if rows_in is not None:
+        # As many results as the slower side has rows: each row of it meets one.
+        widths = [_port_width(port, inputs) for port in plan.ports]
+        per_row = [
+            costs.per_row(width, columns=is_columnar(port)) for port, width in zip(plan.ports, widths, strict=True)
+        ]
+        work = sum(rate.per_second * cost for rate, cost in zip(port_rates, per_row, strict=True))
+        work += min(rate.per_second for rate in port_rates) * costs.result
+    written, read = None, 0.0
+    if work is not None and rows_in is not None and all(state.rows is not None for state in states):
+        per_run = rows_in * overhead_seconds(1, inputs) / inputs.shards / len(plan.ports)
+        alive = sum(state.rows or 0 for state in states) / inputs.shards / max(1, len(states))
+        written = times_written(per_run, alive)
+        # Within bounds of time all that is alive is in reach: rows are looked for in every run of it.
+        is_reached = all(retention.bound is not None for retention in retentions)
+        work += rows_in * runs_alive(per_run, alive) * costs.probe if is_reached else 0.0
+        stored = sum(state.bytes or 0 for state in states)
+        read = stored if is_reached and stored > costs.mapped else 0.0
+    return OperatorForecast(plan.operator.name, states, rows_in, written, work, read)
+
+
+def _state_forecast(plan: JoinPlan, retention: PortRetention, inputs: ForecastInput) -> StateForecast:
+    port = plan.ports[retention.port]
+    who = _source_names(port.input)
+    rate = _rate(port.input, inputs)
+    width = _port_width(port, inputs)
+    if retention.by == "unknown":
+        missing = f"the state of {who}, which the plan does not determine: {retention.law}"
+        return StateForecast(who, retention.law, missing=missing)
+    if retention.by == "keys" or retention.per_key:
+        names = [scan.source.name.lower() for scan in scan_plans(port.input)]
+        keys = next((inputs.keys[name] for name in names if name in inputs.keys), None)
+        if keys is None:
+            return StateForecast(who, retention.law, missing=f"the number of keys of {who}: `--keys {names[0]}=1000`")
+        rows = float(keys * (retention.amount if retention.per_key else 1))
+    elif retention.by == "number":
+        rows = float(retention.amount)
+    elif rate is None:
+        return StateForecast(who, retention.law, missing=_rate_hint(port.input, who))
+    else:
+        behind = 0 if retention.behind is None else _behind(plan.ports[retention.behind].input, inputs)
+        rows = rate.per_second * (retention.amount + behind) / 1e6
+    spread = 1.0 if port.route == "all" else max(1 / inputs.shards, rate.heaviest if rate is not None else 0.0)
+    spread = 1.0 if port.route == "one" else spread
+    copies = inputs.shards if port.route == "all" else 1
+    per_second, by_time = 0.0 if rate is None else rate.per_second, retention.by == "time" and not retention.per_key
+    stored = rows * copies
+    return StateForecast(
+        who, retention.law, stored, stored * width, rows * spread, per_second=per_second, by_time=by_time
+    )
+
+
+def _rate_hint(relation: RelationPlan, who: str) -> str:
+    if isinstance(relation, ScanPlan):
+        return f"the rate of {relation.source.name}: `--rate {relation.source.name}=1000/s`, or `watersmeet advise`"
+    return f"the rate at which the previous join sends rows to {who}"
+
+
+def _rate(relation: RelationPlan, inputs: ForecastInput) -> Rate | None:
+    """The rate of what feeds a port; of a join before it nobody knows it."""
+    match relation:
+        case ScanPlan():
+            whole = inputs.rates.get("+".join(part.name for part in relation.parts).lower()) if relation.parts else None
+            if whole is not None:
+                return whole
+            if relation.parts:
+                rates = [inputs.rate(part.name) for part in relation.parts]
+                part_rates = [rate for rate in rates if rate is not None]
+                return Rate(sum(rate.per_second for rate in part_rates)) if len(part_rates) == len(rates) else None
+            return inputs.rate(relation.source.name)
+        case ViewPlan() | LateralPlan():
+            return _rate(relation.input, inputs) if not isinstance(relation.input, JoinPlan) else None
+        case StaticJoinPlan():
+            return _rate(relation.stream, inputs)
+        case UnionPlan():
+            return None
+        case JoinPlan():
+            return None
+
+
+def _behind(relation: RelationPlan, inputs: ForecastInput) -> int:
+    return max((inputs.behind.get(scan.source.name.lower(), 0) for scan in scan_plans(relation)), default=0)
+
+
+def _source_names(relation: RelationPlan) -> str:
+    return " with ".join(scan.alias if scan.parts else scan.source.name for scan in scan_plans(relation))
+
+
+def _port_width(port: PortPlan, inputs: ForecastInput) -> float:
+    scans = {scan.alias: scan for scan in scan_plans(port.input)}
+
+    def column(name: str) -> tuple[str, str | None]:
+        alias, _, own = name.partition(".")
+        field = scans[alias].source.field(own) if alias in scans else None
+        return own.lower(), None if field is None else field.type
+
+    widths: dict[str, float] = {}
+    for scan in scans.values():
+        rate = inputs.rate(scan.source.name)
+        widths |= {name.lower(): width for name, width in (rate.widths.items() if rate is not None else ())}
+    return row_bytes((column(name) for name in port.names), widths)
+
+
+def _width(plans: tuple[JoinPlan, ...], inputs: ForecastInput) -> float:
+    widths = [_port_width(port, inputs) for plan in plans for port in plan.ports]
+    return sum(widths) / max(1, len(widths))
+
+
+def _write_rate(operators: tuple[OperatorForecast, ...], states: list[StateForecast]) -> float | None:
+    """Bytes that are written to the state per second."""
+    if any(one.rows_in is None or one.written is None for one in operators):
+        return None
+    width = sum(one.bytes or 0 for one in states) / max(1.0, sum(one.rows or 0 for one in states))
+    return sum((one.rows_in or 0) * (one.written or 1) for one in operators) * width
+
+
+UNKNOWN = "not known"
+ORIGINS = {"given": "given", "sampled": "sampled", "runs": "of the last runs"}
+
+
+def render(forecast: QueryForecast) -> str:
+    """The forecast of a query as text, every number beside the law that it follows."""
+    return "\n".join(_lines(forecast))
+
+
+def _lines(forecast: QueryForecast) -> Iterator[str]:
+    inputs = forecast.inputs
+    yield f"forecast on {format_count(inputs.cores, 'core')}, in {format_count(inputs.shards, 'shard')}"
+    rates = [
+        f"{name or 'every other source'} {format_quantity(rate.per_second, 'rows/s')} ({ORIGINS[rate.origin]})"
+        for name, rate in inputs.rates.items()
+    ]
+    yield f"├─ rates    {', '.join(rates) or 'none are known'}"
+    behind = [f"{name} {rough_duration(by)}" for name, by in inputs.behind.items() if by]
+    if behind:
+        yield f"├─ behind   {', '.join(behind)}"
+    for operator in forecast.operators:
+        yield f"├─ {operator.name}"
+        rows = [
+            (f"│    {state.who}", _number(state.rows, "rows"), _number(state.bytes, "B"), _fullest(state), state.law)
+            for state in operator.states
+        ]
+        yield from align_columns(rows)
+    busy = UNKNOWN if forecast.busy is None else f"{forecast.busy:.0%} of the cores' time"
+    yield f"├─ busy     {busy}"
+    if forecast.is_too_slow:
+        yield "├─ a batch  takes longer and longer: rows arrive faster than they are joined. Use more cores and shards."
+    else:
+        yield f"├─ a batch  {_number(forecast.seconds, 's')}, if it starts when the one before ends"
+    yield f"├─ memory   {_number(forecast.memory, 'B')}: Spark, its workers, the rows of a batch, cached runs"
+    per_second = f"{_number(forecast.disk_per_second, 'B/s')} written"
+    yield f"├─ disk     {_number(forecast.disk, 'B')} of state, {per_second}"
+    read = sum(operator.read for operator in forecast.operators)
+    if read:
+        yield f"├─ read     {format_quantity(read, 'B')} by every batch, because the state does not fit into the cache"
+    for missing in forecast.unknown_inputs:
+        yield f"├─ missing  {missing}"
+    rough = f"times are rough, measured at {inputs.costs.commit}"
+    yield f"└─ assumed  one result for each row of the slower side; {rough}"
+
+
+def _fullest(state: StateForecast) -> str:
+    return "" if state.fullest is None else f"{_number(state.fullest, 'rows')} in the fullest shard"
+
+
+def _number(value: float | None, unit: str) -> str:
+    return UNKNOWN if value is None else format_quantity(value, unit)
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of a table in columns."""
+    if rows:
+        widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+        for row in rows:
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def as_data(forecast: QueryForecast) -> dict[str, object]:
+    """The forecast of a query for machines; what is not known is null."""
+    inputs = forecast.inputs
+    return {
+        "cores": inputs.cores,
+        "shards": inputs.shards,
+        "rates": {name: {"per_second": r.per_second, "origin": r.origin} for name, r in inputs.rates.items()},
+        "operators": [_operator_data(operator) for operator in forecast.operators],
+        "rows_in": forecast.rows_in,
+        "busy": forecast.busy,
+        "is_too_slow": forecast.is_too_slow,
+        "seconds": forecast.seconds,
+        "memory": forecast.memory,
+        "disk": forecast.disk,
+        "disk_per_second": forecast.disk_per_second,
+        "missing": list(forecast.unknown_inputs),
+        "costs": {"commit": inputs.costs.commit, "machine": inputs.costs.machine},
+    }
+
+
+def _operator_data(operator: OperatorForecast) -> dict[str, object]:
+    """The forecast of an operator; ``kept`` is the documented name of its states."""
+    return {"kept" if name == "states" else name: value for name, value in asdict(operator).items()}

@@ -1,0 +1,365 @@
+"""The server of the board: it computes, the page draws what it is sent.
+
+It listens on this machine only, unless it is told otherwise, and then asks for a token. It opens nothing but what
+stands on its shelf, and writes nothing but the one file that it was told to save to. What it sends runs no script but
+its own and asks nobody else for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.local.cells import FAILURES, NeedsSparkError
+from watersmeet.metrics.endpoint import host_of, is_loopback
+from watersmeet.project import SPEC_NAME, open_project
+from watersmeet.tools.studio.board.answer import BoardView, evaluate_board, export_case, move_row
+from watersmeet.tools.studio.board.model import (
+    Board,
+    BoardBatch,
+    WrongBoardError,
+    board_from_case,
+    parse_board,
+    rows_of_files,
+)
+from watersmeet.tools.studio.drawing import STYLE
+from watersmeet.tools.testing.case import read_case
+
+_NAME = re.compile(r"^name:\s*(.+?)\s*$", re.MULTILINE)
+_SCRIPT = re.compile(r"^(sql|query):", re.MULTILINE)
+_SKIPPED = frozenset({"node_modules", "storage", "__pycache__", "venv", "build", "dist", "golden"})
+FIRST = "interval"
+MOST_FILES = 3_000
+"""How many files are looked at: the folder may be anything."""
+
+
+@dataclass(frozen=True)
+class BoardEntry:
+    """Something to open: where it stands on the shelf, what it is called, and its file."""
+
+    group: str
+    title: str
+    path: Path
+
+
+def build_catalog(root: Path) -> list[BoardEntry]:
+    """The stories, then what is found under a folder."""
+    stories = Path(str(files("watersmeet.tools.studio.board") / "stories"))
+    # The one that explains the most comes first.
+    paths = sorted(stories.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
+    entries = [BoardEntry("stories", _title(path.read_text("utf-8"), path), path) for path in paths]
+    return [
+        *entries,
+        *(entry for entry in _scan_folder(root) if entry.path.resolve() not in {p.resolve() for p in paths}),
+    ]
+
+
+def open_board(path: Path) -> Board:
+    """The board for a case, a script or the folder of a project; refused if it cannot be read.
+
+    A script begins with the rows of its JSON files, as far as there are some.
+    """
+    if path.suffix in (".yaml", ".yml") and path.name != SPEC_NAME:
+        return board_from_case(read_case(path))
+    project = open_project(path)
+    rows = rows_of_files(project)
+    return Board(f"rows of {project.name}", project.text, batches=(BoardBatch(rows),), ends=bool(rows))
+
+
+def _scan_folder(root: Path) -> Iterator[BoardEntry]:
+    files_seen = 0
+    projects: list[Path] = []
+    for folder, below, names in os.walk(root):
+        here = Path(folder)
+        below[:] = sorted(name for name in below if not name.startswith(".") and name not in _SKIPPED)
+        if SPEC_NAME in names:
+            projects.append(here)
+            yield BoardEntry(_group(here, root), f"{here.name}, the project", here)
+        for name in sorted(names):
+            files_seen += 1
+            if files_seen > MOST_FILES:
+                return
+            entry = _entry(here / name, root, is_in_project=any(here.is_relative_to(project) for project in projects))
+            if entry is not None:
+                yield entry
+
+
+def _entry(path: Path, root: Path, *, is_in_project: bool) -> BoardEntry | None:
+    """A case or a script that belongs to no project; None for whatever else it is."""
+    if path.suffix == ".sql" and not is_in_project:
+        return BoardEntry(_group(path.parent, root), path.name, path)
+    if path.suffix not in (".yaml", ".yml") or path.name == SPEC_NAME:
+        return None
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    is_case = _NAME.search(text) is not None and _SCRIPT.search(text) is not None
+    return BoardEntry(_group(path.parent, root), _title(text, path), path) if is_case else None
+
+
+def _group(folder: Path, root: Path) -> str:
+    return str(folder.relative_to(root)) if folder != root else "."
+
+
+def _title(text: str, path: Path) -> str:
+    match = _NAME.search(text)
+    name = match[1].strip("\"'") if match is not None else ""
+    return f"{path.stem}: {name}"
+
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MOST_BYTES = 4_000_000
+"""What a page may send."""
+
+COOKIE = "watersmeet-board"
+
+
+@dataclass(frozen=True)
+class BoardSession:
+    """What the board stands on: what lies on it first, what can be opened, and where it is saved to.
+
+    ``token``: whoever does not have it is turned away; empty: nobody is asked for one, and only who calls this machine
+    by its own name is answered, so that no other page can come in under a name that was made to point here.
+    """
+
+    first: Board
+    catalog: list[BoardEntry]
+    save: Path | None = None
+    token: str = field(default="", repr=False)
+
+
+def application(session: BoardSession) -> Starlette:
+    """The server, to be run by uvicorn or any other."""
+    turn = asyncio.Lock()
+    routes = [
+        Route("/", _file("index.html")),
+        Route("/static/lives.css", _style),
+        Route("/static/{name}", _static),
+        Route("/first", _first_board(session)),
+        Route("/shelf", _list_entries(session)),
+        Route("/open/{number:int}", _open_entry(session)),
+        Route("/answer", _post_handler(_evaluate, turn), methods=["POST"]),
+        Route("/move", _post_handler(_move, turn), methods=["POST"]),
+        Route("/save", _post_handler(_save_handler(session), turn), methods=["POST"]),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(session))])
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _guard(session: BoardSession) -> Callable[[Request, Handler], Awaitable[Response]]:
+    async def dispatch(request: Request, call: Handler) -> Response:
+        response = _reject_request(session, request) or await call(request)
+        response.headers.update(HEADERS)
+        return response
+
+    return dispatch
+
+
+def _reject_request(session: BoardSession, request: Request) -> Response | None:
+    """The answer to whoever may not come in; None: he may."""
+    host_header = request.headers.get("host", "")
+    host = host_of(host_header)
+    if host is None:
+        return PlainTextResponse("The header Host is malformed.", 400)
+    if not session.token and not is_loopback(host):
+        return PlainTextResponse("The host name in the request is unknown.", 421)
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host_header:
+        return PlainTextResponse("Requests from other pages are not allowed.", 403)
+    if not session.token:
+        return None
+    if _is_token(session, request.query_params.get("token", "")):
+        # From here on the address need not have it any more.
+        response = RedirectResponse("/", 303)
+        response.set_cookie(COOKIE, session.token, httponly=True, samesite="strict")
+        return response
+    if _is_token(session, request.cookies.get(COOKIE, "")):
+        return None
+    return PlainTextResponse("Open the address that the command printed: it has a token.", 401)
+
+
+def _is_token(session: BoardSession, token: str) -> bool:
+    return hmac.compare_digest(token.encode(), session.token.encode())
+
+
+def _file(name: str) -> Handler:
+    async def send_file(_: Request) -> Response:
+        file = files("watersmeet.tools.studio.board") / "static" / name
+        return Response(file.read_bytes(), media_type=TYPES[Path(name).suffix])
+
+    return send_file
+
+
+STATIC = frozenset(
+    file.name
+    for file in (files("watersmeet.tools.studio.board") / "static").iterdir()
+    if Path(file.name).suffix in TYPES
+)
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    return await _file(name)(request) if name in STATIC else PlainTextResponse("There is no such file.", 404)
+
+
+async def _style(_: Request) -> Response:
+    return Response(STYLE, media_type="text/css")
+
+
+def _first_board(session: BoardSession) -> Handler:
+    async def first_board(_: Request) -> Response:
+        return JSONResponse(
+            {"board": board_json(session.first), "saves": None if session.save is None else str(session.save)}
+        )
+
+    return first_board
+
+
+def _list_entries(session: BoardSession) -> Handler:
+    async def list_entries(_: Request) -> Response:
+        return JSONResponse([{"group": entry.group, "title": entry.title} for entry in session.catalog])
+
+    return list_entries
+
+
+def _open_entry(session: BoardSession) -> Handler:
+    async def open_entry(request: Request) -> Response:
+        number = int(request.path_params["number"])
+        if number >= len(session.catalog):
+            return PlainTextResponse("There is no entry with that number.", 404)
+        try:
+            board = await run_in_threadpool(open_board, session.catalog[number].path)
+        except WatersmeetError as error:
+            return JSONResponse({"message": str(error)}, 422)
+        return JSONResponse({"board": board_json(board)})
+
+    return open_entry
+
+
+def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
+    """A handler of what a page sends: a board, and what is asked of it.
+
+    One board is computed at a time. A page that has gone meanwhile, closed or loaded again, gets its turn no more.
+    """
+
+    async def handle(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return PlainTextResponse("Send JSON.", 415)
+        body = await _body(request)
+        if body is None:
+            return PlainTextResponse("That is too much for a board.", 413)
+        try:
+            data = json.loads(body)
+            board = parse_board(data["board"])
+        except (WrongBoardError, ValueError, KeyError, TypeError, RecursionError) as error:
+            return JSONResponse({"message": f"This is not a board: {error}"}, 400)
+        try:
+            async with turn:
+                if await _is_gone(request):
+                    return PlainTextResponse("The page is gone.", 499)
+                return JSONResponse(await run_in_threadpool(compute, board, data))
+        except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
+            return JSONResponse({"message": str(error)}, 422)
+        except RecursionError:
+            return JSONResponse({"message": "A value or an expression is nested too deeply."}, 400)
+        except Exception as error:
+            # Whatever it is: the page stays, says so, and goes on with the next change.
+            return JSONResponse({"message": f"This is a bug in Watersmeet: {type(error).__name__}: {error}"}, 500)
+
+    return handle
+
+
+async def _is_gone(request: Request) -> bool:
+    """Whether a page has closed its connection. Behind a middleware, `Request.is_disconnected` does not see it."""
+    with anyio.move_on_after(0.05):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        return True
+    return False
+
+
+async def _body(request: Request) -> bytes | None:
+    """What was sent; None: it is more than a page may send, of which no more is read than that."""
+    content_length = request.headers.get("content-length", "")
+    if content_length.isdecimal() and (len(content_length) > len(str(MOST_BYTES)) or int(content_length) > MOST_BYTES):
+        return None
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            return None
+    return bytes(body)
+
+
+def _evaluate(board: Board, params: Mapping[str, Any]) -> Any:
+    return evaluate_board(board, _view(params))
+
+
+def _move(board: Board, params: Mapping[str, Any]) -> Any:
+    """The board with a row at another time, and the answer to it."""
+    moved_board = move_row(board, int(params["batch"]), str(params["source"]), int(params["row"]), int(params["to"]))
+    return {"board": board_json(moved_board), "answer": evaluate_board(moved_board, _view(params))}
+
+
+def _view(params: Mapping[str, Any]) -> BoardView:
+    return BoardView(int(params.get("step", 0)), min(4000.0, float(params.get("width", 1000))))
+
+
+def _save_handler(session: BoardSession) -> Callable[[Board, Mapping[str, Any]], Any]:
+    """The board as a case: written to the file that was named when the server was started, or handed out."""
+
+    def save(board: Board, _: Mapping[str, Any]) -> Any:
+        text = export_case(board)
+        if session.save is not None:
+            session.save.write_text(text, "utf-8")
+        return {"text": text, "path": None if session.save is None else str(session.save)}
+
+    return save
+
+
+def board_json(board: Board) -> dict[str, Any]:
+    """The board as a page has it."""
+    batches = [
+        {
+            "rows": {name: [list(row) for row in rows] for name, rows in batch.rows.items()},
+            "marks": dict(batch.marks),
+            "now": batch.now,
+            "restart": batch.restart,
+        }
+        for batch in board.batches
+    ]
+    return {"name": board.name, "sql": board.sql, "query": board.query, "batches": batches} | {
+        "ends": board.ends,
+        "ordered": board.ordered,
+    }

@@ -1,0 +1,350 @@
+"""What is wrong with a query that runs or ran, in sentences, each with something to do about it.
+
+Each problem is found by a function of its own, from what the query is (`QueryDescription`) and what it did
+(`HistoryFollower`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from watersmeet.duration import MINUTE, SECOND, format_count, rough_duration
+from watersmeet.metrics.logs import HistoryFollower
+from watersmeet.metrics.metrics import OperatorMetrics
+from watersmeet.metrics.progress import Progress, end_time
+from watersmeet.operators.core.matching import bucket_maximum
+from watersmeet.operators.explainer import PairDistance
+from watersmeet.tools.forecast.alerts import forecast_alerts
+from watersmeet.tools.studio.page.description import OperatorSide, QueryDescription, WatermarkColumn
+
+Unit = Literal["time", "number", "arrivals"]
+"""What lengths are of: microseconds, numbers of a column, or rows that arrived."""
+BARS = 14
+"""How many bars a histogram has at most."""
+PAIR = "Between the two rows of a pair"
+PARTS = 4
+"""Ranges of one power of two, which a bar holds together."""
+
+
+def spreads_of(described: QueryDescription, following: HistoryFollower) -> list[dict[str, object]]:
+    """The histograms of a query: those of each operator that has seen something."""
+    histograms: list[dict[str, object]] = []
+    several = len(following.operators) > 1
+    for name, numbers in following.operators.items():
+        where = f" in {name}" if several else ""
+        is_time, distance = _is_temporal(described, following, name), described.pair_distances.get(name, PairDistance())
+        if numbers.delays:
+            unit: Unit = "time" if distance.unit == "clock" else "arrivals" if distance.unit == "arrivals" else is_time
+            words = _delays_in_words(numbers, distance.bound, unit)
+            histograms.append({"title": f"{PAIR}{where}", "words": words, "unit": unit, "bars": _bars(numbers.delays)})
+        elif distance.why:
+            histograms.append({"title": f"{PAIR}{where}", "words": distance.why, "unit": is_time, "bars": []})
+        if numbers.lateness:
+            words = _late_in_words(numbers, is_time)
+            histograms.append(
+                {"title": f"Late by{where}", "words": words, "unit": is_time, "bars": _bars(numbers.lateness)}
+            )
+    return histograms
+
+
+def quantile(counts: Mapping[str, int], share: float) -> int:
+    """What so large a share of the lengths does not exceed.
+
+    >>> quantile({"1": 98, "9": 1, "13": 1}, 0.99)
+    4
+    """
+    wanted, cumulative = share * sum(counts.values()), 0
+    ranges = sorted((int(number), count) for number, count in counts.items())
+    for number, count in ranges:
+        cumulative += count
+        if cumulative >= wanted:
+            return bucket_maximum(number)
+    return bucket_maximum(ranges[-1][0])
+
+
+def _bars(counts: Mapping[str, int]) -> list[dict[str, object]]:
+    """A bar per power of two; those below the largest ones are put together."""
+    powers: dict[int, int] = {}
+    for number, count in counts.items():
+        power = -(-int(number) // PARTS)
+        powers[power] = powers.get(power, 0) + count
+    most = max(powers)
+    least = max(min(powers), most - BARS + 1)
+    below = sum(count for power, count in powers.items() if power < least)
+    bars = [(power, powers.get(power, 0) + (below if power == least else 0)) for power in range(least, most + 1)]
+    return [{"until": bucket_maximum(power * PARTS), "count": count} for power, count in bars]
+
+
+def _delays_in_words(numbers: OperatorMetrics, bound: int | None, unit: Unit) -> str:
+    """How long most pairs take, against the bound.
+
+    >>> _delays_in_words(OperatorMetrics(delays={"118": 99, "125": 1}), 7_200_000_000, "time")
+    '99 % within 13 min 25 s, the bound is 2 h.'
+    """
+    text = f"99 % within {_length(quantile(numbers.delays, 0.99), unit)}"
+    return f"{text}, the bound is {_length(bound, unit)}." if bound is not None else f"{text}."
+
+
+def _late_in_words(numbers: OperatorMetrics, unit: Unit) -> str:
+    half, most = (_length(quantile(numbers.lateness, share), unit) for share in (0.5, 0.99))
+    return f"Half by no more than {half}, 99 % by no more than {most}: a lag that much larger would include them."
+
+
+def _length(micros: int, unit: Unit) -> str:
+    if unit != "time":
+        return f"{micros:,} arrivals" if unit == "arrivals" else f"{micros:,}"
+    return rough_duration(micros) if micros >= 1_000_000 else f"{-(-micros // 1000)} ms"
+
+
+def _is_temporal(described: QueryDescription, following: HistoryFollower, operator: str) -> Unit:
+    last = following.totals.last
+    columns = [column for side in described.sides.get(operator, {}).values() for column in side.columns]
+    is_time = last is None or not columns or any(column in last.temporal for column in columns)
+    return "time" if is_time else "number"
+
+
+Level = Literal["stopped", "wrong", "watch"]
+"""``stopped``: it does not run, and nobody stopped it. ``wrong``: rows are missing or wait in vain. ``watch``: it may
+become so."""
+
+SILENT_AFTER = 60.0
+"""Seconds after which a source that brought rows before counts as silent, if batches are not longer than that."""
+RECENT = 600.0
+"""What happened in so many seconds before the latest batch counts as of now."""
+LATE_SHARE, FULL_SHARE, WAITING_SHARE = 0.01, 0.8, 0.2
+ANOTHER = "Rows then wait longer. Start the changed query with `watersmeet run --accept`."
+NEVER_MATCHED = 1000
+"""After so many rows that died alone, one would expect that some had matched."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem: what there is to see, and what may be done."""
+
+    level: Level
+    text: str
+    advice: str = ""
+
+
+def problems_of(described: QueryDescription, following: HistoryFollower, now: float) -> list[Problem]:
+    """What is wrong with a query at a time in seconds since 1970, worst first."""
+    problems = [problem for finder in FINDERS for problem in finder(described, following, now)]
+    order = ("stopped", "wrong", "watch")
+    return sorted(problems, key=lambda problem: order.index(problem.level))
+
+
+def find_failures(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """It has failed, keeps failing, or its process is gone."""
+    if not following.events:
+        return
+    last, name = following.events[-1], described.name
+    since = rough_duration(int((now - last.at) * SECOND))
+    again = f"`watersmeet run` on its project continues from {described.checkpoint}."
+    if last.kind == "failed":
+        yield Problem("stopped", f"{name} failed {since} ago: {last.text}", f"Correct the cause; {again}")
+    elif last.kind in ("started", "retried") and not following.history.is_running:
+        heard = max([last.at, *(end_time(batch) for batch in following.batches[-1:])])
+        silence = rough_duration(int((now - heard) * SECOND))
+        text = f"The process that ran {name} is gone; its last sign of life was {silence} ago, and it left no reason."
+        yield Problem("stopped", text, f"Nothing is lost: {again}")
+    failures = [batch for batch in following.events if batch.kind == "retried" and now - batch.at < RECENT]
+    if failures and last.kind != "failed":
+        text = f"{name} failed and was restarted {_times(len(failures))} in the last 10 min: {failures[-1].text}"
+        yield Problem("watch", text)
+
+
+def find_silent_sources(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """A source brings nothing any more, and rows of another side wait for it."""
+    last = following.totals.last
+    if last is None or not following.history.is_running:
+        return
+    patience = max(SILENT_AFTER, 3 * last.seconds)
+    quiet = {name: _silence(following, name, now) for name in last.sources}
+    if len(quiet) > 1 and min(quiet.values()) > patience:
+        since = rough_duration(int(min(quiet.values()) * SECOND))
+        text = f"No source has had a row for {since}; {format_count(last.state_rows, 'row')} kept meanwhile."
+        yield Problem("watch", text, "Check whether they still receive data: event time does not advance without rows.")
+        return
+    for name, side, other, row_count in _sources_awaited(described, last):
+        idle, silence = _column(described, side).idle, quiet.get(name, 0.0)
+        if silence < patience or (idle is not None and silence * SECOND > idle):
+            continue
+        since = f"has been silent for {rough_duration(int(silence * SECOND))}"
+        since = since if following.totals.sources.get(name) else "has had no row yet"
+        advice = "Check whether it still receives data."
+        if idle is None:
+            after = "5m" if silence > 300 else "1m"
+            advice += f" `IDLE AFTER {after}` behind its WATERMARK would release them; its later rows may then be late."
+        wait = f"{format_count(row_count, 'row')} of {other.name} {'waits' if row_count == 1 else 'wait'} for it."
+        yield Problem("wrong", f"{name} {since}; {wait}", advice)
+
+
+def find_lagging_side(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """One side is far behind the others, so that these are kept for long."""
+    slowest, last = following.totals.slowest, following.totals.last
+    if slowest is None or last is None:
+        return
+    column, by = slowest
+    if by is None or column not in last.temporal:
+        return
+    longest = max(described.bounds.values(), default=0)
+    if by > max(longest, 10 * MINUTE) and following.history.is_running:
+        source = described.columns.get(column, WatermarkColumn(column)).source or column
+        text = f"{source} is {rough_duration(by)} behind the other side, whose rows wait until it catches up."
+        yield Problem("watch", text, "Check whether it is read more slowly, or written later, than the other.")
+
+
+def find_late_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """Many rows come too late."""
+    rows, count, sides = 0, 0, dict[str, int]()
+    for batch in _recent(following):
+        rows += batch.rows_in
+        count += batch.late
+        for name, numbers in batch.operators.items():
+            for side, of_side in numbers.sides.items():
+                side_name = _side(described, name, side).name
+                sides[side_name] = sides.get(side_name, 0) + of_side.late
+    if count and rows and count / rows > LATE_SHARE:
+        most = max(sides, key=lambda side: sides[side], default="")
+        whose = f", most of them of {most}" if len([n for n in sides.values() if n]) > 1 else f" of {most}"
+        text = f"{format_count(count, 'row')} were late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
+        advice = _longer_lag(described, following, most)
+        if "late" not in described.own_sinks:
+            advice += " `LATE INTO sink` keeps them."
+        yield Problem("wrong", text, advice)
+
+
+def _longer_lag(described: QueryDescription, following: HistoryFollower, source: str) -> str:
+    """Which lag would have taken most of the late rows in."""
+    lags = {column.lag for column in described.columns.values() if column.source == source}
+    lateness = [numbers.lateness for numbers in following.operators.values() if numbers.lateness]
+    last = following.totals.last
+    if len(lags) != 1 or len(lateness) != 1 or None in lags or last is None or not last.temporal:
+        return f"A larger lag in its WATERMARK would include them. {ANOTHER}"
+    wanted = rough_duration(-(-((lags.pop() or 0) + quantile(lateness[0], 0.99)) // SECOND) * SECOND)
+    return f"A lag of {wanted} in its WATERMARK would have included 99 % of them. {ANOTHER}"
+
+
+def find_malformed_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """Rows could not be read."""
+    counts = dict[str, int]()
+    for batch in _recent(following):
+        for source, count in batch.malformed_of.items():
+            counts[source] = counts.get(source, 0) + count
+    for source, count in counts.items():
+        advice = (
+            "They are kept."
+            if "malformed" in described.own_sinks
+            else "`MALFORMED INTO sink` behind the query keeps them."
+        )
+        yield Problem(
+            "wrong", f"{format_count(count, 'row')} of {source} could not be read in the last 10 min.", advice
+        )
+
+
+def find_full_state(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """The limit on the state is near, or has cost rows."""
+    last, limit = following.totals.last, described.max_rows
+    dropped = sum(batch.dropped for batch in _recent(following))
+    if dropped:
+        rows = format_count(dropped, "row")
+        text = f"{rows} that might have matched were dropped in the last 10 min to stay below the limit."
+        yield Problem("wrong", text, "A higher `SET watersmeet.state.max_rows` keeps them.")
+    if last is None or limit is None:
+        return
+    for name, numbers in last.operators.items():
+        if numbers.state_rows > FULL_SHARE * limit:
+            text = f"{name} keeps {format_count(numbers.state_rows, 'row')}; {limit:,} is the limit."
+            yield Problem("watch", text, "A higher `SET watersmeet.state.max_rows`, or tighter bounds, make room.")
+
+
+def find_backpressure(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """Rows come faster than they are processed."""
+    recent = [batch for batch in _recent(following) if batch.batches == 1][-20:]
+    if len(recent) < 3 or not following.history.is_running:
+        return
+    share = sum(item.backpressure for item in recent) / len(recent)
+    if share > WAITING_SHARE:
+        busiest = max(recent[-1].operators.items(), key=lambda one: one[1].busy, default=None)
+        where = (
+            f"{busiest[0]} is busy {busiest[1].busy:.0%} of the time: more shards and cores would help."
+            if busiest is not None and busiest[1].busy > 0.5
+            else "No join is the bottleneck: see what reading and writing costs, below under Batches."
+        )
+        yield Problem("watch", f"Rows arrive faster than {described.name} takes them: {share:.0%} had to wait.", where)
+
+
+def find_unmatched_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """All rows die alone, as they do where keys never are equal."""
+    totals = following.totals
+    if totals.padded >= NEVER_MATCHED and not totals.matched:
+        text = f"{totals.padded:,} rows came out unmatched, and none ever matched."
+        yield Problem("watch", text, "Check that keys have the same form on both sides, and times the same zone.")
+
+
+def find_forecast_alerts(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+    """A state is twice as large as its forecast."""
+    for alert in [] if described.plan is None else forecast_alerts(described.plan, following.batches):
+        advice = "`watersmeet explain --forecast` has the formula, `watersmeet state show` the rows."
+        yield Problem("watch", str(alert), advice)
+
+
+Finder = Callable[[QueryDescription, HistoryFollower, float], Iterator[Problem]]
+FINDERS: tuple[Finder, ...] = (
+    find_failures,
+    find_silent_sources,
+    find_lagging_side,
+    find_late_rows,
+    find_malformed_rows,
+    find_full_state,
+    find_backpressure,
+    find_unmatched_rows,
+    find_forecast_alerts,
+)
+
+
+def _recent(following: HistoryFollower) -> list[Progress]:
+    """The batches of the last ten minutes before the latest one."""
+    batches: list[Progress] = []
+    for batch in reversed(following.batches):
+        if following.batches[-1].at - batch.at > RECENT:
+            break
+        batches.append(batch)
+    return batches[::-1]
+
+
+def _sources_awaited(
+    described: QueryDescription, last: Progress
+) -> Iterator[tuple[str, OperatorSide, OperatorSide, int]]:
+    """Sources with a watermark, and how many rows of the other side of their join are kept."""
+    for name, sides in described.sides.items():
+        numbers = last.operators.get(name)
+        for key, side in sides.items() if numbers is not None else ():
+            others = [(other, other_side) for other, other_side in sides.items() if other != key]
+            for other, other_side in others if side.source and side.columns else ():
+                row_count = numbers.sides[other].state_rows if numbers is not None and other in numbers.sides else 0
+                if row_count:
+                    yield side.source or "", side, other_side, row_count
+
+
+def _silence(following: HistoryFollower, source: str, now: float) -> float:
+    """For how many seconds a source has brought nothing, while the query was there to take it."""
+    started = next(
+        (event.at for event in reversed(following.events) if event.kind == "started"), following.batches[0].at
+    )
+    brought = next((end_time(event) for event in reversed(following.batches) if event.sources.get(source)), 0.0)
+    return now - max(brought, started)
+
+
+def _column(described: QueryDescription, side: OperatorSide) -> WatermarkColumn:
+    return described.columns.get(side.columns[0], WatermarkColumn(side.columns[0]))
+
+
+def _side(described: QueryDescription, operator: str, side: str) -> OperatorSide:
+    return described.sides.get(operator, {}).get(side, OperatorSide(side, ()))
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -1,0 +1,326 @@
+"""Runs a case: on the definition, on the kernels in the process, or on Spark."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from watersmeet.catalog import Source
+from watersmeet.duration import parse_duration
+from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError, arrow_table, cell, change_table, to_signed_rows
+from watersmeet.local.query import BatchOutput, LocalQuery
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
+from watersmeet.operators.core.rowwise import event_time
+from watersmeet.operators.time_zones import in_zone_of_script
+from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
+from watersmeet.queries import analyze
+from watersmeet.schema import arrow_type
+from watersmeet.tools.testing.case import Case, CaseBatch, script_of
+from watersmeet.tools.testing.outcome import Outcome, QueryStoppedError, compare, compare_reasons
+from watersmeet.tools.trace import Batch, Lineage, trace_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Executor = Literal["reference", "kernel", "spark"]
+"""Where a case runs: on the definition, on the kernels in the process, or on Spark."""
+
+Status = Literal["passed", "failed", "not run"]
+
+SHARDS = 7
+"""A case on the kernels runs in one shard, and in so many: the keys 1 to 6 then are in shards of their own."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a case went; ``detail`` shows what differs, or why it was not run."""
+
+    case: Case
+    status: Status
+    detail: str = ""
+
+
+Arrivals = tuple[Mapping[str, pa.Table], Watermarks]
+
+
+def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = None) -> Result:
+    """Run a case where ``on`` says; on Spark in the session given, or in the one that is active."""
+    if case.fails is not None:
+        return _check_refusal(case)
+    try:
+        script = script_of(case)
+        queries = analyze(script)
+    except WatersmeetError as error:
+        return Result(case, "failed", str(error))
+    plan, arrivals = _plan_case(case, script, queries)
+    try:
+        reasons = _reasons(case, plan, script, arrivals)
+        for shards in _numbers_of_shards(plan, on):
+            result = _compare_outcomes(case, _outcomes(case, script, plan, arrivals, on, spark, shards), reasons)
+            if result.status == "failed":
+                return result if shards == 1 else replace(result, detail=f"in {shards} shards: {result.detail}")
+    except NeedsSparkError as needed:
+        return Result(case, "not run", f"only Spark can evaluate {needed}")
+    except StepError as error:
+        refusal = Refusal(error.condition, {"join": case.name, **error.parameters})
+        return Result(case, "failed", f"the query stops: {refusal.message}")
+    except (QueryStoppedError, *FAILURES) as error:
+        return Result(case, "failed", f"the query stops: {error}")
+    except WatersmeetError as error:
+        if error.getCondition() == "WRONG_CASE":
+            raise
+        # What only Spark finds wrong with the query.
+        return Result(case, "failed", str(error))
+    return Result(case, "passed")
+
+
+def _numbers_of_shards(plan: QueryPlan, on: Executor) -> tuple[int, ...]:
+    """The numbers of shards that a case runs with: on the kernels several, for rows that must meet may be routed apart.
+
+    One is first, so that a case that fails in both is shown as it is.
+    """
+    is_routed = any(port.route != "one" for join in join_plans(plan.relation) for port in join.ports)
+    return (1, SHARDS) if on == "kernel" and is_routed else (1,)
+
+
+def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None = None) -> tuple[Outcome, ...]:
+    """What comes of each batch of a case, and of the end if it has one, whatever it expects.
+
+    Raises `NeedsSparkError` for what cannot be evaluated in the process.
+    """
+    script = script_of(case)
+    plan, arrivals = _plan_case(case, script, analyze(script))
+    return _outcomes(case, script, plan, arrivals, on, spark)
+
+
+def _plan_case(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
+    """The plan of the one query of a case, and what arrives in each batch."""
+    if len(queries) != 1:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
+    query = in_zone_of_script(queries[0], script)
+    plan = plan_query(query, OPERATORS, late="kept", limits=limits_of(script))
+    return plan, arrivals_of(case, plan, script)
+
+
+def _outcomes(
+    case: Case,
+    script: Script,
+    plan: QueryPlan,
+    arrivals: Sequence[Arrivals],
+    on: Executor,
+    spark: SparkSession | None,
+    shards: int = 1,
+) -> tuple[Outcome, ...]:
+    stretches = _split_at_restarts(_all_batches(case), arrivals)
+    stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on, shards)
+    return tuple(_outcome(plan, step) for step in stepped)
+
+
+def _all_batches(case: Case) -> list[CaseBatch]:
+    """The batches of a case, and its end as one more."""
+    return [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
+
+
+def lineage_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Lineage:
+    """What became of the rows of a case, by the definitions."""
+    restarts = [*(batch.restart for batch in case.batches), False]
+    came = zip(arrivals, restarts, strict=False)
+    return trace_query(plan, [Batch(tables, watermarks, restart) for (tables, watermarks), restart in came], OPERATORS)
+
+
+def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arrivals]) -> str | None:
+    if not case.why:
+        return None
+    return compare_reasons(
+        case, lineage_of_case(case, plan, arrivals), {source.name: source for source in script.sources}
+    )
+
+
+def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
+    """What arrives in each batch of a case, and with its end."""
+    arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
+    if case.end is not None:
+        arrivals.append((_empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
+    return arrivals
+
+
+def _check_refusal(case: Case) -> Result:
+    """Whether a case that must be refused is, and with that condition."""
+    try:
+        analyze(script_of(case))
+    except WatersmeetError as error:
+        conditions = [refusal.condition for refusal in error.refusals]
+        if case.fails not in conditions:
+            return Result(case, "failed", f"expected {case.fails}, but it was refused with\n{error}")
+        if case.fails_with is not None and case.fails_with not in str(error):
+            return Result(case, "failed", f"expected the words `{case.fails_with}` in\n{error}")
+        return Result(case, "passed")
+    return Result(case, "failed", f"expected {case.fails}, but the script was accepted")
+
+
+def _in_process(
+    plan: QueryPlan, stretches: list[list[Arrivals]], on: Literal["reference", "kernel"], shards: int
+) -> list[BatchOutput]:
+    query = LocalQuery(plan, on, shards)
+    stepped: list[BatchOutput] = []
+    for stretch in stretches:
+        query.restart()
+        stepped += [query.step(*arrivals) for arrivals in stretch]
+    return stepped
+
+
+def _on_spark(script: Script, stretches: list[list[Arrivals]], spark: SparkSession | None) -> list[BatchOutput]:
+    from watersmeet.spark.session import session
+    from watersmeet.tools.testing.on_spark import SparkQuery
+
+    with tempfile.TemporaryDirectory(prefix="watersmeet-case-") as folder:
+        query = SparkQuery(spark or session(), script, Path(folder))
+        return [step for stretch in stretches for step in query.run(stretch)]
+
+
+def _split_at_restarts(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> list[list[Arrivals]]:
+    """The batches between restarts."""
+    stretches: list[list[Arrivals]] = [[]]
+    for batch, arrived in zip(batches, arrivals, strict=True):
+        if batch.restart and stretches[-1]:
+            stretches.append([])
+        stretches[-1].append(arrived)
+    return stretches
+
+
+def _compare_outcomes(case: Case, outcomes: Sequence[Outcome], reasons: str | None) -> Result:
+    failures: list[str] = []
+    for number, (batch, outcome) in enumerate(zip(_all_batches(case), outcomes, strict=True), 1):
+        difference = compare(batch, outcome, ordered=case.ordered)
+        if difference is not None:
+            failures.append(f"{'end' if number > len(case.batches) else f'batch {number}'}, {difference}")
+    failures += [] if reasons is None else [reasons]
+    return Result(case, "failed" if failures else "passed", "\n".join(failures))
+
+
+def _outcome(plan: QueryPlan, step: BatchOutput) -> Outcome:
+    joins = join_plans(plan.relation)
+    ports = joins[-1].ports if joins else ()
+    sides = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in ports]
+    types = _time_types(plan)
+    partitions = step.report.partitions
+    alone = [tuple(table for p, table in step.unmatched if p == port) for port in (0, 1)]
+    return Outcome(
+        out=(_as_signed_rows(step.rows) if plan.is_changelog else step.rows,),
+        late=tuple(table for _, table in step.late),
+        unmatched_left=alone[0],
+        unmatched_right=alone[1],
+        state=dict(zip(sides, step.report.state, strict=False)),
+        partitions=dict(zip(sides, partitions, strict=True)) if partitions else None,
+        watermarks={
+            name: _as_time(watermark, types[name])
+            for name, watermark in step.report.watermarks.items()
+            if name in types
+        },
+    )
+
+
+def _as_signed_rows(changes: pa.Table) -> pa.Table:
+    """Changes as cases list them, whoever made them."""
+    if CHANGE not in changes.column_names:
+        return changes
+    weights = [1 if change == "+" else -1 for change in changes.column(CHANGE).to_pylist()]
+    return to_signed_rows(changes.drop_columns([CHANGE]).append_column(WEIGHT, pa.array(weights, pa.int64())))
+
+
+def _empty_arrivals(script: Script) -> dict[str, pa.Table]:
+    return {source.name: _table(source, ()) for source in script.sources}
+
+
+def _table(source: Source, rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
+    """Rows of a source; those of a table tell what they do to it."""
+    return (change_table if source.kind == "table" else arrow_table)(source.fields, rows, path)
+
+
+def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> Arrivals:
+    """The rows of a batch per source, and its marks per ``alias.column``."""
+    sources = {source.name: source for source in script.sources}
+    for name in batch.rows:
+        if name not in sources:
+            raise refuse(
+                "WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is not a source of the script"
+            )
+    tables = {name: _table(s, batch.rows.get(name, ()), case.path) for name, s in sources.items()}
+    watermarks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
+    for name, value in batch.marks.items():
+        for column in _watermark_columns(case, name, plan):
+            watermarks[column] = _watermark_value(case, value, column, _time_types(plan)[column])
+    return tables, watermarks
+
+
+def _clock(case: Case, now: str) -> int:
+    try:
+        return parse_duration(now)
+    except ValueError as error:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"`now` is {now!r}: {error}") from None
+
+
+def _watermark_columns(case: Case, name: str, plan: QueryPlan) -> list[str]:
+    """The watermarked columns that a mark's name stands for: a source or alias, or one column of it."""
+    columns = [
+        f"{scan.alias}.{w.column}"
+        for scan in scan_plans(plan.relation)
+        for w in scan.source.watermarks
+        if name in {scan.alias, scan.source.name, f"{scan.alias}.{w.column}", f"{scan.source.name}.{w.column}"}
+    ]
+    if not columns:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"`marks` names `{name}`, which is not a watermarked source")
+    return columns
+
+
+def _watermark_value(case: Case, value: Any, column: str, kind: Any) -> int:
+    try:
+        number = event_time(cell(value, kind))
+    except ValueError:
+        number = None
+    if number is None:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"{value!r} is not a mark of `{column}`")
+    return number
+
+
+def _times(plan: QueryPlan) -> tuple[str, ...]:
+    """The watermarked columns of a query: those of its sources, and those to which it gives a watermark itself."""
+    lags = (lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags)
+    own = (f"{s.alias}.{w.column}" for s in scan_plans(plan.relation) for w in s.source.watermarks)
+    return tuple(dict.fromkeys((*own, *lags)))
+
+
+def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
+    """The watermarked columns of a query with their types."""
+    types = {
+        f"{scan.alias}.{w.column}": arrow_type(f.type)
+        for scan in scan_plans(plan.relation)
+        for w in scan.source.watermarks
+        for f in scan.source.fields
+        if f.name == w.column
+    }
+    for view in view_plans(plan.relation):
+        types |= {outer: types[inner] for inner, outer in view.watermarks if inner in types}
+    return types
+
+
+def _as_time(watermark: int, kind: Any) -> int | datetime | date:
+    """A mark in the type of its column; the end and what no year from 1 to 9999 has stay numbers."""
+    if watermark == END_OF_INPUT or pa.types.is_integer(kind):
+        return watermark
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)
+    except OverflowError:
+        return watermark
+    return moment.date() if pa.types.is_date(kind) else moment if kind.tz else moment.replace(tzinfo=None)

@@ -1,0 +1,179 @@
+"""Questions about rows of a query while it runs: answered beside it, one at a time, and only if that is not much work.
+
+All that a query has read is read once more, by the session that runs it. So a question about a query that has read many
+rows is refused, with what to type instead, and one that takes too long is broken off.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from watersmeet.catalog import Source
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.formats.records import CHANGE
+from watersmeet.local.query import Batch
+from watersmeet.logical.nodes import Script
+from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
+from watersmeet.physical import QueryPlan, join_plans, plan_query, scan_plans
+from watersmeet.schema import arrow_type
+from watersmeet.tools.trace import questions as asking
+from watersmeet.tools.trace.answer import Answer
+from watersmeet.tools.trace.questions import Question, RecordedQuery, ReplayedQuery, answer, read, values_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+MOST_ROWS = 200_000
+"""Of a query that has read more rows than that, nothing is told here."""
+MOST_SECONDS = 60.0
+TAG = "watersmeet-why"
+"""How the jobs of questions are marked, so that no others are broken off with them."""
+BUSY = "Another question is being answered. Ask again in a moment."
+_UNTOLD = ("BINARY", "ARRAY", "MAP", "STRUCT", "INTERVAL", "VARIANT")
+"""Types whose values cannot be read from what is shown of them."""
+_CUT = 200
+"""A text of that length may have been longer."""
+
+
+@dataclass
+class LiveDiagnosis:
+    """Answers about the queries of a project that runs in this process; ``project`` is what was typed to run it."""
+
+    spark: SparkSession
+    script: Script
+    queries: Sequence[AnalyzedQuery]
+    storage: Path
+    project: str
+    _busy: Lock = field(default_factory=Lock, init=False, repr=False)
+
+    def why(self, query: str, row: Mapping[str, str | None], rows_read: int) -> str:
+        """What became of the row that is shown with these values, as text; or why that is not told."""
+        if not self._busy.acquire(blocking=False):
+            return BUSY
+        try:
+            [ran] = asking.find_queries(
+                self.script, self.queries, self.storage, f"watersmeet run {self.project}", query
+            )
+            questions = questions_of(ran.plan, row)
+            if not questions:
+                return "The columns of this row do not identify a row of a source."
+            if rows_read > MOST_ROWS:
+                read = f"{query} has read {rows_read:,} rows, and the page traces at most {MOST_ROWS:,}."
+                return f"{read} In a terminal: {_command(self.project, questions[0])}"
+            return self._answer(ran, questions)
+        except WatersmeetError as error:
+            return "\n".join(f"{refusal.message} {refusal.hint}".strip() for refusal in error.refusals)
+        finally:
+            self._busy.release()
+
+    def _answer(self, ran: asking.RecordedQuery, questions: Sequence[Question]) -> str:
+        from pyspark.errors import PySparkException
+
+        late = Timer(MOST_SECONDS, lambda: self.spark.interruptTag(TAG))
+        self.spark.addTag(TAG)
+        late.start()
+        try:
+            read = asking.read(self.spark, ran)
+            answers = [asking.answer(read, question) for question in questions]
+        except PySparkException as error:
+            if late.is_alive():
+                return f"Spark could not read the input of {ran.name} again: {str(error).splitlines()[0]}"
+            command = _command(self.project, questions[0])
+            return f"It took longer than {MOST_SECONDS:g} s and was stopped. In a terminal: {command}"
+        finally:
+            late.cancel()
+            self.spark.removeTag(TAG)
+        return max(answers, key=lambda answer: len(answer.rows)).text()
+
+
+def questions_of(plan: QueryPlan, row: Mapping[str, str | None]) -> list[Question]:
+    """The questions about a row that is shown with these values: of the first side that it has a row of.
+
+    Of a union there is one for each of its sources, for nobody sees which it came from. Values that are no longer whole
+    as text are left out.
+    """
+    for scan in scan_plans(plan.relation):
+        mine = {name.partition(".")[2]: text for name, text in row.items() if name.partition(".")[0] == scan.alias}
+        questions = [
+            Question(source, values)
+            for source in scan.parts or (scan.source,)
+            if (values := _readable_values(source, mine))
+        ]
+        if questions:
+            return questions
+    return []
+
+
+def _readable_values(source: Source, shown: Mapping[str, str | None]) -> dict[str, Any]:
+    """The values of a row as far as their texts tell them; none if all that is known is NULL."""
+    values: dict[str, Any] = {}
+    for column in source.fields:
+        text = shown.get(column.name, "")
+        is_whole = column.name in shown and (text is None or len(text) < _CUT)
+        if is_whole and not column.type.upper().startswith(_UNTOLD):
+            with suppress(WatersmeetError):
+                values |= values_of([column], source.name, [f"{column.name}={'NULL' if text is None else text}"])
+    return values if any(value is not None for value in values.values()) else {}
+
+
+def _command(project: str, question: Question) -> str:
+    """What to type to ask the same."""
+    values = (f"{name}={'NULL' if value is None else value}" for name, value in question.values.items())
+    return shlex.join(["watersmeet", "why", project, question.source.name, *values])
+
+
+def find_checkpoint_query(script: Script, query: AnalyzedQuery, checkpoint: Path) -> RecordedQuery:
+    """A query that was started with that checkpoint; refused if it has no finished batch."""
+    name = query.into or checkpoint.name
+    if not any((checkpoint / "commits").glob("[0-9]*")):
+        raise refuse("NEVER_RAN", query=name, checkpoint=checkpoint, command="start(...).awaitTermination()")
+    plan = plan_query(query, OPERATORS, late="kept")
+    # What `run` keeps beside a checkpoint, a program has nowhere: marks come as frames, tables as streams.
+    return RecordedQuery(name, plan, script, checkpoint, checkpoint)
+
+
+def answer_from_checkpoint(spark: SparkSession, query: RecordedQuery, question: Question) -> Answer:
+    """What became of rows of a query that has run."""
+    return answer(read(spark, query), question)
+
+
+def answer_of_frames(
+    spark: SparkSession, script: Script, query: AnalyzedQuery, frames: Mapping[str, DataFrame], question: Question
+) -> Answer:
+    """What becomes of rows of DataFrames that are whole: all arrive at once, and then the input ends."""
+    from watersmeet.tools.trace.input_history import InputHistory
+
+    plan = plan_query(query, OPERATORS, late="kept")
+    sources = {
+        scanned.name: scanned for scan in scan_plans(plan.relation) for scanned in (scan.parts or (scan.source,))
+    }
+    tables = {name: _collect_rows(source, frames[name]) for name, source in sources.items()}
+    lags = [lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags]
+    times = [
+        f"{scan.alias}.{watermark.column}" for scan in scan_plans(plan.relation) for watermark in scan.source.watermarks
+    ]
+    watermarks = {**dict.fromkeys((*times, *lags), END_OF_INPUT), LOADED: 1}
+    ran = RecordedQuery(query.into or "the query", plan, script, Path(), Path())
+    return answer(ReplayedQuery(ran, InputHistory((Batch(tables, watermarks),)), spark), question)
+
+
+def _collect_rows(source: Source, frame: DataFrame) -> pa.Table:
+    """All rows of a DataFrame, in the types of its source."""
+    names = [field.name for field in source.fields]
+    change_columns = [CHANGE] if source.kind == "table" and CHANGE in frame.columns and CHANGE not in names else []
+    table = frame.select(*(f"`{name}`" for name in (*names, *change_columns))).toArrow()
+    columns: dict[str, Any] = {f.name: table.column(f.name).cast(arrow_type(f.type)) for f in source.fields}
+    if source.kind == "table":
+        columns[CHANGE] = table.column(CHANGE) if change_columns else pa.array(["+"] * table.num_rows, pa.string())
+    return pa.table(columns)

@@ -1,0 +1,307 @@
+"""What became of rows, noted while they go through a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.formats.records import CHANGE
+from watersmeet.local.query import PART, PARTITION, ROW, WHERE, DroppedRows
+from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.matching import as_int64
+from watersmeet.operators.core.operator import Watermarks
+from watersmeet.operators.core.python_values import python_rows, python_values
+from watersmeet.operators.core.rowwise import ReferenceStep, RemovedRow, Row
+from watersmeet.operators.outcomes import OutcomeKind, Words, capital, value_in_words
+from watersmeet.operators.state.shard import LEFT_ONLY
+from watersmeet.operators.tracer import TraceContext
+from watersmeet.physical import ScanPlan
+from watersmeet.tools.trace.lineage import TracedRows, TraceStage, row_column, same_row
+
+LEFT: Mapping[str, OutcomeKind] = {
+    "expired": "expired",
+    "evicted": "evicted",
+    "discarded": "dropped",
+    "dropped": "dropped",
+}
+"""What it means for a row that it left, by why."""
+
+
+@dataclass(frozen=True)
+class RowEvent:
+    """Something that became of a row on its way: by which other, and what ends its life."""
+
+    row_id: int
+    what: OutcomeKind
+    batch: int
+    reason: str
+    until: int | None = None
+    by: int | None = None
+
+
+@dataclass(frozen=True)
+class WatermarkMove:
+    """The mark of a column after a batch, and the arrival that moved it there."""
+
+    batch: int
+    column: str
+    value: int
+    by: int | None
+
+
+@dataclass
+class TraceRecorder:
+    """What became of rows: ``events``, the rows that ``matches``, and where marks ``watermark_moves``."""
+
+    traced_rows: TracedRows = field(default_factory=TracedRows)
+    events: list[RowEvent] = field(default_factory=list[RowEvent])
+    matches: list[tuple[int, tuple[int, ...]]] = field(default_factory=list[tuple[int, tuple[int, ...]]])
+    watermark_moves: list[WatermarkMove] = field(default_factory=list[WatermarkMove])
+    batch: int = 0
+    _movers: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict[str, list[tuple[int, int, int]]])
+    _tables: dict[tuple[str, Any], list[int]] = field(default_factory=dict[tuple[str, Any], list[int]])
+
+    def end(self, stages: Iterable[TraceStage]) -> None:
+        """Note which rows are still kept."""
+        for stage in stages:
+            self._note_alive(stage)
+        reported = {event.row_id for event in self.events if event.what in ("alive", "filtered", "null key")}
+        for row_id in (number for there in self._tables.values() for number in there if number not in reported):
+            self.events.append(RowEvent(row_id, "alive", self.batch, "It is in the table."))
+        reported = {event.row_id for event in self.events}
+        alive = {
+            number
+            for event in self.events
+            if event.what == "alive"
+            for number in self.traced_rows.arrivals(event.row_id)
+        }
+        for stage in stages:
+            for port, rows in enumerate(stage.entered):
+                for row_id, (row, batch) in rows.items():
+                    if row_id not in reported and not alive.issuperset(self.traced_rows.arrivals(row_id)):
+                        what, reason = stage.family.outcome_without_output(stage.context, port, row)
+                        self.events.append(RowEvent(row_id, what, batch, reason))
+
+    def _note_alive(self, stage: TraceStage) -> None:
+        context = stage.context
+        for port, row_id, row in stage.state_rows:
+            until = stage.family.expiry(context, port, row, row_id)
+            reason = stage.family.wait_reason(context, port, row, row_id)
+            self.events.append(RowEvent(row_id, "alive", self.batch, reason, until))
+
+    def find_mover(self, column: str, watermark: int) -> tuple[int | None, int] | None:
+        """The arrival that moved a mark to where it is, and its batch."""
+        for name, movers in self._movers.items():
+            for value, row_id, batch in movers if name.split("#")[0] == column else ():
+                if value == watermark:
+                    return self._first(row_id), batch
+        return None
+
+    def change_table(self, plan: ScanPlan, rows: pa.Table, numbers: list[int]) -> pa.Array:
+        """Note which rows of a table take the place of others; one that takes a row back goes by its number."""
+        key = [plan.source.field(name) for name in plan.source.primary_key]
+        keyed = plan.changes == "upserts" or (key and all(key))
+        row_ids: list[int] = []
+        for number, row in zip(numbers, python_rows(rows), strict=True):
+            sign = row.pop(CHANGE, "+")
+            row.pop(WHERE, None)
+            values = (
+                {key_field.name: row[key_field.name] for key_field in key if key_field is not None} if keyed else row
+            )
+            there = self._tables.setdefault((plan.alias, same_row(values)), [])
+            row_ids.append(self._change(there, number, sign, is_keyed=bool(keyed), by_weight=plan.changes == "weights"))
+        return pa.array(row_ids, pa.int64())
+
+    def _change(self, there: list[int], number: int, sign: str, *, is_keyed: bool, by_weight: bool) -> int:
+        old = there.pop() if there and (is_keyed or sign == "-") else None
+        if old is not None:
+            what: OutcomeKind = "deleted" if sign == "-" else "replaced"
+            sentence = "deleted it from the table" if sign == "-" else "replaced it in the table"
+            self.events.append(
+                RowEvent(old, what, self.batch, f"{capital(self._name(number))} {sentence}.", None, self._first(number))
+            )
+        if sign == "+":
+            there.append(number)
+            return number
+        sentence = (
+            "It deleted a row of the table." if old is not None else "It deletes a row that the table does not have."
+        )
+        self.events.append(
+            RowEvent(number, "passed", self.batch, sentence, None, None if old is None else self._first(old))
+        )
+        return old if old is not None and by_weight and not is_keyed else number
+
+    def _first(self, row_id: int) -> int | None:
+        # A group without rows is made of nothing.
+        return next(iter(self.traced_rows.arrivals(row_id)), None)
+
+    def _name(self, row_id: int) -> str:
+        arrivals = [self.traced_rows.raw(arrival) for arrival in self.traced_rows.arrivals(row_id)[:3]]
+        return " with ".join(str(arrival) for arrival in arrivals)
+
+    def note_dropped(self, lost: tuple[DroppedRows, ...], words: Words) -> None:
+        """Note rows that go no further."""
+        for dropped in lost:
+            for row in python_rows(dropped.rows):
+                if dropped.part is None:
+                    what, reason = (
+                        cast("OutcomeKind", "null key"),
+                        "It has no element, or its primary key is NULL.",
+                    )
+                else:
+                    what, reason = (
+                        "filtered",
+                        f"WHERE drops it: {words.condition_words(dropped.part, row)} is not true.",
+                    )
+                self.events.append(RowEvent(row[ROW], what, self.batch, reason))
+
+    def note_mover(self, watermark: str, part: int | None, rows: pa.Table, column: str, lag: int) -> None:
+        """Note who may move a mark: the row with the latest time, of each partition that has marks of its own."""
+        if PARTITION in rows.column_names:
+            for name in pc.unique(rows.column(PARTITION)).to_pylist():
+                some = rows.filter(pc.equal(rows.column(PARTITION), name)).drop_columns([PARTITION])
+                self.note_mover(f"{watermark}#@{name}", part, some, column, lag)
+            return
+        if part is not None:
+            rows = rows.filter(pc.equal(rows.column(PART), part))
+        rows = rows.select([column, ROW]).filter(rows.column(column).is_valid())
+        if rows.num_rows:
+            times = as_int64(rows.column(column).combine_chunks())
+            place = int(np.argmax(times))
+            value = int(times[place]) - lag
+            movers = self._movers.setdefault(watermark, [])
+            if not movers or value > movers[-1][0]:
+                movers.append((value, rows.column(ROW)[place].as_py(), self.batch))
+
+    def note_watermarks(self, stage: TraceStage, watermarks: Watermarks) -> None:
+        """Note where the marks of a stage are; those that another stage has told already stay as they are."""
+        noted = {(move.batch, move.column) for move in self.watermark_moves[-64:]}
+        heard = stage.received or {n: v for n, v in watermarks.items() if not n.startswith("#")}
+        # What tells of a table's rows that they are settled is no watermark.
+        heard = {name: watermark for name, watermark in heard.items() if name not in stage.operator.finality_marks}
+        for column, value in heard.items():
+            if "#" not in column and (self.batch, column) not in noted:
+                by = self.find_mover(column, value)
+                self.watermark_moves.append(WatermarkMove(self.batch, column, value, None if by is None else by[0]))
+
+    def note_late(self, stage: TraceStage, step: Any, context: TraceContext) -> None:
+        """Note who came too late, given what had been heard before."""
+        for port, row in getattr(step, "late", ()):
+            row_id = row[row_column(port)]
+            reason, column = stage.family.late_reason(context, port, row)
+            stage.late[row_id] = self.batch
+            by, mover_words = self._mover_of_watermark(column, context.received.get(column or ""))
+            ending = f"{mover_words}." if not reason.endswith(".") else ""
+            self.events.append(RowEvent(row_id, "late", self.batch, f"{reason}{ending}", None, by))
+
+    def _mover_of_watermark(self, column: str | None, watermark: int | None) -> tuple[int | None, str]:
+        """Who moved a mark, and that in words."""
+        mover = None if column is None or watermark is None else self.find_mover(column, watermark)
+        if mover is None or mover[0] is None:
+            return None, ""
+        return mover[0], f"; {self.traced_rows.raw(mover[0])} had moved it there in batch {mover[1]}"
+
+    def note_dead(self, stage: TraceStage, port: int, table: pa.Table) -> None:
+        """Note which rows can match nothing."""
+        context = stage.context
+        for row_id in table.column(row_column(port)).to_pylist():
+            if row_id in stage.late:
+                continue
+            cause = stage.family.unmatchable_reason(context, port, stage.entered[port][row_id][0])
+            if cause is not None:
+                self.events.append(RowEvent(row_id, cause[0], self.batch, cause[1]))
+
+    def note_counted(self, stage: TraceStage, row: Row, members: list[int]) -> None:
+        """Note that a row went into a group with these members, or that it was taken out of it."""
+        row_id, comes = row[row_column(0)], row.get(WEIGHT, 1) > 0
+        if comes:
+            members.append(row_id)
+        elif row_id in members:
+            members.remove(row_id)
+        keys = stage.sides[0].keys
+        key_text = ", ".join(value_in_words(row[key]) for key in keys)
+        group = f" in the group of {key_text}" if keys else ""
+        what: OutcomeKind = "counted" if comes else "taken back"
+        reason = f"It was counted{group}." if comes else f"It is no longer counted{group}."
+        self.events.append(RowEvent(row_id, what, self.batch, reason))
+
+    def note_outputs(self, stage: TraceStage, rows: pa.Table, steps: list[Any], gone: list[RemovedRow]) -> None:
+        """Note who met whom, who came out alone, and who left."""
+        alone: dict[int, int] = {}
+        for row_ids, sign in self._pairs(stage, rows, steps):
+            present = [(port, row_id) for port, row_id in enumerate(row_ids) if row_id is not None]
+            if sign > 0 and len(present) == 1 < len(row_ids):
+                alone[present[0][1]] = present[0][0]
+                continue
+            if sign > 0 and len(present) > 1:
+                matched_rows = dict.fromkeys(
+                    arrival for _, row_id in present for arrival in self.traced_rows.arrivals(row_id)
+                )
+                self.matches.append((self.batch, tuple(matched_rows)))
+            for port, row_id in present:
+                self._note_output(stage, port, row_id, [f for _, f in present if f != row_id], sign)
+        for step in steps:
+            alone |= {row[-1]: port for port, row in getattr(step, "unmatched", ())}
+        for arrival in gone:
+            self._note_removal(stage, arrival, alone)
+        for row_id, port in alone.items():
+            reason = stage.family.alone_reason(stage.context, port, stage.entered[port][row_id][0])
+            self.events.append(RowEvent(row_id, stage.family.alone_outcome(stage.operator), self.batch, reason))
+
+    def _pairs(
+        self, stage: TraceStage, rows: pa.Table, steps: list[Any]
+    ) -> Iterator[tuple[tuple[int | None, ...], int]]:
+        """The rows that a result is made of, by port, and whether it comes or goes."""
+        names = [row_column(n) for n in range(len(stage.plan.ports)) if row_column(n) in rows.column_names]
+        weights = rows.column(WEIGHT).to_pylist() if WEIGHT in rows.column_names else [1] * rows.num_rows
+        shown = zip(*(python_values(rows.column(name)) for name in names), strict=True) if names else ()
+        is_hidden = getattr(stage.operator, "kind", "") in LEFT_ONLY and isinstance(steps[0], ReferenceStep)
+        for row_ids, weight in zip(shown, weights if names else (), strict=True):
+            if not (is_hidden and None not in row_ids):
+                yield row_ids, weight
+        if is_hidden:
+            # Of these the result shows the left side once, whatever it met.
+            yield from (((pair[0][row_column(0)], pair[1][row_column(1)]), 1) for step in steps for pair in step.pairs)
+
+    def _note_output(self, stage: TraceStage, port: int, row_id: int, others: list[int], sign: int) -> None:
+        by = self._first(others[0]) if others else None
+        if not others:
+            change = stage.family.change_outcome(stage.context, sign)
+            if change is not None:
+                self.events.append(RowEvent(row_id, change[0], self.batch, change[1]))
+            elif sign < 0:
+                self.events.append(RowEvent(row_id, "taken back", self.batch, "It is no longer without a match."))
+            return
+        name = " and ".join(self._name(other) for other in others)
+        row = stage.entered[port][row_id][0]
+        until = stage.family.expiry(stage.context, port, row, row_id)
+        what, reason = (
+            ("matched", f"It matched {name}.") if sign > 0 else ("taken back", f"It no longer matches {name}.")
+        )
+        self.events.append(RowEvent(row_id, cast("OutcomeKind", what), self.batch, reason, until, by))
+
+    def _note_removal(self, stage: TraceStage, gone: RemovedRow, alone: dict[int, int]) -> None:
+        context, row_id = stage.context, gone.row[row_column(gone.port)]
+        reason, column = stage.family.removal_reason(context, gone)
+        by, mover_words = self._mover_of_watermark(column, context.received.get(column or ""))
+        if gone.by is not None:
+            by = self._first(gone.by[row_column(gone.port)])
+            mover_words = f" by {self._name(gone.by[row_column(gone.port)])}" if gone.by is not gone.row else ""
+        whats = self._removal_kinds(gone, alone)
+        until = stage.family.expiry(context, gone.port, gone.row, row_id)
+        if until is None and context.numbers and gone.by is not None:
+            until = context.numbers.get(gone.by[row_column(gone.port)], (None, None))[0]
+        ending = "" if reason.endswith(".") else f"{mover_words}."
+        self.events += [RowEvent(row_id, what, self.batch, f"{reason}{ending}", until, by) for what in whats]
+
+    def _removal_kinds(self, gone: RemovedRow, alone: dict[int, int]) -> list[OutcomeKind]:
+        """What it means for a row that it left. One that a limit took may come out alone, and is both."""
+        what = LEFT[gone.reason]
+        if alone.pop(gone.row[row_column(gone.port)], None) is None:
+            return [what]
+        return [what, "padded"] if what == "dropped" else ["padded"]
