@@ -94,10 +94,10 @@ def test_no_refusal_quotes_a_password(text: str) -> None:
 
 GIVEN_TO_SPARK = {
     # Sources, by `read_source` and `find_files`: of a script that `resolve_options` gave, or of the topics of one.
-    "spark/connectors/reading.py", "spark/connectors/reading.py", "spark/connectors/kafka.py",
+    "spark/connectors/reading.py", "spark/connectors/kafka.py",
     # Sinks: of such a script, too.
-    "spark/connectors/outputs.py", "spark/connectors/lakes.py", "spark/connectors/files.py", "spark/connectors/snapshots.py",
-    "spark/run/running.py", "spark/connectors/compaction.py",
+    "spark/connectors/outputs.py", "spark/connectors/lakes.py", "spark/connectors/files.py",
+    "spark/connectors/snapshots.py", "spark/run/running.py", "spark/connectors/compaction.py",
     # None of a script.
     "spark/run/rebuild_input.py", "spark/state/checkpoint.py", "cli/demo_broker.py",
 }  # fmt: skip

@@ -154,7 +154,7 @@ def _run_and_show(
 def prepare_folder(folder: Path, project: str = "folder") -> None:
     """Make the demo's project anew; a folder with anything else in it, or an edited query, is left alone."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        written = files("watersmeet.cli").joinpath(project, SQL).read_text("utf-8")
+        written = files("watersmeet.cli").joinpath("demo_projects", project, SQL).read_text("utf-8")
         if not (folder / SQL).is_file():
             hint = "name a new folder: `watersmeet demo DIR`."
             raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not a folder of the demo", hint=hint)

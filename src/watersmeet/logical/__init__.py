@@ -1,1 +1,1 @@
-"""What was asked, and what is known of it: immutable values without any behaviour of their own."""
+"""The logical plan: parsed and analyzed relations as immutable values, and the passes between the two."""

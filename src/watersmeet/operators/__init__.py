@@ -31,7 +31,7 @@ class _StatefulFamily:
     @property
     def trace(self) -> FamilyTracer:
         """What becomes of its rows."""
-        return _load_part(self.name, "trace")
+        return _load_part(self.name, "explain", "TRACE")
 
     @property
     def state_schema(self) -> StateSchema:
@@ -41,7 +41,7 @@ class _StatefulFamily:
     @property
     def forecast(self) -> Forecaster:
         """How long its rows live."""
-        return _load_part(self.name, "forecast")
+        return _load_part(self.name, "plan", "FORECAST")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _load_part(family: str, name: str, constant: str | None = None) -> Any:
 
 
 def _load_state_schema(family: str) -> StateSchema:
-    return _load_part(family, "state_schema")
+    return _load_part(family, "kernel", "STATE_SCHEMA")
 
 
 FAMILIES: Mapping[str, JoinFamily] = {

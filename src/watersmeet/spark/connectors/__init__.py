@@ -1,3 +1,1 @@
-"""How rows go out."""
-
-from __future__ import annotations
+"""Connectors: how each format is read and written on Spark."""

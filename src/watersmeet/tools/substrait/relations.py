@@ -352,8 +352,8 @@ def _tables(message: Any) -> Iterator[str]:
     """The names of the tables that are read anywhere inside."""
     if message.DESCRIPTOR.name == "NamedTable":
         yield from (".".join(message.names).lower(), *(name.lower() for name in message.names[-1:]))
-    for field, value in message.ListFields():
-        if field.message_type is not None:
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is not None:
             for part in [value] if hasattr(value, "DESCRIPTOR") else value:
                 yield from _tables(part)
 

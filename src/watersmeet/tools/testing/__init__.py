@@ -1,14 +1,15 @@
-"""The public test kit: cases as values, their comparison, and what runs them without a JVM."""
+"""Cases: values, executors, comparison and assertions. Programs import them from `watersmeet.testing`."""
 
 from __future__ import annotations
 
 from watersmeet.local.cells import arrow_table, cell
 from watersmeet.local.shards import MemoryStore
+from watersmeet.tools.testing.assertions import trace_case
 from watersmeet.tools.testing.case import Case, CaseBatch, parse_case, read_case
 from watersmeet.tools.testing.execute import Executor, Result, run_case
 from watersmeet.tools.testing.outcome import Outcome, compare
 
 __all__ = [
     "Case", "CaseBatch", "Executor", "MemoryStore", "Outcome", "Result", "arrow_table", "cell", "compare",
-    "parse_case", "read_case", "run_case",
+    "parse_case", "read_case", "run_case", "trace_case",
 ]  # fmt: skip

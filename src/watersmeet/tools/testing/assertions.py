@@ -1,4 +1,4 @@
-"""The outcome of every row of a case."""
+"""Cases in tests of your own: assert one, or trace its rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from unittest import SkipTest
 
 from watersmeet.arguments import check_choice, check_session, wrong
-from watersmeet.deprecation import warn_renamed
 from watersmeet.errors import refuse
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.time_zones import in_zone_of_script
@@ -47,13 +46,6 @@ def trace_case(case: Case) -> Lineage:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to explain, not one")
     plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="kept", limits=limits_of(script))
     return lineage_of_case(case, plan, arrivals_of(case, plan, script))
-
-
-def __getattr__(name: str) -> Any:
-    if name != "told":
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
-    warn_renamed("watersmeet.tools.testing.assertions.told", "watersmeet.tools.testing.assertions.trace_case")
-    return trace_case
 
 
 def test(case: Case | Path | str, on: Executor = "kernel", spark: SparkSession | None = None) -> None:
