@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.cli.console import read_project
 from watersmeet.cli.run import Cluster
+from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import CONNECTORS, JAR_DIGESTS, connector_of, connectors_of, formats_in
 from watersmeet.queries import read_script

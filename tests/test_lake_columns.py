@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from watersmeet.catalog import Source
 from watersmeet.cli.app import app
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import NoColumnsError, columns_of, save_columns
 from watersmeet.project import fill_columns

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from watersmeet import locations
 from watersmeet.cli.app import app
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.project import with_columns
 from watersmeet.queries import read_script

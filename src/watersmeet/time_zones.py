@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
 
-SECOND = 1_000_000
-HOUR = 3600 * SECOND
+from watersmeet.duration import HOUR, SECOND
+
 SESSION_ZONE = "spark.sql.session.timezone"
 """The setting of Spark for the zone of a session, in small letters."""
 

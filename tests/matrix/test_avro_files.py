@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from tests.avro_files import READ, long, record, write_avro
 
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import connector_of
 from watersmeet.formats.records import ddl

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Sink, Source
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import columns_of
 from watersmeet.formats.connectors import connector_of

@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from watersmeet.cli.console import open_script
 from watersmeet.cli.demo import init_project
+from watersmeet.cli.script import open_script
 from watersmeet.metrics.history import HistoryWriter, QueryEvent
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
 from watersmeet.metrics.progress import Progress

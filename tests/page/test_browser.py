@@ -18,7 +18,7 @@ from tests.page.chromium import Tab, shows
 from tests.page.histories import JOIN, batch, project, write
 from tests.page.histories import started as start_of
 
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
 from watersmeet.metrics.progress import Progress
 from watersmeet.tools.studio.page.description import QueryDescription, describe_queries

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.tools.studio.page.description import Box, Drawing, describe_queries
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.registry import Registry, registry
 
 from watersmeet.cli.check import spark_refusals
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script

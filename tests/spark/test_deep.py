@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from watersmeet.cli.check import spark_refusals
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 

@@ -13,7 +13,7 @@ from tests.spark import builtin_functions
 
 import watersmeet as ws
 from watersmeet.cli.check import spark_refusals
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.formats.columns import FIXED
 from watersmeet.formats.connectors import OPTIONS
 from watersmeet.functions import builtin_signatures

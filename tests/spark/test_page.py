@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.page.chromium import Tab, shows
 
-from watersmeet.cli.console import OpenedScript, open_script
+from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.metrics.history import Recorder, history_file, read_history
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.progress import Progress

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import watersmeet as ws
 from watersmeet.cli.app import app
-from watersmeet.cli.console import open_script
+from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.progress import Progress

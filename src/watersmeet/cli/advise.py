@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from watersmeet.cli.console import Format, print_text, read_project, show_wait
+from watersmeet.cli.console import Format, print_text, show_wait
 from watersmeet.cli.run import Cluster, storage_folder
+from watersmeet.cli.script import read_project
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.logical.query import AnalyzedQuery

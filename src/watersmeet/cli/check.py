@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from watersmeet.catalog import Source
-from watersmeet.cli.console import Format, OpenedScript, check_external_references, open_script, print_text, show_wait
+from watersmeet.cli.console import Format, print_text, show_wait
+from watersmeet.cli.script import OpenedScript, check_external_references, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats import source_format

@@ -8,29 +8,18 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from types import FrameType
-from typing import Literal
 
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from watersmeet.errors import Refusal, WatersmeetError, escape_controls, refuse
-from watersmeet.formats.records import VALUE_FORMAT
-from watersmeet.locations import local_path, mask_secrets
-from watersmeet.logical.nodes import Script
-from watersmeet.logical.passes import sort_refusals
-from watersmeet.logical.passes.check_declarations import check_references
-from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.parser import UnreadPart
-from watersmeet.project import Project, Sends, absolute_path, fill_columns, open_project, resolve_paths, root_references
-from watersmeet.queries import analyze, read_readable, refusals_in
+from watersmeet.errors import WatersmeetError, escape_controls, refuse
+from watersmeet.locations import mask_secrets
 
 REFUSED, WRONG, MISTAKE, FAILED, DIED, INTERRUPTED = 1, 2, 3, 4, 5, 128
 """The exit codes. Refused: the same again would be refused again. Wrong: a file, a folder or an option. A mistake of
@@ -200,115 +189,3 @@ def _install_handler(handler: Callable[[int, FrameType | None], None]) -> Genera
     finally:
         for number, former in zip(wanted, before, strict=True):
             signal.signal(number, former)
-
-
-PLAN = ".substrait"
-"""What the files of Substrait plans end with."""
-
-
-@dataclass(frozen=True)
-class OpenedScript:
-    """A project whose queries may all run."""
-
-    project: Project
-    script: Script
-    queries: tuple[AnalyzedQuery, ...]
-
-
-Paths = Literal["written", "absolute"]
-"""Paths of sources and sinks as they are written, or as seen from the folder of the project."""
-
-
-def open_script(
-    path: Path,
-    paths: Paths = "written",
-    further: Callable[[Project, Script], Iterable[Refusal]] | None = None,
-    sends: Sends = "resolved",
-) -> OpenedScript:
-    """Read and analyze all queries of a project; refuses with places in the files that the user wrote.
-
-    ``further`` is what else is refused in a script, together with all the rest.
-    """
-    project, script, unread = _read_readable(path)
-    script = root_references(script, project.root.absolute())
-    script = resolve_paths(script, project.root) if paths == "absolute" else script
-    script, unfilled = fill_columns(script, project.root, _storage(project), sends=sends)
-    refusals = [*unread.refusals, *unfilled, *(further(project, script) if further else ())]
-    if refusals:
-        raise project.relocate(WatersmeetError(sort_refusals([*refusals, *refusals_in(script, unread)])))
-    try:
-        queries = analyze(script)
-    except WatersmeetError as error:
-        raise project.relocate(error) from error
-    if not queries:
-        raise refuse("NO_QUERY", script=project.script_name)
-    return OpenedScript(project, script, queries)
-
-
-def _storage(project: Project) -> Path:
-    return Path(local_path(absolute_path(project.storage, project.root)))
-
-
-def check_external_references(opened: OpenedScript) -> None:
-    """Refuse what refers to variables and files that are not there."""
-    opened.project.check_settings()
-    try:
-        check_references(opened.script)
-    except WatersmeetError as error:
-        raise opened.project.relocate(error) from error
-
-
-def check_declared(opened: OpenedScript) -> None:
-    """Refuse columns that were read from files of this machine, where Spark reads those of another.
-
-    Schemas of the values of records are read here in any case.
-    """
-    reason = "Spark has files of its own"
-    refusals = [
-        Refusal(
-            "UNKNOWN_COLUMNS",
-            {"source": source.name, "reason": reason, "format": str(source.format), "kind": source.kind.upper()},
-            opened.script.place(source.span),
-        )
-        for source in opened.script.sources
-        if source.read_from and VALUE_FORMAT not in source.lowercase_options
-    ]
-    if refusals:
-        raise opened.project.relocate(WatersmeetError(refusals))
-
-
-def read_project(path: Path) -> tuple[Project, Script]:
-    """A project and the script that its files are."""
-    project, script, unread = _read_readable(path)
-    if unread.refusals:
-        raise project.relocate(WatersmeetError(sort_refusals([*unread.refusals, *refusals_in(script, unread)])))
-    return project, script
-
-
-def _read_readable(path: Path) -> tuple[Project, Script, UnreadPart]:
-    """A project, what can be read of the script that its files are, and what is wrong with the rest.
-
-    A Substrait plan reads the tables that the SQL file of the same name beside it declares, if there is one, and writes
-    to its one sink.
-    """
-    if path.suffix != PLAN or not path.is_file():
-        project = open_project(path)
-        return project, *read_readable(project.text, project.script_name)
-    sql_file = path.with_suffix(".sql")
-    project = (
-        open_project(sql_file) if sql_file.is_file() else Project(path.parent, path.stem, f"{path.stem}.storage", ())
-    )
-    script, unread = read_readable(project.text, project.script_name)
-    return project, _with_plan(script, path), unread
-
-
-def _with_plan(script: Script, path: Path) -> Script:
-    """The declarations of a SQL file with the query of a plan."""
-    from watersmeet.tools.substrait.relations import read_substrait  # imported late: only plans need it
-
-    read = read_substrait(path.read_bytes(), str(path), script.sources)
-    declared = {source.name.lower() for source in script.sources}
-    unread = tuple(source for source in read.sources if source.name.lower() not in declared)
-    into = script.sinks[0].name if len(script.sinks) == 1 else None
-    queries = tuple(replace(query, into=into) for query in read.queries)
-    return replace(script, sources=(*script.sources, *unread), queries=(*script.queries, *queries))

@@ -18,10 +18,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from watersmeet.cli.console import Format, interruptible, open_script, show_wait
+from watersmeet.cli.console import Format, interruptible, show_wait
 from watersmeet.cli.demo_streams import Streams, Truth, Writer, prepare_folders
 from watersmeet.cli.progress import ProgressDisplay
 from watersmeet.cli.run import Cluster, run_opened
+from watersmeet.cli.script import open_script
 from watersmeet.errors import refuse
 from watersmeet.locations import location_of
 from watersmeet.project import storage_folder

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import typer
 
-from watersmeet.cli.console import Format, check_external_references, open_script, print_text, read_project, show_wait
+from watersmeet.cli.console import Format, print_text, show_wait
 from watersmeet.cli.run import Cluster, storage_folder
+from watersmeet.cli.script import check_external_references, open_script, read_project
 from watersmeet.duration import format_count
 from watersmeet.errors import refuse
 from watersmeet.logical.nodes import Script

@@ -11,8 +11,9 @@ from typing import Any
 import typer
 
 from watersmeet.cli.advise import ADVICE_FILE
-from watersmeet.cli.console import Format, OpenedScript, open_script, print_text
+from watersmeet.cli.console import Format, print_text
 from watersmeet.cli.run import storage_folder
+from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.duration import format_count, parse_duration
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.metrics.history import read_history

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from watersmeet.catalog import Sink, Source
-from watersmeet.cli.console import Format, check_external_references, open_script, report_errors, show_wait
+from watersmeet.cli.console import Format, report_errors, show_wait
 from watersmeet.cli.run import Cluster
+from watersmeet.cli.script import check_external_references, open_script
 from watersmeet.cli.state import FormatOption, MasterOption, QueryOption, StatePath, checkpoints_at, select_checkpoints
 from watersmeet.duration import format_count
 from watersmeet.errors import did_you_mean, refuse

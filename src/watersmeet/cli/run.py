@@ -18,17 +18,14 @@ from watersmeet.cli.console import (
     DIED,
     Format,
     Interrupted,
-    OpenedScript,
-    check_declared,
-    check_external_references,
     defer_interruptions,
     exit_code,
     interruptible,
-    open_script,
     print_text,
     show_wait,
 )
 from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_summary
+from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
 from watersmeet.cli.studio import Page, PageHooks
 from watersmeet.errors import WatersmeetError, escape_controls
 from watersmeet.formats.connectors import JARS, formats_in

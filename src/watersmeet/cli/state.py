@@ -405,7 +405,7 @@ def _project_sources(path: Path) -> tuple[Source, ...]:
     """The sources of a project; none where there is only its storage."""
     if (path / "checkpoints").is_dir() and not (path / "watersmeet.yml").is_file():
         return ()
-    from watersmeet.cli.console import open_script
+    from watersmeet.cli.script import open_script
 
     return open_script(path, "absolute").script.sources
 

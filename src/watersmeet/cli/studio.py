@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from watersmeet.cli.console import Interrupted, OpenedScript, interruptible, open_script
+from watersmeet.cli.console import Interrupted, interruptible
+from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.local.cells import FAILURES, NeedsSparkError
