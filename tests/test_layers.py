@@ -42,7 +42,7 @@ def test_the_contracts_hold() -> None:
         "watersmeet.cli.app",
         "watersmeet.cli.check",
         "watersmeet.project",
-        "watersmeet.cli.demo_streams",
+        "watersmeet.cli.demo_data",
         "watersmeet.formats",
     ],
 )

@@ -411,9 +411,9 @@ def advise(
         found = ws.advise(orders, deliveries, on="left.id = right.order_id", left_time="ordered")
         print(found.sql)
     """
+    from watersmeet.tools.advise.arrivals import join_pairs
     from watersmeet.tools.advise.pair import AdviceRequest, advise_pair
     from watersmeet.tools.advise.report import Advice
-    from watersmeet.tools.advise.request import join_pairs
     from watersmeet.tools.advise.sampling import sample_frame
 
     share = given_share("keep", keep)

@@ -13,12 +13,11 @@ from tests.advice.generated import SECOND, START, Truth
 
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.queries import analyze, read_script
-from watersmeet.tools.advise.arrivals import SampledRows, advise_table, codes_of, numbers_of
+from watersmeet.tools.advise.arrivals import SampledRows, advise_table, codes_of, join_pairs, numbers_of, skip_notes
 from watersmeet.tools.advise.distances import KeyedTimes, bounds_of, distances
 from watersmeet.tools.advise.findings import disorder, heaviest_shard, pauses, skew
 from watersmeet.tools.advise.pair import AdviceRequest, PairAdvice, advise_pair
 from watersmeet.tools.advise.report import Advice
-from watersmeet.tools.advise.request import join_pairs, skip_notes
 
 TYPES = {"int64": "BIGINT", "string": "STRING", "timestamp[us]": "TIMESTAMP_NTZ", "date32[day]": "DATE"}
 

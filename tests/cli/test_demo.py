@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from watersmeet.cli.demo import DemoResult, prepare_folder, show_result
-from watersmeet.cli.demo_streams import DeliveryRow, OrderRow, Truth, Writer, make_streams
+from watersmeet.cli.demo_data import DeliveryRow, OrderRow, Truth, Writer, make_streams
 from watersmeet.errors import WatersmeetError
 
 

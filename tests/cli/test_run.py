@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
 from watersmeet.cli.demo import init_project, run_demo
-from watersmeet.cli.demo_streams import make_streams
+from watersmeet.cli.demo_data import make_streams
 from watersmeet.cli.run import Cluster
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))

@@ -27,8 +27,8 @@ from watersmeet.tools.testing.case import script_of
 from watersmeet.tools.testing.execute import arrivals_of
 from watersmeet.tools.trace import Batch, Lineage, trace_query
 from watersmeet.tools.trace.answer import summary_of
+from watersmeet.tools.trace.query import lineage_of, run_trace
 from watersmeet.tools.trace.questions import question_of, trace_batches
-from watersmeet.tools.trace.trace_query import lineage_of, run_trace
 
 FOLDER = Path(__file__).parent.parent / "cases"
 CASES = sorted(path for path in FOLDER.glob("*.yaml") if "\nfails:" not in path.read_text("utf-8"))

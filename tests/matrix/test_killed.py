@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.cli.demo_broker import broker
+from watersmeet.cli.demo_data import broker
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 

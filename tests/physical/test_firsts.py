@@ -9,7 +9,7 @@ from watersmeet.operators.core.order import TopN
 from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.physical import join_plans, plan_query
 from watersmeet.physical.identity import identity_of, stage_digest
-from watersmeet.physical.push_down_top_n import WHY
+from watersmeet.physical.push_down import WHY
 from watersmeet.queries import analyze, read_script
 
 BIDS = """
@@ -72,7 +72,7 @@ def test_a_state_from_before_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     script = BIDS.format(shown=SINCE, having="") + f"SELECT TABLE auction, n FROM counts {RANK};"
     (query,) = analyze(read_script(script))
     now = plan_query(query, OPERATORS)
-    monkeypatch.setattr("watersmeet.physical.push_down_top_n", lambda plan: plan)
+    monkeypatch.setattr("watersmeet.physical.push_down", lambda plan: plan)
     before = plan_query(query, OPERATORS)
     assert now != before
     assert identity_of(now, 4) == identity_of(before, 4)

@@ -15,8 +15,8 @@ from watersmeet.catalog import Field, Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.state.offset_log import read_log
+from watersmeet.tools.trace.query import NearKeys
 from watersmeet.tools.trace.questions import question_of
-from watersmeet.tools.trace.trace_query import NearKeys
 
 ORDERS = Source("orders", (Field("id", "BIGINT"), Field("item", "STRING"), Field("at", "TIMESTAMP")))
 

@@ -25,9 +25,8 @@ from watersmeet.tools.advise.pair import AdviceRequest, PairAdvice, advise_pair
 
 if TYPE_CHECKING:
     from watersmeet.logical.nodes import Script
-    from watersmeet.tools.advise.arrivals import SampledRows
+    from watersmeet.tools.advise.arrivals import JoinPair, SampledRows
     from watersmeet.tools.advise.report import Advice
-    from watersmeet.tools.advise.request import JoinPair
 
 ADVICE_FILE = "advice.json"
 """Where in the storage of a project the findings are kept, for forecasts."""
@@ -92,9 +91,8 @@ def _advice(
     cluster: Cluster,
     folder: Path,
 ) -> Advice:
-    from watersmeet.tools.advise.arrivals import advise_table
+    from watersmeet.tools.advise.arrivals import advise_table, join_pairs, skip_notes
     from watersmeet.tools.advise.report import Advice
-    from watersmeet.tools.advise.request import join_pairs, skip_notes
 
     pairs = join_pairs(script)
     notes = [*skip_notes(script)]

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from watersmeet.cli import state
 from watersmeet.cli.console import Format, report_errors
-from watersmeet.cli.maintenance import rescale
+from watersmeet.cli.state import rescale
 from watersmeet.version import __version__
 
 if TYPE_CHECKING:
@@ -586,7 +586,7 @@ def compact(
       watersmeet compact shop --sink joined --below 8MB --to 64MB
     """
     with report_errors(context, format):
-        from watersmeet.cli.maintenance import compact_project
+        from watersmeet.cli.compact import compact_project
         from watersmeet.tools.forecast.costs import parse_size
 
         sizes = parse_size(below), parse_size(to)
@@ -727,7 +727,7 @@ def demo(
 
         with show_wait("Generating orders and deliveries"):
             from watersmeet.cli.demo import run_demo, run_kafka_demo
-            from watersmeet.cli.demo_streams import make_streams
+            from watersmeet.cli.demo_data import make_streams
             from watersmeet.cli.run import Cluster
 
             streams = make_streams()

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from watersmeet.cli.console import Format, interruptible, show_wait
-from watersmeet.cli.demo_streams import Streams, Truth, Writer, prepare_folders
+from watersmeet.cli.demo_data import Streams, Truth, Writer, prepare_folders
 from watersmeet.cli.progress import ProgressDisplay
 from watersmeet.cli.run import Cluster, run_opened
 from watersmeet.cli.script import open_script
@@ -115,7 +115,7 @@ def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: fl
     """The same over topics of a Kafka broker that is started for it and ends with it."""
     if find_spec("confluent_kafka") is None:
         raise refuse("KAFKA_NOT_INSTALLED", package="confluent-kafka")
-    from watersmeet.cli.demo_broker import Sender, broker, read_delivered
+    from watersmeet.cli.demo_data import Sender, broker, read_delivered
 
     console = Console(soft_wrap=True)
     with ExitStack() as stack:

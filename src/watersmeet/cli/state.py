@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from watersmeet.catalog import Source
     from watersmeet.spark.state.inspect import State
+    from watersmeet.spark.state.rescale import Parallelism
 
 
 def collect_rows(state: State, frame: DataFrame) -> list[dict[str, Any]]:
@@ -453,3 +455,70 @@ def _filter_rows(rows: DataFrame, where: str | None) -> DataFrame:
             return rows.where(where)
     except PySparkException as error:
         raise typer.BadParameter(f"--where {where}: {first_line(error)}") from None
+
+
+def rescale(
+    context: typer.Context,
+    path: StatePath = Path(),
+    query: QueryOption = None,
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", help="Number of parts of the state. Default: no change.", metavar="N", min=1),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", help="Number of tasks. Default: no change.", metavar="M", min=1)
+    ] = None,
+    master: MasterOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Change the number of shards and partitions of a state. Stop the queries first. The results stay the same.
+
+    One task at a time works on a shard, so a query uses at most as many cores as it has shards and partitions. The new
+    state is built next to the old one and replaces it at the end. If the script has `SET watersmeet.shards`, change
+    it to the new number.
+
+    \b
+    Example:
+      watersmeet state rescale shop --shards 16 --partitions 16
+      watersmeet state rescale shop --query joined --partitions 4
+    """
+    with report_errors(context, format):
+        if shards is None and partitions is None:
+            raise typer.BadParameter("give --shards N, --partitions M, or both")
+        from watersmeet.spark.private.files import keep_checkpoints_here
+        from watersmeet.spark.private.jvm import silence_py4j
+        from watersmeet.spark.session import session
+        from watersmeet.spark.state.checkpoint import Checkpoint
+        from watersmeet.spark.state.owner import lock_storage
+        from watersmeet.spark.state.rescale import Parallelism, current_parallelism, rescale
+
+        checkpoints = select_checkpoints(checkpoints_at(path), query)
+        silence_py4j()
+        results: list[dict[str, object]] = []
+        with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
+            for checkpoint in checkpoints:
+                # A checkpoint of a program has no storage folder around it.
+                is_ours = checkpoint.parent.name == "checkpoints"
+                with lock_storage(checkpoint.parent.parent, "alone") if is_ours else nullcontext():
+                    spark = session(master, log=Path(folder) / "spark.log")
+                    keep_checkpoints_here(spark)
+                    was = current_parallelism(Checkpoint.open(spark, checkpoint))
+                    now = Parallelism(shards or was.shards, partitions or was.partitions)
+                    if now != was:
+                        rescale(spark, checkpoint, checkpoint.name, now)
+                if now.partitions > now.shards:
+                    empty = format_count(now.partitions - now.shards, "partition")
+                    typer.echo(
+                        f"note: {empty} of {checkpoint.name} will have no shard, but still start a task.", err=True
+                    )
+                results.append({"query": checkpoint.name, "was": asdict(was), "now": asdict(now)})
+                if format is Format.text:
+                    typer.echo(
+                        f"{checkpoint.name}: {_words(now)}, {'as before' if now == was else f'before: {_words(was)}'}."
+                    )
+        if format is Format.json:
+            typer.echo(json.dumps(results, indent=2))
+
+
+def _words(parallelism: Parallelism) -> str:
+    return f"{format_count(parallelism.shards, 'shard')} on {format_count(parallelism.partitions, 'partition')}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from watersmeet.duration import SESSION_ZONE, largest_shift
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
@@ -17,7 +18,6 @@ from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, lowest_bounds
 from watersmeet.physical import sources_of
 from watersmeet.physical.nodes import DeclaredTypes, Types
-from watersmeet.time_zones import SESSION_ZONE, largest_shift
 
 
 def in_zone_of_script(query: AnalyzedQuery, script: Script) -> AnalyzedQuery:

@@ -23,18 +23,6 @@ from watersmeet.logical.relation import (
 from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical.chaining import ChainGroups, chain_operators
 from watersmeet.physical.identity import assign_names
-from watersmeet.physical.leaves import (
-    all_columns,
-    columns_in,
-    find_windows,
-    idle_of,
-    lags_of,
-    late_columns,
-    output_columns,
-    plan_scan,
-    times_of,
-    view_watermarks,
-)
 from watersmeet.physical.nodes import (
     PADDED,
     ChangelogMode,
@@ -63,7 +51,19 @@ from watersmeet.physical.nodes import (
     scan_plans,
     view_plans,
 )
-from watersmeet.physical.push_down_top_n import push_down_top_n
+from watersmeet.physical.push_down import push_down_top_n
+from watersmeet.physical.scans import (
+    all_columns,
+    columns_in,
+    find_windows,
+    idle_of,
+    lags_of,
+    late_columns,
+    output_columns,
+    plan_scan,
+    times_of,
+    view_watermarks,
+)
 
 __all__ = [
     "PADDED",

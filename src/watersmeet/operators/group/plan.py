@@ -14,9 +14,9 @@ from watersmeet.operators.core.aggregates import function_of, result_type
 from watersmeet.operators.core.changes import POSITION, WEIGHT
 from watersmeet.operators.forecaster import PortRetention
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
+from watersmeet.physical.scans import lags_of
 
 TIME, END = "time", "end"
 """The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""

@@ -18,9 +18,9 @@ from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, RowExpi
 from watersmeet.operators.state.shard import PRESERVED, Kind
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.leaves import find_windows
 from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, Route, Types, ViewPlan
 from watersmeet.physical.ports import JoinCondition, Operands, unions_of
+from watersmeet.physical.scans import find_windows
 from watersmeet.schema import INTEGERS
 
 

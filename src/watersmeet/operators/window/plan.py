@@ -24,7 +24,6 @@ from watersmeet.operators.window.kernel import (
 from watersmeet.operators.window.relation import LIMITS, PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange, describe_first
-from watersmeet.physical.leaves import output_columns
 from watersmeet.physical.nodes import (
     PADDED,
     Derived,
@@ -37,6 +36,7 @@ from watersmeet.physical.nodes import (
     Types,
 )
 from watersmeet.physical.ports import JoinCondition, Operands, key_template, leaf_column, padding_of
+from watersmeet.physical.scans import output_columns
 from watersmeet.schema import INTEGERS
 
 POSITION = "#position"

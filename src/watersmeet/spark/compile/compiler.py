@@ -48,8 +48,8 @@ from watersmeet.physical import (
 from watersmeet.physical.chaining import ChainedColumn, carry_columns, code_side, find_chained_link
 from watersmeet.physical.columnar import columnar_path, is_file_of_columns, sources_of_columns
 from watersmeet.physical.identity import digest, stage_digest
-from watersmeet.physical.leaves import late_columns
 from watersmeet.physical.nodes import LeafPlan
+from watersmeet.physical.scans import late_columns
 from watersmeet.schema import normalise_type
 from watersmeet.spark.compile.frames import (
     InputFrame,

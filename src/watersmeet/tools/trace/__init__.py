@@ -13,7 +13,7 @@ from watersmeet.operators.outcomes import (
     TracedWatermark,
     UnmatchedReason,
 )
-from watersmeet.tools.trace.trace_query import trace_query
+from watersmeet.tools.trace.query import trace_query
 
 __all__ = [
     "Batch",

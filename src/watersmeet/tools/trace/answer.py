@@ -18,7 +18,7 @@ from watersmeet.operators.outcomes import (
     row_in_words,
     value_in_words,
 )
-from watersmeet.tools.trace.trace_query import arrivals_of, find_unmatched_reasons, outcome_kinds
+from watersmeet.tools.trace.query import arrivals_of, find_unmatched_reasons, outcome_kinds
 from watersmeet.tools.trace.tracing import Trace
 
 _MATCHES = 5

@@ -27,7 +27,7 @@ from watersmeet.operators.outcomes import row_in_words, value_in_words
 from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, read_sources
 from watersmeet.schema import arrow_type
 from watersmeet.tools.trace.answer import Answer, Provenance, Summary, summary_of
-from watersmeet.tools.trace.trace_query import Detail, NearKeys, lineage_of, run_trace
+from watersmeet.tools.trace.query import Detail, NearKeys, lineage_of, run_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -111,7 +111,7 @@ def dump_case(case: Case, outcomes: Sequence[Outcome]) -> str:
         content["ordered"] = True
     content["batches"] = [_batch(batch, outcome) for batch, outcome in zip(case.batches, outcomes, strict=False)]
     if case.end is not None:
-        content["end"] = _written_rows(outcomes[-1].out)
+        content["end"] = _format_rows(outcomes[-1].out)
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
@@ -123,12 +123,12 @@ def _batch(batch: CaseBatch, outcome: Outcome) -> dict[str, Any]:
         content["marks"] = _FlowMap({name: plain_value(watermark) for name, watermark in batch.marks.items()})
     if batch.now is not None:
         content["now"] = batch.now
-    content["out"] = _written_rows(outcome.out)
-    late = _written_rows(outcome.late or ())
+    content["out"] = _format_rows(outcome.out)
+    late = _format_rows(outcome.late or ())
     return {**content, "late": late} if late else content
 
 
-def _written_rows(tables: Sequence[pa.Table]) -> _Flow:
+def _format_rows(tables: Sequence[pa.Table]) -> _Flow:
     """The rows of tables by position, as a case lists them."""
     return _Flow(plain_value(row) for table in tables for row in zip(*map(python_values, table.columns), strict=True))
 
