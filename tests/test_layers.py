@@ -11,7 +11,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,11 +23,62 @@ OPERATORS = PACKAGE / "operators"
 
 def imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The modules that a file imports, anywhere in it, and the names that it takes from them."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    return imports_of(path.read_text("utf-8"))
+
+
+def imports_of(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The same, of the text of a module."""
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module, tuple(alias.name for alias in node.names)
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def package_of(module: str) -> str:
+    """The package that a module counts to: a room of operators/, spark/ and tools/ is one, and so are the passes."""
+    first, *rest = module.split(".")[1:] or ("",)
+    is_room = first in ("operators", "spark", "tools") or [first, *rest[:1]] == ["logical", "passes"]
+    return f"{first}.{rest[0]}" if rest and is_room else first
+
+
+def package_imports(sources: Mapping[str, str]) -> set[tuple[str, str]]:
+    """Which package imports which, of modules by their names; imports in functions and for types count too."""
+    found: set[tuple[str, str]] = set()
+    for module, text in sources.items():
+        for imported, names in imports_of(text):
+            if imported.partition(".")[0] != "watersmeet":
+                continue
+            whole = [f"{imported}.{name}" for name in names]
+            # A name may be that of a module.
+            modules = {name if name in sources else imported for name in whole} or {imported}
+            found |= {(package_of(module), package_of(target)) for target in modules}
+    return {(one, other) for one, other in found if one != other}
+
+
+def mutual(edges: set[tuple[str, str]]) -> list[tuple[str, str]]:
+    return sorted((one, other) for one, other in edges if one < other and (other, one) in edges)
+
+
+def test_no_two_packages_import_each_other() -> None:
+    edges = package_imports({module_of(path): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")})
+    assert len(edges) > 100 and mutual(edges) == []
+
+
+def test_imports_that_are_late_or_for_types_are_found() -> None:
+    late = "def f():\n    from watersmeet.spark.connectors import kafka\n"
+    typed = "if TYPE_CHECKING:\n    import watersmeet.formats.source\n"
+    sources = {"watersmeet.formats.source": late, "watersmeet.spark.connectors.kafka": typed}
+    assert mutual(package_imports(sources)) == [("formats", "spark.connectors")]
+
+
+def test_no_contract_ignores_an_import() -> None:
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert "ignore_imports" not in text
 
 
 def test_the_contracts_hold() -> None:

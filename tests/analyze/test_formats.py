@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS, sink_format, source_format
+from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS, source_format
 
 STREAM = "CREATE STREAM s (id BIGINT) USING json OPTIONS (path '/in');"
 TABLE = "CREATE TABLE s (id BIGINT, at TIMESTAMP, PRIMARY KEY (id))"
@@ -26,6 +27,26 @@ def test_every_name_is_that_of_one_format() -> None:
         names = [*chain(*(one.names for one in formats))]
         assert len(names) == len(set(names)) and names == [name.lower() for name in names]
     assert len({feed.name for feed in FEEDS}) == len(FEEDS)
+
+
+def test_every_connector_is_that_of_one_format() -> None:
+    """They are registered by text, so that each is loaded when it is needed."""
+    from watersmeet.formats.records import Feed, Records
+    from watersmeet.formats.sink import SinkFormat
+    from watersmeet.spark import connectors
+    from watersmeet.spark.connectors.reading import SourceConnector
+    from watersmeet.spark.connectors.table_sinks import SinkConnector
+
+    registers: list[tuple[Any, Any, Any]] = [
+        (connectors.SOURCE_CONNECTORS, SOURCE_FORMATS, SourceConnector),
+        (connectors.SINK_CONNECTORS, (*SINK_FORMATS, SinkFormat), SinkConnector),
+        (connectors.CHANGE_DECODERS, (*FEEDS, Records, Feed), None),
+    ]
+    for registered, formats, base in registers:
+        assert set(registered) <= {one for format_ in formats for one in format_.__mro__}
+        assert len(set(registered.values())) == len(registered)
+        loaded = [connectors.load_connector(registered, format_) for format_ in formats]
+        assert all(callable(one) if base is None else issubclass(one, base) for one in loaded)
 
 
 def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -> None:
@@ -124,8 +145,10 @@ def test_options_that_no_spark_is_needed_to_refuse(refused, script, reason):
 
 
 def test_what_needs_a_client_of_kafka_says_so_before_anything_else(monkeypatch):
+    from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target
+
     monkeypatch.setattr("watersmeet.formats.kafka.find_spec", lambda name: None)
     for option in ({"delivery": "exactly_once"}, {"partitions": "3"}):
         sink = Sink("o", "kafka", {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1", **option})
         with pytest.raises(WatersmeetError, match="KAFKA_NOT_INSTALLED"):
-            sink_format(sink).check_target(cast("Any", None), None, cast("Any", None))
+            check_target(SinkTarget(sink, "o", Path("c")), None, cast("Any", None))

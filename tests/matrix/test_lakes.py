@@ -22,6 +22,7 @@ from watersmeet.formats.connectors import connector_of
 from watersmeet.formats.records import ddl
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.queries import read_script
+from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.table_sinks import SinkTarget
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import Trigger, run_script
@@ -194,9 +195,9 @@ def test_a_batch_that_is_repeated_is_in_delta_once(lakes: SparkSession, tmp_path
     merged = SinkTarget(Sink("out", "delta", {"path": f"{tmp_path}/merged"}), "query", checkpoint, "upsert", ("id",))
     for number, id_ in ((0, 1), (1, 2), (1, 3), (2, 4)):
         batch = lakes.sql(f"SELECT {id_} AS id, 'x' AS name")
-        added.format.writer(added)(batch, number)
+        sink_connector(added).writer()(batch, number)
         weighed = batch.selectExpr("*", f"1L AS `{WEIGHT}`")
-        merged.format.writer(merged)(weighed, number)
+        sink_connector(merged).writer()(weighed, number)
     # Another row under the number of a batch that is there: only a test does that, and so it is seen.
     for name in ("added", "merged"):
         assert [row[0] for row in rows(lakes.read.format("delta").load(f"{tmp_path}/{name}"))] == [1, 2, 4]
@@ -259,7 +260,7 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
 
     def write(number: int, *changes: str) -> None:
         batch = lakes.sql(f"SELECT * FROM VALUES {', '.join(changes)} AS t (id, name, `{WEIGHT}`)")
-        target.format.writer(target)(batch, number)
+        sink_connector(target).writer()(batch, number)
 
     def found() -> list[tuple[Any, ...]]:
         if format_ == "delta":
@@ -350,5 +351,5 @@ def test_a_table_is_merged_into_iceberg(lakes: SparkSession, tmp_path: Path) -> 
     target = SinkTarget(Sink("out", "iceberg", {"table": "pond.shop.other"}), "query", tmp_path, "upsert", ("id",))
     batch = lakes.sql(f"SELECT * FROM VALUES (1, 'x', 1L), (2, 'y', -1L), (3, 'z', 1L) AS t (id, name, `{WEIGHT}`)")
     for number in (0, 0):
-        target.format.writer(target)(batch, number)
+        sink_connector(target).writer()(batch, number)
         assert rows(lakes.table("pond.shop.other")) == [(1, "x"), (3, "z")]

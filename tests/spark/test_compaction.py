@@ -19,8 +19,9 @@ from watersmeet.catalog import Sink
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.connectors import files as merged_files
+from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.compaction import Compaction, Sizes, checksum_rows
-from watersmeet.spark.connectors.table_sinks import SinkTarget, batch_writer
+from watersmeet.spark.connectors.table_sinks import SinkTarget
 from watersmeet.spark.private.files import LocalFolder
 from watersmeet.spark.state.owner import lock_storage
 
@@ -142,7 +143,7 @@ STEPS = (
 
 
 def write_batches(spark: SparkSession, sink: Sink, schema: str, *batches: tuple[object, ...]) -> None:
-    writer = batch_writer(SinkTarget(sink, "out", Path(sink.options["path"]).parent / "checkpoint"))
+    writer = sink_connector(SinkTarget(sink, "out", Path(sink.options["path"]).parent / "checkpoint")).writer()
     for number, row in enumerate(batches):
         writer(spark.createDataFrame([row], schema).coalesce(1), number)
 

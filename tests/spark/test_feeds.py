@@ -57,19 +57,19 @@ RECORDS = (
 
 
 def test_with_a_primary_key_debezium_tells_upserts_and_deletes(spark: SparkSession) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
-    assert told(Debezium(KEYED).changes(values(spark, *RECORDS))) == [
+    assert told(debezium_changes(KEYED, values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
     ]  # fmt: skip
     short = {"op": "u", "before": None, "after": customer(1, "x")}
-    assert told(Debezium(KEYED).changes(values(spark, short))) == [(1, "x", "+")]
+    assert told(debezium_changes(KEYED, values(spark, short))) == [(1, "x", "+")]
 
 
 def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
-    assert told(Debezium(BAG).changes(values(spark, *RECORDS))) == [
+    assert told(debezium_changes(BAG, values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "a", "-"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
     ]  # fmt: skip
 
@@ -87,17 +87,17 @@ def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: Sp
 def test_what_cannot_be_followed_stops_the_query(
     spark: SparkSession, source: Source, record: dict[str, Any], reason: str
 ) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
     with pytest.raises(Exception, match=f"WRONG_CHANGE.*{reason}"):
-        Debezium(source).changes(values(spark, record)).collect()
+        debezium_changes(source, values(spark, record)).collect()
 
 
 def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
     source = replace(KEYED, options={"debezium.truncate": "ignore"})
-    assert told(Debezium(source).changes(values(spark, {"op": "t"}))) == []
+    assert told(debezium_changes(source, values(spark, {"op": "t"}))) == []
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,7 @@ def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
 )
 def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number: int) -> None:
     from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
     fields = (Field("at", "TIMESTAMP_NTZ"), Field("zoned", "TIMESTAMP"), Field("day", "DATE"))
     source = replace(BAG, fields=fields, options={"debezium.time": unit})
@@ -115,7 +116,7 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
             "after": {"at": "2024-05-06T07:08:09.123", "zoned": "2024-05-06T07:08:09.123Z", "day": "2024-05-06"},
         },
     ]
-    frame = Debezium(source).changes(values(spark, *rows))
+    frame = debezium_changes(source, values(spark, *rows))
     found = told(frame.selectExpr("at", "CAST(unix_micros(zoned) AS STRING) AS zoned", "day"))
     assert found == [(datetime(2024, 5, 6, 7, 8, 9, 123000), "1714979289123000", date(2024, 5, 6))] * 2
     [refusal] = Debezium(replace(source, options={"debezium.time": "days"})).check()
@@ -202,11 +203,12 @@ def test_the_key_of_a_record_is_decoded_by_its_format(
 
 def test_formats_of_records_that_nobody_knows_are_refused(spark: SparkSession) -> None:
     from watersmeet.formats.records import Records
+    from watersmeet.spark.connectors import decode_changes
 
     [refusal] = Records(replace(TOPIC, options={"value.format": "avro"})).check()
     assert refusal.condition == "WRONG_OPTION"
     with pytest.raises(WatersmeetError, match="WRONG_OPTION"):
-        Records(replace(TOPIC, options={"value.format": "json", "key.format": "uuid"})).changes(records(spark))
+        decode_changes(replace(TOPIC, options={"value.format": "json", "key.format": "uuid"}), records(spark))
 
 
 # Files

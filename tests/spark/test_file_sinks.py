@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from watersmeet.catalog import Sink
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.spark.connectors import files
-from watersmeet.spark.connectors.table_sinks import SinkTarget, batch_writer
+from watersmeet.spark.connectors import files, sink_connector
+from watersmeet.spark.connectors.table_sinks import SinkTarget
 from watersmeet.spark.private.files import HadoopFolder, LocalFolder
 
 pytestmark = pytest.mark.spark
@@ -87,7 +87,7 @@ def written(spark: SparkSession, folder: Path, format_: str, **options: str) -> 
 
     def write(number: int, rows: list[int]) -> None:
         frame = spark.createDataFrame([(f"row {row}",) for row in rows], "a STRING").repartition(2)
-        batch_writer(SinkTarget(sink, "out", folder.parent / "checkpoint"))(frame, number)
+        sink_connector(SinkTarget(sink, "out", folder.parent / "checkpoint")).writer()(frame, number)
 
     return write
 
@@ -344,7 +344,7 @@ def test_a_task_without_rows_leaves_no_file(
     folder = tmp_path / "out"
     sink = Sink("out", format_, {"path": str(folder), **options})
     target = SinkTarget(sink, "query", tmp_path / "checkpoint")
-    write = batch_writer(target)
+    write = sink_connector(target).writer()
     batches = [[3], [], [0, 1, 2, 3], [1, 2]]
     for number, tasks in enumerate(batches):
         # Four tasks, of which some have a row.

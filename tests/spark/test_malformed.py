@@ -328,7 +328,7 @@ ENVELOPE = {
 
 
 def test_values_of_debezium_in_avro_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
     fields = (*PRICED.fields, Field("moment", "TIMESTAMP"), Field("plain", "TIMESTAMP_NTZ"), Field("said", "TIMESTAMP"))
     options = {"value.format": "avro", "avro.schema": json.dumps(ENVELOPE)}
@@ -344,7 +344,7 @@ def test_values_of_debezium_in_avro_that_are_out_of_range_are_malformed(spark: S
         fastavro.schemaless_writer(written, schema, {"op": "c", "before": None, "after": {"id": n, **row}})
         records.append((None, written.getvalue()))
     records += [(None, b"\xff"), (None, b"")]
-    changes = Debezium(source).changes(kafka(spark, *records).coalesce(1))
+    changes = debezium_changes(source, kafka(spark, *records).coalesce(1))
     found = changes.select("id", "`#reason`", "`#place`.offset").collect()
     assert [row[2] for row in found] == [*range(len(records))]
     wrong = {row[2]: row[1] for row in found if row[1] is not None}
@@ -375,11 +375,11 @@ def precise(digits: int) -> str:
 
 
 def prices(spark: SparkSession, source: Source, *values: object, at: object = 19849) -> Any:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
     records = [{"op": "c", "after": {"id": n, "price": value, "at": at}} for n, value in enumerate(values)]
     texts = spark.createDataFrame([(json.dumps(record),) for record in records], "value STRING").coalesce(1)
-    rows, wrong = split(source, Debezium(source).changes(texts))
+    rows, wrong = split(source, debezium_changes(source, texts))
     return [row[1] for row in rows], [reason for _, reason, _ in wrong]
 
 
@@ -402,19 +402,19 @@ def test_decimals_of_debezium_are_read_in_every_form_or_malformed(spark: SparkSe
 
 
 def test_a_record_of_debezium_that_cannot_be_read_is_malformed(spark: SparkSession) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
     assert prices(spark, PRICED, 1.5, at="soon") == ([], ["`at` is DATE and the text has soon"])
     texts = ["garbage", '{"op": "c", "after": {"id": "x"}}', '{"op": "d", "before": {"id": 1}}']
     frame = spark.createDataFrame([(text,) for text in texts], "value STRING").coalesce(1)
-    rows, wrong = split(PRICED, Debezium(PRICED).changes(frame))
+    rows, wrong = split(PRICED, debezium_changes(PRICED, frame))
     assert rows == [(1, None, None, "-")]
     assert [value for _, _, value in wrong] == texts[:2]
 
 
 def test_numbers_of_debezium_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """In Spark's ANSI mode a cast or a product that overflows would stop the query, and name no place."""
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
 
     far = (2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**63)
     rows: list[dict[str, Any]] = [{name: number} for name in ("at", "moment", "plain") for number in far]
@@ -427,7 +427,7 @@ def test_numbers_of_debezium_that_are_out_of_range_are_malformed(spark: SparkSes
             PRICED, fields=(*PRICED.fields, Field("moment", "TIMESTAMP"), Field("plain", "TIMESTAMP_NTZ")),
             options={"debezium.time": unit, "debezium.decimal": "precise"},
         )  # fmt: skip
-        changes = Debezium(source).changes(spark.createDataFrame(texts, "value STRING").coalesce(1))
+        changes = debezium_changes(source, spark.createDataFrame(texts, "value STRING").coalesce(1))
         reasons = [row[0] for row in changes.select("`#reason`").collect()]
         assert len(reasons) == len(rows)
         names = [reason.split("`")[1] for reason in reasons if reason is not None]

@@ -68,11 +68,12 @@ def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
 
 
 def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    from watersmeet.spark.connectors import sink_connector
     from watersmeet.spark.connectors.table_sinks import SinkTarget
 
     sink = Sink("log", "parquet", {"path": str(tmp_path / "log"), "changes": "log"})
     target = SinkTarget(sink, "log", tmp_path / "checkpoint", "log")
-    write = target.format.writer(target)
+    write = sink_connector(target).writer()
     write(changes(spark, (1, "a", "+"), (2, "b", "+"), (2, "b", "-")), 0)
     write(changes(spark, (1, "a", "-"), (1, "b", "+")), 1)
     write(changes(spark, (1, "a", "-"), (1, "b", "+")), 1)
@@ -307,12 +308,12 @@ def test_postgres_without_its_driver_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from watersmeet.formats import databases
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target
 
     monkeypatch.setattr(databases, "find_spec", lambda name: None)
     target = SinkTarget(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
     with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
-        target.format.check_target(target, None, spark)
+        check_target(target, None, spark)
 
 
 # Kafka

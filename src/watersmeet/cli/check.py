@@ -16,7 +16,6 @@ from watersmeet.cli.console import Format, print_text, show_wait
 from watersmeet.cli.script import OpenedScript, check_external_references, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.formats import source_format
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import find_suspicions
 from watersmeet.logical.query import bounds_in_words, bounds_of
@@ -103,6 +102,7 @@ def _find_missing_inputs(
     opened: OpenedScript, spark: SparkSession, reported: Container[Place | None]
 ) -> Iterator[Refusal]:
     """What sources name and is not there; ``reported``: the places of those of which something is known to be wrong."""
+    from watersmeet.spark.connectors import source_connector
     from watersmeet.spark.connectors.reading import resolve_options
 
     script = resolve_options(opened.script)
@@ -110,7 +110,7 @@ def _find_missing_inputs(
     for source in script.sources:
         place = script.place(source.span)
         if source.name in used and source.format is not None and place not in reported:
-            yield from (replace(refusal, place=place) for refusal in source_format(source).check_exists(spark))
+            yield from (replace(refusal, place=place) for refusal in source_connector(source).check_exists(spark))
 
 
 def _prepare_refusals(script: Script, spark: SparkSession, storage: Path) -> list[Refusal]:

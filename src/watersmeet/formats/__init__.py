@@ -1,8 +1,8 @@
 """The formats that rows come in and go out in: one class and one entry each.
 
-A class says of its format what needs no Spark, which is how the analysis knows it; what does is in methods that import
-``spark/`` when they are called. A format without an entry is Spark's, or that of a package, and is read and written as
-Spark does.
+A class says of its format what needs no Spark, which is how the analysis knows it; what reads and writes it is a class
+of ``spark/connectors/``. A format without an entry is Spark's, or that of a package, and is read and written as Spark
+does.
 """
 
 from __future__ import annotations

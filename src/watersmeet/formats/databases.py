@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from watersmeet.catalog import Sink, Source
-from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.errors import Refusal
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from watersmeet.spark.connectors.outputs import Position, Write
-    from watersmeet.spark.connectors.postgres import Postgres
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
-
 
 _STATIC = "`USING jdbc OPTIONS (url 'jdbc:postgresql://host/db', dbtable 'name', static 'true')`"
 _CHANGES = "to follow its changes, `CHANGES FROM debezium` from a topic"
@@ -43,8 +35,6 @@ _DRIVERS = {
     "sqlite": Driver("org.sqlite.JDBC", "org.xerial:sqlite-jdbc:3.47.1.0"),
 }
 """The drivers of databases, by what follows ``jdbc:`` in their addresses."""
-_NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
-"""What Java says of a driver that it does not have, asked for by an address and by a name."""
 
 
 def driver_of(source: Source) -> Driver | None:
@@ -78,24 +68,9 @@ class Jdbc(SourceFormat):
         parameters = {"format": format_, "option": f"USING {format_}", "reason": reason, "hint": hint}
         yield Refusal("WRONG_OPTION", parameters)
 
-    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads. Java finds a driver that came with a package by its name only."""
-        driver = driver_of(self.source)
-        further = (
-            [{**options, "driver": driver.name}] if driver and "driver" not in self.source.lowercase_options else []
-        )
-        for attempt in (options, *further):
-            try:
-                frame = super().load(spark, schema, attempt)
-                _ = frame.schema
-            except Exception as error:
-                if all(word not in str(error) for word in _NO_DRIVER):
-                    raise
-            else:
-                return frame
-        raise WatersmeetError([self._without_driver()])
-
-    def _without_driver(self) -> Refusal:
+    @property
+    def driver_refusal(self) -> Refusal:
+        """The refusal of a database whose driver Java does not have."""
         said, driver = self.source.lowercase_options, driver_of(self.source)
         package = "its jar, `--jars driver.jar`" if driver is None else f"`--packages {driver.package}`"
         hint = f"{'correct `driver`, or ' if 'driver' in said else ''}add the driver of the database: {package}."
@@ -139,34 +114,7 @@ class PostgresSink(SinkFormat):
                 f"USING {self.sink.format}", "no table is named", "add `table 'name'` to its OPTIONS."
             )
 
-    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
-        """Refuse what cannot be reached."""
+    def check_installed(self) -> Iterator[Refusal]:
+        """Refuse if the client of Postgres is missing."""
         if find_spec("psycopg") is None:
-            raise refuse("POSTGRES_NOT_INSTALLED", place, package="psycopg")
-        self._table_of(target).check(place)
-
-    def check_rows(self, target: SinkTarget, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that the table, where it is there, cannot take."""
-        self._table_of(target).check_rows(rows, place)
-
-    def _table_of(self, target: SinkTarget) -> Postgres:
-        from watersmeet.spark.connectors.postgres import Postgres
-
-        return Postgres(self, target.query, target.key if target.changes == "upsert" else ())
-
-    def writer(self, target: SinkTarget) -> Write:
-        """What puts batches into the table."""
-        from watersmeet.spark.connectors.table_sinks import plans_of, run_of
-
-        postgres = self._table_of(target)
-        return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
-
-    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
-        """The last batch that the table has."""
-        from watersmeet.spark.connectors.table_sinks import run_of
-
-        return self._table_of(target).position(run_of(target.checkpoint))
-
-    def recovery_hint(self, target: SinkTarget, last: int) -> str:
-        """What to do about a table that is not where its checkpoint is."""
-        return self._table_of(target).recovery_hint(last)
+            yield Refusal("POSTGRES_NOT_INSTALLED", {"package": "psycopg"})

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
-from watersmeet.errors import Place, Refusal, WatersmeetError
+from watersmeet.errors import Refusal
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.formats.source import ColumnReader, SourceFormat
+from watersmeet.formats.source import SourceFormat
 from watersmeet.locations import local_path
 from watersmeet.schema import TYPES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from watersmeet.spark.connectors.outputs import Position
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
                          "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly",
@@ -35,13 +27,6 @@ class NamedColumns(SourceFormat):
 
     names: ClassVar = ("avro", "orc")
     may_have_change: ClassVar = True
-
-    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, as wider types: of a value that does not fit, its readers would give another one."""
-        from watersmeet.spark.connectors.ranges import widen_file, widen_orc, widen_schema
-
-        widen = widen_orc if str(self.source.format).lower() == "orc" else widen_file
-        return super().load(spark, None if schema is None else widen_schema(schema, widen), options)
 
 
 class TextSource(SourceFormat):
@@ -62,14 +47,6 @@ class TextSource(SourceFormat):
     def corrupt_record_column(self) -> str:
         """The column in which Spark keeps the text of a malformed row, if it is declared."""
         return self.source.lowercase_options.get("columnnameofcorruptrecord", "_corrupt_record")
-
-    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, and of rows that cannot be read why; those who declare where to keep them look there."""
-        from watersmeet.spark.connectors.malformed import load_text
-
-        if schema is None or self.source.field(self.corrupt_record_column) is not None:
-            return super().load(spark, schema, options)
-        return load_text(spark, self.source, schema, options, is_json=self.holds_json)
 
 
 class Json(TextSource):
@@ -98,12 +75,6 @@ class Parquet(NamedColumns):
         is_local = PATH in said and "://" not in local_path(said[PATH])
         return is_local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(type_) for type_ in types)
 
-    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
-        """What reads these columns of its files in workers, if these are known to give what Spark reads."""
-        from watersmeet.spark.connectors.reading import parquet_reader
-
-        return parquet_reader(self.source, columns, schema, recovers=recovers)
-
 
 class FileSink(SinkFormat):
     """Files in a folder, to which every batch adds its own, or which holds a table as it is."""
@@ -126,47 +97,3 @@ class FileSink(SinkFormat):
         if "retention" in self.sink.lowercase_options:
             reason, hint = "the sink keeps no log of its files", "leave it out, and delete old files."
             yield self.wrong_option("retention", reason, hint)
-
-    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
-        """Refuse a folder of another query, format or checkpoint, and one that cannot be written to."""
-        from watersmeet.spark.connectors.files import Files
-
-        if PATH not in self.sink.lowercase_options:
-            wrong = self.wrong_option(f"USING {self.sink.format}", "no folder is named", "add `path 'folder'`.")
-            raise WatersmeetError([replace(wrong, place=place)])
-        Files(target).check_start(spark, place)
-
-    def prepare_target(self, target: SinkTarget, rows: DataFrame | None, place: Place | None) -> None:
-        """Finish a compaction that was interrupted, so that readers find all rows before the first batch."""
-        from watersmeet.spark.connectors.files import finish_swap
-        from watersmeet.spark.private.files import LocalFolder
-
-        path = local_path(self.sink.lowercase_options[PATH])
-        if "://" not in path:
-            finish_swap(LocalFolder(Path(path)))
-
-    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
-        """The last batch that a table as it is has; other files are replaced by batches that are written again."""
-        from watersmeet.spark.connectors.table_sinks import run_of, snapshot_of
-
-        return snapshot_of(target).position(run_of(target.checkpoint)) if target.changes == "snapshot" else None
-
-    def recovery_hint(self, target: SinkTarget, last: int) -> str:
-        """What to do about a table that is not where its checkpoint is."""
-        folder = local_path(target.sink.lowercase_options[PATH])
-        return f"restore the checkpoint and the folder {folder} to the same moment."
-
-    def can_rewind(self, target: SinkTarget, spark: SparkSession) -> bool:
-        """Whether the version of the table that the checkpoint ends with is still there."""
-        from watersmeet.spark.connectors.outputs import BatchPlans
-        from watersmeet.spark.connectors.table_sinks import run_of, snapshot_of
-
-        plans = BatchPlans.of(spark, target.checkpoint)
-        return snapshot_of(target).version_at_end(run_of(target.checkpoint), plans) is not None
-
-    def rewind(self, target: SinkTarget, spark: SparkSession) -> None:
-        """Put that version back."""
-        from watersmeet.spark.connectors.outputs import BatchPlans
-        from watersmeet.spark.connectors.table_sinks import run_of, snapshot_of
-
-        snapshot_of(target).rewind(run_of(target.checkpoint), BatchPlans.of(spark, target.checkpoint))

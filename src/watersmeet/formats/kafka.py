@@ -5,14 +5,13 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from watersmeet.catalog import Sink, Source
-from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.errors import Place, Refusal
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.columns import FIXED
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
@@ -21,13 +20,6 @@ from watersmeet.formats.registry import URL
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 from watersmeet.locations import resolve_references
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from watersmeet.spark.connectors.outputs import Position, Write
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
-
 
 SECONDS = 3.0
 """How long each server has to answer."""
@@ -133,7 +125,7 @@ Delivery = Literal["at_least_once", "exactly_once"]
 """How often a record arrives. ``at_least_once``: a batch that is repeated after a failure comes again.
 ``exactly_once``: who reads what is committed sees it once."""
 
-_NEW_TOPIC = ("partitions", "replication")
+NEW_TOPIC = ("partitions", "replication")
 """Our own options: how many a topic gets that is not there yet."""
 _VALUES = (JSON, AVRO, PROTOBUF)
 """The formats that a value can be written in."""
@@ -171,18 +163,6 @@ class Kafka(SourceFormat):
         if silence is not None:
             yield silence
 
-    def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
-        """Topics that are not there, as far as a server answers."""
-        from watersmeet.spark.connectors.kafka import check_topics
-
-        if Topics(self.source).silence() is None:
-            yield from check_topics(self.source, spark)
-
-    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, with the headers of records where they are asked for."""
-        headers = {"includeHeaders": "true"} if self.source.field("_headers") is not None else {}
-        return super().load(spark, schema, {**headers, **options})
-
     def affects_rows(self, option: str) -> bool:
         """Whether an option decides about its rows; of those of Kafka's client that are not of security and tuning."""
         if option.startswith("kafka."):
@@ -193,15 +173,6 @@ class Kafka(SourceFormat):
     def topics(self) -> tuple[str, ...]:
         """The topics that are named."""
         return Topics(self.source).names if "subscribe" in self.source.lowercase_options else ()
-
-
-@contextmanager
-def _locate_refusals(place: Place | None) -> Generator[None]:
-    """Give what is refused meanwhile its place."""
-    try:
-        yield
-    except WatersmeetError as error:
-        raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
 
 
 class KafkaSink(SinkFormat):
@@ -224,8 +195,9 @@ class KafkaSink(SinkFormat):
         return self.sink.lowercase_options.get("topic")
 
     @property
-    def _needs_client(self) -> bool:
-        return self.delivery == "exactly_once" or self._makes_topic
+    def needs_client(self) -> bool:
+        """Whether Spark's own writer is not enough."""
+        return self.delivery == "exactly_once" or self.makes_topic
 
     def check(self) -> Iterator[Refusal]:
         """Refuse deliveries that there are not, numbers that are none, and what needs a topic without one."""
@@ -252,105 +224,35 @@ class KafkaSink(SinkFormat):
         wrong = wrong_descriptor(self.sink.lowercase_options)
         if wrong is not None:
             yield self.wrong_option(f"{VALUE_FORMAT} '{PROTOBUF}'", *wrong)
-        for name in _NEW_TOPIC:
+        for name in NEW_TOPIC:
             said = self.sink.lowercase_options.get(name, "1")
             if not said.isdecimal() or int(said) < 1:
                 hint = f"write `{name} '1'`, for example."
                 yield self.wrong_option(f"{name} '{said}'", f"{name} must be at least 1", hint)
         yield from self._wrong_stores()
-        if self._needs_client and self.topic is None:
+        if self.needs_client and self.topic is None:
             hint = f"add `topic 'name'` to the OPTIONS of {self.sink.name}."
             yield self.wrong_option("topic", "it does not name a topic for all records", hint)
+
+    def check_installed(self) -> Iterator[Refusal]:
+        """Refuse if the client of Kafka is needed and missing."""
+        if self.needs_client and find_spec("confluent_kafka") is None:
+            yield Refusal("KAFKA_NOT_INSTALLED", {"package": "confluent-kafka"})
 
     def _wrong_stores(self) -> Iterator[Refusal]:
         """Refuse certificates in a form that only Java reads, where librdkafka is to write."""
         said = self.sink.lowercase_options
         for store in ("truststore", "keystore"):
             type_ = said.get(f"kafka.ssl.{store}.type", "JKS").upper()
-            if self._needs_client and f"kafka.ssl.{store}.location" in said and type_ != "PEM":
+            if self.needs_client and f"kafka.ssl.{store}.location" in said and type_ != "PEM":
                 hint = f"name a PEM file, and add `kafka.ssl.{store}.type 'PEM'`."
                 reason = f"`delivery`, `partitions` and `replication` need a client that cannot read {type_}"
                 yield self.wrong_option(f"kafka.ssl.{store}.location", reason, hint)
 
-    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
-        """Refuse if no server answers, or the topic is not there and is not to be made."""
-        if self._needs_client and find_spec("confluent_kafka") is None:
-            raise refuse("KAFKA_NOT_INSTALLED", place, package="confluent-kafka")
-        silence = Topics(self.sink).silence(place)
-        if silence is not None:
-            raise WatersmeetError([silence])
-        if self.topic is not None and not self._makes_topic:
-            from watersmeet.spark.connectors.kafka import check_topics
-
-            missing = [replace(refusal, place=place) for refusal in check_topics(self.sink, spark)]
-            if missing:
-                raise WatersmeetError(missing)
-
-    def check_rows(self, target: SinkTarget, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that have no schema in Avro, or that are not the message of Protobuf."""
-        with _locate_refusals(place):
-            if self._has_schemas(target):
-                from watersmeet.spark.connectors.encoders import check_schemas
-
-                check_schemas(self, target.key, rows)
-            if self.value_format == PROTOBUF:
-                from watersmeet.spark.connectors.encoders import check_message
-
-                check_message(self.sink, target.changes, rows)
-
-    def prepare_target(self, target: SinkTarget, rows: DataFrame | None, place: Place | None) -> None:
-        """Make the topic, if it is to be made, and register schemas; refused if the registry does not take them."""
-        if self._makes_topic:
-            self._make_topic(place)
-        if rows is not None and self._has_schemas(target):
-            from watersmeet.spark.connectors.table_sinks import batch_records
-
-            with _locate_refusals(place):
-                batch_records(target, rows.sparkSession.createDataFrame([], rows.schema), 0)
-
     @property
-    def _makes_topic(self) -> bool:
-        return any(name in self.sink.lowercase_options for name in _NEW_TOPIC)
-
-    def _has_schemas(self, target: SinkTarget) -> bool:
-        return AVRO in (self.value_format, self.key_format) and self.is_encoded(target.changes)
-
-    def _make_topic(self, place: Place | None) -> None:
-        from confluent_kafka import KafkaException
-
-        from watersmeet.spark.connectors.kafka import make_topic
-
-        partitions, replication = (int(self.sink.lowercase_options.get(name, "1")) for name in _NEW_TOPIC)
-        try:
-            make_topic(self.sink.lowercase_options, self.topic or "", partitions, replication)
-        except KafkaException as error:
-            hint = "correct the options, or create the topic yourself and leave `partitions` and `replication` out."
-            refusal = self.wrong_option(f"topic '{self.topic}'", f"it cannot be created ({error.args[0].str()})", hint)
-            raise WatersmeetError([replace(refusal, place=place)]) from error
-
-    def writer(self, target: SinkTarget) -> Write:
-        """What writes batches."""
-        if self.delivery == "exactly_once":
-            from watersmeet.spark.connectors.kafka import Transactions
-
-            return Transactions(target, self.topic or "").write
-        from watersmeet.spark.connectors.table_sinks import record_writer
-
-        return record_writer(target)
-
-    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
-        """The last batch that the topic has, if it gets each once."""
-        if self.delivery != "exactly_once":
-            return None
-        from watersmeet.spark.connectors.kafka import Transactions
-
-        return Transactions(target, self.topic or "").position()
-
-    def recovery_hint(self, target: SinkTarget, last: int) -> str:
-        """What to do about a topic that is not where its checkpoint is."""
-        from watersmeet.spark.connectors.kafka import Transactions
-
-        return Transactions(target, self.topic or "").recovery_hint
+    def makes_topic(self) -> bool:
+        """Whether a topic that is not there yet is made."""
+        return any(name in self.sink.lowercase_options for name in NEW_TOPIC)
 
     @property
     def changes_hint(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
@@ -16,10 +16,6 @@ from watersmeet.formats.registry import URL
 from watersmeet.formats.source import SourceFormat
 from watersmeet.logical.expressions import quote
 from watersmeet.schema import is_moment, parse_type_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 KEY_FORMAT = "key.format"
 """Our own option: how the key of a record is encoded."""
@@ -66,12 +62,6 @@ class Feed:
         has_changes = "deletes" in source.lowercase_options or source.field(CHANGE) is not None
         adds_change = source.kind == "table" and format_.may_have_change and not has_changes
         return f"{ddl(source)}, {CHANGE} STRING" if adds_change else ddl(source)
-
-    def changes(self, frame: DataFrame) -> DataFrame:
-        """The declared columns of what was read and, for a table, what each row does."""
-        from watersmeet.spark.connectors.debezium import row_changes
-
-        return row_changes(self.source, frame)
 
     def wrong_option(self, option: str, said: str, reason: str, hint: str) -> Refusal:
         """The refusal of an option."""
@@ -142,12 +132,6 @@ class Records(Feed):
 
     def schema(self, format_: SourceFormat) -> None:
         """Records have a form of their own."""
-
-    def changes(self, frame: DataFrame) -> DataFrame:
-        """The declared columns out of the value of each record, its key, and for a table what it does."""
-        from watersmeet.spark.connectors.records import decode_records
-
-        return decode_records(self.source, frame)
 
 
 def wrong_schema(feed: Feed, option: str, schema: str) -> Iterator[Refusal]:
@@ -246,12 +230,6 @@ class Debezium(Feed):
         fields = (("op", "STRING"), ("before", row), ("after", row))
         payload = ", ".join(f"{quote(name)}: {type_}" for name, type_ in fields)
         return ", ".join([*(f"{quote(name)} {type_}" for name, type_ in fields), f"`payload` STRUCT<{payload}>"])
-
-    def changes(self, frame: DataFrame) -> DataFrame:
-        """The changes in the records."""
-        from watersmeet.spark.connectors.debezium import debezium_changes
-
-        return debezium_changes(self, frame)
 
 
 def is_decimal(type_: str) -> bool:

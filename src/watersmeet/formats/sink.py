@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from watersmeet.catalog import Sink
-from watersmeet.errors import Place, Refusal
+from watersmeet.errors import Refusal
 from watersmeet.formats.protobuf.descriptor import OPTIONS as PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from watersmeet.spark.connectors.outputs import Position, Write
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
-
 
 Changes = Literal["log", "snapshot", "upsert"]
 """How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
@@ -125,38 +118,9 @@ class SinkFormat:
         """What is wrong with its options and can be told without Spark."""
         yield from ()
 
-    def check_target(self, target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
-        """Refuse what is known to fail, now that the query is about to start."""
-
-    def check_rows(self, target: SinkTarget, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that cannot be written as the sink says. Nothing is made or told elsewhere yet."""
-
-    def prepare_target(self, target: SinkTarget, rows: DataFrame | None, place: Place | None) -> None:
-        """Make what must be there before the first batch, now that nothing speaks against starting the query.
-
-        ``rows``: those of the result; None where something else goes there.
-        """
-
-    def writer(self, target: SinkTarget) -> Write:
-        """What writes batches."""
-        from watersmeet.spark.connectors.table_sinks import batch_writer
-
-        return batch_writer(target)
-
-    def position(self, target: SinkTarget, spark: SparkSession) -> Position | None:
-        """The last batch of this run that it has; None: it has none, or does not remember batches."""
-
-    def recovery_hint(self, target: SinkTarget, last: int) -> str:
-        """What to do about a sink that is not where its checkpoint is, which ends at the batch ``last``."""
-        return f"restore {self.sink.name} and the checkpoint to the same moment."
-
-    def can_rewind(self, target: SinkTarget, spark: SparkSession) -> bool:
-        """Whether what came after the last batch of the checkpoint can be taken back, exactly."""
-        return False
-
-    def rewind(self, target: SinkTarget, spark: SparkSession) -> None:
-        """Take back what came after the last batch of the checkpoint."""
-        raise NotImplementedError
+    def check_installed(self) -> Iterator[Refusal]:
+        """The packages of Python that writing there needs and that are not installed."""
+        yield from ()
 
     def wrong_option(self, option: str, reason: str, hint: str) -> Refusal:
         """The refusal of an option."""

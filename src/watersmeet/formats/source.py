@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, Literal, get_args
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
@@ -12,10 +12,6 @@ from watersmeet.formats.avro.schema import SCHEMA
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.locations import is_secret, local_path, mask_secrets
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 MALFORMED = "malformed"
 """Our own option of a source, and behind INTO the words that keep such rows."""
@@ -61,14 +57,6 @@ _BEGINNING = frozenset({
 writers do, and of what is none of its rows."""
 
 
-class ColumnReader(Protocol):
-    """What reads columns in a worker."""
-
-    def read(self, address: str) -> Iterator[Any]:
-        """The record batches of a file."""
-        ...
-
-
 @dataclass(frozen=True)
 class SourceFormat:
     """The format of a source. This class is that of any format of Spark's; a subclass says what is otherwise.
@@ -95,10 +83,6 @@ class SourceFormat:
 
     def check(self) -> Iterator[Refusal]:
         """What is wrong with its options and can be told without Spark."""
-        yield from ()
-
-    def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
-        """What it names and is not there, which a query that starts would notice in its first batch."""
         yield from ()
 
     def check_reachable(self) -> Iterator[Refusal]:
@@ -137,16 +121,3 @@ class SourceFormat:
     def can_read_columns(self, types: Iterable[str] = ()) -> bool:
         """Whether workers may read its files themselves, columns of those types from them."""
         return False
-
-    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
-        """What reads these columns of its files in workers, with that schema; None: only Spark can.
-
-        ``recovers``: if a worker meets a file that only Spark can read, the query is started again with Spark's reader.
-        """
-        return None
-
-    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, as a stream or, of a table that does not change, as a batch; `schema` if it takes one."""
-        from watersmeet.spark.connectors.reading import load
-
-        return load(spark, self.source, schema, options)

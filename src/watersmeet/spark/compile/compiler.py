@@ -21,7 +21,6 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from watersmeet.formats import source_format
 from watersmeet.formats.records import CHANGE
 from watersmeet.logical.expressions import quote
 from watersmeet.metrics.progress import JOIN_PREFIX
@@ -60,6 +59,7 @@ from watersmeet.spark.compile.frames import (
     compile_union,
     compile_view,
 )
+from watersmeet.spark.connectors import source_connector
 from watersmeet.spark.connectors.reading import PackFiles
 from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline
 from watersmeet.spark.exchange.observations import observe_metrics
@@ -380,7 +380,7 @@ class Compiler:
         if not is_file_of_columns(leaf):
             return None
         names = tuple(field.name.removeprefix(f"{leaf.alias}.") for field in schema)
-        reader = source_format(leaf.source).column_reader(names, self.arrow(schema), recovers=self.recovers)
+        reader = source_connector(leaf.source).column_reader(names, self.arrow(schema), recovers=self.recovers)
         if reader is None:
             return None
         return self.files[leaf.source.name].mapInArrow(PackFiles(pack, reader, columns), PACKED_DDL)

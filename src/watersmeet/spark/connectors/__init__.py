@@ -1,1 +1,76 @@
-"""Connectors: how each format is read and written on Spark."""
+"""What reads and writes each format with Spark: one connector for each class of `watersmeet.formats` that needs one.
+
+A format without an entry has the connector of the class that it is derived from. A connector is loaded when it is first
+needed: some need packages that are not always installed, and a worker needs only its own part of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from watersmeet.formats import feed_of, source_format
+from watersmeet.formats.databases import Jdbc, PostgresSink
+from watersmeet.formats.files import FileSink, NamedColumns, Parquet, TextSource
+from watersmeet.formats.kafka import Kafka, KafkaSink
+from watersmeet.formats.lakes import Delta, DeltaSink, DeltaSource, IcebergSink, IcebergSource
+from watersmeet.formats.records import Debezium, Feed, Records
+from watersmeet.formats.sink import SinkFormat
+from watersmeet.formats.source import SourceFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from watersmeet.catalog import Source
+    from watersmeet.spark.connectors.reading import SourceConnector
+    from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget
+
+SOURCE_CONNECTORS: Mapping[type[SourceFormat], str] = {
+    SourceFormat: "reading.SourceConnector",
+    TextSource: "files.TextConnector",
+    NamedColumns: "files.NamedColumnsConnector",
+    Parquet: "files.ParquetConnector",
+    Jdbc: "reading.JdbcConnector",
+    Kafka: "kafka.KafkaSourceConnector",
+    DeltaSource: "lakes.DeltaSourceConnector",
+    IcebergSource: "lakes.IcebergSourceConnector",
+}
+SINK_CONNECTORS: Mapping[type[SinkFormat], str] = {
+    SinkFormat: "table_sinks.SinkConnector",
+    FileSink: "files.FileSinkConnector",
+    PostgresSink: "postgres.PostgresConnector",
+    KafkaSink: "kafka.KafkaSinkConnector",
+    DeltaSink: "lakes.DeltaSinkConnector",
+    IcebergSink: "lakes.IcebergSinkConnector",
+}
+CHANGE_DECODERS: Mapping[type[Feed], str] = {
+    Feed: "debezium.row_changes",
+    Records: "records.decode_records",
+    Debezium: "debezium.debezium_changes",
+    Delta: "debezium.delta_changes",
+}
+"""By the class of a format or feed, the module of this package that has its connector, and the name there."""
+
+
+def source_connector(source: Source) -> SourceConnector[Any]:
+    """What reads a source."""
+    format_ = source_format(source)
+    return load_connector(SOURCE_CONNECTORS, type(format_))(format_)
+
+
+def sink_connector(target: SinkTarget) -> SinkConnector[Any]:
+    """What writes to a target."""
+    format_ = target.format
+    return load_connector(SINK_CONNECTORS, type(format_))(format_, target)
+
+
+def decode_changes(source: Source, frame: DataFrame) -> DataFrame:
+    """The declared columns of what was read and, for a table, what each row does."""
+    return load_connector(CHANGE_DECODERS, type(feed_of(source)))(source, frame)
+
+
+def load_connector(connectors: Mapping[Any, str], format_class: type) -> Any:
+    """What is registered for the class of a format, or for the nearest one that it is derived from."""
+    module, _, name = next(connectors[base] for base in format_class.__mro__ if base in connectors).partition(".")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -220,9 +220,9 @@ _FARTHEST = 400
 _BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
-def debezium_changes(feed: Debezium, frame: DataFrame) -> DataFrame:
+def debezium_changes(source: Source, frame: DataFrame) -> DataFrame:
     """The changes in Debezium's records: in a column ``value``, or as the columns of `Debezium.record`."""
-    source = feed.source
+    feed = Debezium(source)
     form = form_in_avro(source) if feed.is_avro else _in_json(feed)
     records = (decode_envelope(source, frame, form) if feed.is_avro else _open_envelope(feed, frame)).where(
         _is_change(source)

@@ -15,19 +15,24 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyspark.sql import is_remote
 
 from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.files import FileSink, NamedColumns, TextSource
 from watersmeet.formats.sink import PATH
 from watersmeet.locations import local_path
-from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, drain_batch
-from watersmeet.spark.connectors.snapshots import CURRENT
+from watersmeet.spark.connectors.malformed import load_text
+from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Position, Write, drain_batch, write_rows
+from watersmeet.spark.connectors.ranges import widen_file, widen_orc, widen_schema
+from watersmeet.spark.connectors.reading import ColumnReader, SourceConnector, parquet_reader
+from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
+from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget, batch_writer, plans_of, run_of
 from watersmeet.spark.private.files import LocalFolder, folder_of, is_reachable
 from watersmeet.spark.private.introspection import query_id
 from watersmeet.spark.time_texts import text_options
@@ -35,7 +40,6 @@ from watersmeet.spark.time_texts import text_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
     from watersmeet.spark.private.files import Folder
 
 
@@ -394,3 +398,89 @@ def _log_entries(folder: Folder, log: str) -> Iterator[str]:
         for line in (folder.read(f"{log}/{entry}") or "").splitlines():
             if line.startswith("{"):
                 yield json.loads(line)["path"].rsplit("/", 1)[-1]
+
+
+class TextConnector(SourceConnector[TextSource]):
+    """Reads files of JSON and CSV."""
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, and of rows that cannot be read why; those who declare where to keep them look there."""
+        if schema is None or self.source.field(self.format.corrupt_record_column) is not None:
+            return super().load(spark, schema, options)
+        return load_text(spark, self.source, schema, options, is_json=self.format.holds_json)
+
+
+class NamedColumnsConnector(SourceConnector[NamedColumns]):
+    """Reads files that have names for their columns."""
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, as wider types: of a value that does not fit, its readers would give another one."""
+        widen = widen_orc if str(self.source.format).lower() == "orc" else widen_file
+        return super().load(spark, None if schema is None else widen_schema(schema, widen), options)
+
+
+class ParquetConnector(NamedColumnsConnector):
+    """Reads files of Parquet."""
+
+    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
+        """What reads these columns of its files in workers, if these are known to give what Spark reads."""
+        return parquet_reader(self.source, columns, schema, recovers=recovers)
+
+
+class FileSinkConnector(SinkConnector[FileSink]):
+    """Writes files to a folder, or the table as it is."""
+
+    def check(self, place: Place | None, spark: SparkSession) -> None:
+        """Refuse a folder of another query, format or checkpoint, and one that cannot be written to."""
+        sink = self.target.sink
+        if PATH not in sink.lowercase_options:
+            wrong = self.format.wrong_option(f"USING {sink.format}", "no folder is named", "add `path 'folder'`.")
+            raise WatersmeetError([replace(wrong, place=place)])
+        Files(self.target).check_start(spark, place)
+
+    def prepare(self, rows: DataFrame | None, place: Place | None) -> None:
+        """Finish a compaction that was interrupted, so that readers find all rows before the first batch."""
+        path = local_path(self.target.sink.lowercase_options[PATH])
+        if "://" not in path:
+            finish_swap(LocalFolder(Path(path)))
+
+    def writer(self) -> Write:
+        """What writes batches."""
+        target = self.target
+        if target.changes == "snapshot":
+            snapshot, run = self._snapshot, target.checkpoint
+            return lambda batch, number: snapshot.write(batch, number, run_of(run), plans_of(batch, target))
+        files = Files(target)
+
+        def add(rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
+            if is_reachable(rows.sparkSession, files.path):
+                files.write(rows, number, is_empty=is_empty)
+            elif not is_empty:
+                write_rows(rows, target.plain, number)
+
+        return batch_writer(target, add)
+
+    def position(self, spark: SparkSession) -> Position | None:
+        """The last batch that a table as it is has; other files are replaced by batches that are written again."""
+        return self._snapshot.position(run_of(self.target.checkpoint)) if self.target.changes == "snapshot" else None
+
+    def recovery_hint(self, last: int) -> str:
+        """What to do about a table that is not where its checkpoint is."""
+        folder = local_path(self.target.sink.lowercase_options[PATH])
+        return f"restore the checkpoint and the folder {folder} to the same moment."
+
+    def can_rewind(self, spark: SparkSession) -> bool:
+        """Whether the version of the table that the checkpoint ends with is still there."""
+        plans = BatchPlans.of(spark, self.target.checkpoint)
+        return self._snapshot.version_at_end(run_of(self.target.checkpoint), plans) is not None
+
+    def rewind(self, spark: SparkSession) -> None:
+        """Put that version back."""
+        self._snapshot.rewind(run_of(self.target.checkpoint), BatchPlans.of(spark, self.target.checkpoint))
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        """The folder that holds a table as it is."""
+        options = self.target.plain.lowercase_options
+        folder = Path(local_path(options.pop(PATH)))
+        return Snapshot(folder, self.target.sink.format.lower(), options)

@@ -1,4 +1,4 @@
-"""Kafka as a sink: at least once by Spark's own writer, or exactly once, a batch in one transaction.
+"""Kafka: topics are read, and written to at least once by Spark's own writer, or exactly once by transactions.
 
 The transaction that brings the records of a batch also commits its number, as an offset of a group of the query, and
 when Spark planned it, as the metadata of that offset. A batch that is repeated after a failure is found there and not
@@ -6,30 +6,46 @@ written again; who reads with ``read_committed`` never sees a part of one. Befor
 has none, so that Kafka has forgotten an offset that is missing later. Records come one partition at a time: never are
 all of them in memory here.
 
-Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for that before.
+Exactly once needs confluent-kafka, for which `KafkaSink.check_installed` looks before.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Sink, Source
-from watersmeet.errors import Refusal, refuse
-from watersmeet.formats.kafka import Topics
-from watersmeet.spark.connectors.outputs import BatchPlans, Position, drain_batch
-from watersmeet.spark.connectors.table_sinks import SinkTarget, batch_records, plans_of, run_of
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats.avro.schema import AVRO
+from watersmeet.formats.kafka import NEW_TOPIC, Kafka, KafkaSink, Topics
+from watersmeet.formats.protobuf.descriptor import PROTOBUF
+from watersmeet.spark.connectors.encoders import check_message, check_schemas
+from watersmeet.spark.connectors.outputs import BatchPlans, Position, Write, drain_batch
+from watersmeet.spark.connectors.reading import SourceConnector
+from watersmeet.spark.connectors.table_sinks import (
+    SinkConnector,
+    SinkTarget,
+    batch_records,
+    plans_of,
+    record_writer,
+    run_of,
+)
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import kafka_failure
+
+if TYPE_CHECKING or find_spec("confluent_kafka") is not None:
+    # Reading needs none of it, and what does is refused without it (`KafkaSink.check_installed`).
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
 """How long Kafka has for an answer, and how long a transaction may take."""
@@ -277,3 +293,89 @@ def check_topics(of: Source | Sink, spark: SparkSession) -> Iterator[Refusal]:
         except Exception as error:  # of Java, in whatever form it comes
             if kafka_failure(str(error), [of]) is not None:
                 yield topics.unknown(name)
+
+
+class KafkaSourceConnector(SourceConnector[Kafka]):
+    """Reads topics."""
+
+    def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
+        """Topics that are not there, as far as a server answers."""
+        if Topics(self.source).silence() is None:
+            yield from check_topics(self.source, spark)
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, with the headers of records where they are asked for."""
+        headers = {"includeHeaders": "true"} if self.source.field("_headers") is not None else {}
+        return super().load(spark, schema, {**headers, **options})
+
+
+@contextmanager
+def _locate_refusals(place: Place | None) -> Generator[None]:
+    """Give what is refused meanwhile its place."""
+    try:
+        yield
+    except WatersmeetError as error:
+        raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
+
+
+class KafkaSinkConnector(SinkConnector[KafkaSink]):
+    """Writes to a topic."""
+
+    def check(self, place: Place | None, spark: SparkSession) -> None:
+        """Refuse if no server answers, or the topic is not there and is not to be made."""
+        silence = Topics(self.target.sink).silence(place)
+        if silence is not None:
+            raise WatersmeetError([silence])
+        if self.format.topic is not None and not self.format.makes_topic:
+            missing = [replace(refusal, place=place) for refusal in check_topics(self.target.sink, spark)]
+            if missing:
+                raise WatersmeetError(missing)
+
+    def check_rows(self, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that have no schema in Avro, or that are not the message of Protobuf."""
+        with _locate_refusals(place):
+            if self._has_schemas:
+                check_schemas(self.format, self.target.key, rows)
+            if self.format.value_format == PROTOBUF:
+                check_message(self.target.sink, self.target.changes, rows)
+
+    def prepare(self, rows: DataFrame | None, place: Place | None) -> None:
+        """Make the topic, if it is to be made, and register schemas; refused if the registry does not take them."""
+        if self.format.makes_topic:
+            self._make_topic(place)
+        if rows is not None and self._has_schemas:
+            with _locate_refusals(place):
+                batch_records(self.target, rows.sparkSession.createDataFrame([], rows.schema), 0)
+
+    @property
+    def _has_schemas(self) -> bool:
+        is_avro = AVRO in (self.format.value_format, self.format.key_format)
+        return is_avro and self.format.is_encoded(self.target.changes)
+
+    def _make_topic(self, place: Place | None) -> None:
+        options, topic = self.target.sink.lowercase_options, self.format.topic
+        partitions, replication = (int(options.get(name, "1")) for name in NEW_TOPIC)
+        try:
+            make_topic(options, topic or "", partitions, replication)
+        except KafkaException as error:
+            hint = "correct the options, or create the topic yourself and leave `partitions` and `replication` out."
+            refusal = self.format.wrong_option(
+                f"topic '{topic}'", f"it cannot be created ({error.args[0].str()})", hint
+            )
+            raise WatersmeetError([replace(refusal, place=place)]) from error
+
+    @property
+    def _transactions(self) -> Transactions:
+        return Transactions(self.target, self.format.topic or "")
+
+    def writer(self) -> Write:
+        """What writes batches."""
+        return self._transactions.write if self.format.delivery == "exactly_once" else record_writer(self.target)
+
+    def position(self, spark: SparkSession) -> Position | None:
+        """The last batch that the topic has, if it gets each once."""
+        return self._transactions.position() if self.format.delivery == "exactly_once" else None
+
+    def recovery_hint(self, last: int) -> str:
+        """What to do about a topic that is not where its checkpoint is."""
+        return self._transactions.recovery_hint

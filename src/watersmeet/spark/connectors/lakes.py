@@ -16,12 +16,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name  # noqa: N812 - the usual name  # noqa: N812 - the usual name
 
-from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats.connectors import EXTENSIONS, connector_of
+from watersmeet.formats.lakes import TABLE, DeltaSink, DeltaSource, IcebergSink, IcebergSource, table_as_path
 from watersmeet.formats.sink import PATH
 from watersmeet.logical.expressions import quote
 from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Position, Write, drain_batch
-from watersmeet.spark.connectors.table_sinks import SinkTarget, changelog_rows, plans_of, run_of
+from watersmeet.spark.connectors.reading import SourceConnector
+from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget, changelog_rows, plans_of, run_of
 from watersmeet.spark.exchange.precombine import columns_of, consolidate
 
 HISTORY = 1000
@@ -102,7 +106,7 @@ class LakeMerger:
             self.last, self.is_known = self.find(spark), True
         plans: BatchPlans = plans_of(batch, self.target)
         position = None if self.last is None else self.last.position
-        hint = self.target.format.recovery_hint(self.target, number - 1)
+        hint = sink_connector(self.target).recovery_hint(number - 1)
         if plans.has_batch(position, number, self.target.sink.name, hint):
             drain_batch(batch)
             return
@@ -304,3 +308,59 @@ def iceberg_commit(target: SinkTarget, spark: SparkSession) -> Commit | None:
         if row.summary.get(f"{_ICEBERG_STREAMED}queryId") == run_of(target.checkpoint):
             return Commit(Position(int(row.summary[f"{_ICEBERG_STREAMED}epochId"])))
     return None
+
+
+class DeltaSourceConnector(SourceConnector[DeltaSource]):
+    """Reads a table of Delta."""
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads: the table has a schema of its own."""
+        return super().load(spark, None, options)
+
+
+class DeltaSinkConnector(SinkConnector[DeltaSink]):
+    """Writes to a table of Delta."""
+
+    def check(self, place: Place | None, spark: SparkSession) -> None:
+        """Refuse to merge in a session that does not know how."""
+        connector = connector_of("delta", "4.1")
+        assert connector is not None
+        needed = connector.settings[EXTENSIONS]
+        if self.target.changes == "upsert" and needed not in str(spark.conf.get(EXTENSIONS, "")):
+            options = " ".join(f"--conf {name}={value}" for name, value in connector.settings.items())
+            reason = "the Spark session does not have Delta's MERGE"
+            hint = f"start the session with it: `{options}`."
+            option = "changes 'upsert'"
+            raise refuse("WRONG_OPTION", place, format="delta", option=option, reason=reason, hint=hint)
+
+    def writer(self) -> Write:
+        """What writes batches."""
+        return delta_writer(self.target)
+
+    def position(self, spark: SparkSession) -> Position | None:
+        """The last batch that the table has."""
+        commit = delta_commit(self.target, spark)
+        return None if commit is None else commit.position
+
+
+class IcebergSourceConnector(SourceConnector[IcebergSource]):
+    """Reads a table of Iceberg."""
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads: the table has a schema of its own."""
+        return super().load(spark, None, table_as_path(options))
+
+
+class IcebergSinkConnector(SinkConnector[IcebergSink]):
+    """Writes to a table of Iceberg."""
+
+    def writer(self) -> Write:
+        """What writes batches."""
+        if self.target.changes != "upsert":
+            return super().writer()
+        return iceberg_merger(self.target, self.target.sink.lowercase_options[TABLE])
+
+    def position(self, spark: SparkSession) -> Position | None:
+        """The last batch that the table has."""
+        commit = iceberg_commit(self.target, spark)
+        return None if commit is None else commit.position

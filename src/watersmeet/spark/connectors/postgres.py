@@ -4,7 +4,7 @@ The table ``watersmeet_batches`` says of every query which batch it wrote last; 
 is found there and not written again (`postgres_batches`). Rows come one partition at a time and are copied into a
 temporary table, from which SQL puts them into place: never are all of them in memory here.
 
-Needs psycopg, so whoever imports this module looks for that before.
+Needs psycopg, for which `PostgresSink.check_installed` looks before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Composable, Composed, Identifier
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     ArrayType,
@@ -40,7 +40,8 @@ from watersmeet.formats.records import CHANGE
 from watersmeet.logical.expressions import quote
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.schema import parse_type_name
-from watersmeet.spark.connectors.outputs import BatchPlans, Position, drain_batch
+from watersmeet.spark.connectors.outputs import BatchPlans, Position, Write, drain_batch
+from watersmeet.spark.connectors.table_sinks import SinkConnector, plans_of, run_of
 from watersmeet.spark.exchange.precombine import consolidate
 from watersmeet.spark.time_texts import EXACT, time_for_postgres
 
@@ -423,3 +424,34 @@ def _column_definitions(rows: DataFrame) -> list[Composable]:
 
 def _join_sql(parts: Iterable[Composable]) -> Composable:
     return SQL(", ").join(parts)
+
+
+class PostgresConnector(SinkConnector[PostgresSink]):
+    """Writes to a table of Postgres."""
+
+    @property
+    def postgres(self) -> Postgres:
+        """The table."""
+        target = self.target
+        return Postgres(self.format, target.query, target.key if target.changes == "upsert" else ())
+
+    def check(self, place: Place | None, spark: SparkSession) -> None:
+        """Refuse what cannot be reached."""
+        self.postgres.check(place)
+
+    def check_rows(self, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that the table, where it is there, cannot take."""
+        self.postgres.check_rows(rows, place)
+
+    def writer(self) -> Write:
+        """What puts batches into the table."""
+        postgres, target = self.postgres, self.target
+        return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
+
+    def position(self, spark: SparkSession) -> Position | None:
+        """The last batch that the table has."""
+        return self.postgres.position(run_of(self.target.checkpoint))
+
+    def recovery_hint(self, last: int) -> str:
+        """What to do about a table that is not where its checkpoint is."""
+        return self.postgres.recovery_hint(last)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from os import walk
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -22,10 +22,12 @@ from pyspark.sql.types import StructType
 from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats import OWN, check_source, feed_of, source_format
+from watersmeet.formats.databases import Jdbc, driver_of
 from watersmeet.formats.records import CHANGE, ddl
-from watersmeet.formats.source import ColumnReader
+from watersmeet.formats.source import SourceFormat
 from watersmeet.locations import local_path, resolve_references
 from watersmeet.logical.nodes import Query, Script, scans
+from watersmeet.spark.connectors import decode_changes, source_connector
 from watersmeet.spark.connectors.malformed import decode_path
 from watersmeet.spark.connectors.parquet import GLOB, ParquetColumns, UnlikeSparkError, common_folder_columns
 from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, ColumnPipeline
@@ -118,9 +120,10 @@ def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
     if wrong:
         raise WatersmeetError(wrong)
     once = replace(source, kind="table", options={**source.options, "static": "true"})
-    format_, feed = source_format(once if reads == "all now" else source), feed_of(source)
+    connector, feed = source_connector(once if reads == "all now" else source), feed_of(source)
     options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
-    return feed.changes(format_.load(spark, feed.schema(format_), {**feed.options, **options}))
+    rows = connector.load(spark, feed.schema(connector.format), {**feed.options, **options})
+    return decode_changes(source, rows)
 
 
 def load(spark: SparkSession, source: Source, schema: str | None, options: Mapping[str, str]) -> DataFrame:
@@ -136,6 +139,69 @@ def load(spark: SparkSession, source: Source, schema: str | None, options: Mappi
             raise
         # A reader keeps a schema that it was given.
         return load(spark, source, None, options)
+
+
+class ColumnReader(Protocol):
+    """What reads columns in a worker."""
+
+    def read(self, address: str) -> Iterator[Any]:
+        """The record batches of a file."""
+        ...
+
+
+SourceFormatT = TypeVar("SourceFormatT", bound=SourceFormat)
+
+
+@dataclass(frozen=True)
+class SourceConnector(Generic[SourceFormatT]):
+    """What reads a source. This class reads any format of Spark's; a subclass says what is otherwise."""
+
+    format: SourceFormatT
+
+    @property
+    def source(self) -> Source:
+        """The source that it reads."""
+        return self.format.source
+
+    def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
+        """What it names and is not there, which a query that starts would notice in its first batch."""
+        yield from ()
+
+    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
+        """What reads these columns of its files in workers, with that schema; None: only Spark can.
+
+        ``recovers``: if a worker meets a file that only Spark can read, the query is started again with Spark's reader.
+        """
+        return None
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, as a stream or, of a table that does not change, as a batch; `schema` if it takes one."""
+        return load(spark, self.source, schema, options)
+
+
+_NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
+"""What Java says of a driver that it does not have, asked for by an address and by a name."""
+
+
+class JdbcConnector(SourceConnector[Jdbc]):
+    """Reads tables of databases."""
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads. Java finds a driver that came with a package by its name only."""
+        driver = driver_of(self.source)
+        further = (
+            [{**options, "driver": driver.name}] if driver and "driver" not in self.source.lowercase_options else []
+        )
+        for attempt in (options, *further):
+            try:
+                frame = super().load(spark, schema, attempt)
+                _ = frame.schema
+            except Exception as error:
+                if all(word not in str(error) for word in _NO_DRIVER):
+                    raise
+            else:
+                return frame
+        raise WatersmeetError([self.format.driver_refusal])
 
 
 def _analyze(frame: DataFrame) -> DataFrame:
@@ -169,7 +235,7 @@ def _changes_given(source: Source, frame: DataFrame, place: Place | None) -> Dat
     feed = feed_of(source)
     if not feed.accepts([name.lower() for name in frame.columns]):
         raise refuse("SCHEMA_MISMATCH", place, source=source.name, difference=f"`{feed.wanted}` is missing")
-    return feed.changes(frame)
+    return decode_changes(source, frame)
 
 
 def _check_path(script: Script, source: Source) -> None:

@@ -6,32 +6,29 @@ replaced, a snapshot knows which batches it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Sink
-from watersmeet.errors import Refusal
+from watersmeet.errors import Place, Refusal, WatersmeetError
 from watersmeet.formats import sink_format
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.locations import local_path
 from watersmeet.logical.expressions import quote
 from watersmeet.logical.passes.table_sinks import key_columns, result_columns
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.decoders import OF_KEY
 from watersmeet.spark.connectors.encoders import encode_avro, encode_protobuf
-from watersmeet.spark.connectors.files import Files
-from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Write, write_rows
+from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Position, Write, write_rows
 from watersmeet.spark.connectors.records import encode_records, key_in, value_of
-from watersmeet.spark.connectors.snapshots import Snapshot
 from watersmeet.spark.exchange.precombine import columns_of, consolidate
 from watersmeet.spark.exchange.rows import explode_changes
 from watersmeet.spark.private.files import is_reachable
@@ -88,18 +85,71 @@ def needs_batches(target: SinkTarget, spark: SparkSession) -> bool:
     return is_batched or target.changes is not None
 
 
-def batch_writer(target: SinkTarget) -> Write:
-    """What writes batches to a target, whose format Spark knows."""
-    if target.changes == "snapshot":
-        return _snapshot(target)
+class AddRows(Protocol):
+    """What adds the rows of a batch to a sink."""
 
-    files = Files(target) if target.format.has_files else None
+    def __call__(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
+        """Add the rows of the batch of that number; ``is_empty``: it has none."""
+        ...
 
-    def add(rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
-        if files is not None and is_reachable(rows.sparkSession, files.path):
-            files.write(rows, number, is_empty=is_empty)
-        elif not is_empty:
-            write_rows(rows, target.plain, number)
+
+SinkFormatT = TypeVar("SinkFormatT", bound=SinkFormat)
+
+
+@dataclass(frozen=True)
+class SinkConnector(Generic[SinkFormatT]):
+    """What writes to a target. This class writes any format of Spark's; a subclass says what is otherwise."""
+
+    format: SinkFormatT
+    target: SinkTarget
+
+    def check(self, place: Place | None, spark: SparkSession) -> None:
+        """Refuse what is known to fail, now that the query is about to start."""
+
+    def check_rows(self, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that cannot be written as the sink says. Nothing is made or registered yet."""
+
+    def prepare(self, rows: DataFrame | None, place: Place | None) -> None:
+        """Make what must be there before the first batch, now that nothing speaks against starting the query.
+
+        ``rows``: those of the result; None where something else goes there.
+        """
+
+    def writer(self) -> Write:
+        """What writes batches."""
+        return batch_writer(self.target, self.add_rows)
+
+    def add_rows(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
+        """Add the rows of a batch; ``is_empty``: it has none."""
+        if not is_empty:
+            write_rows(rows, self.target.plain, number)
+
+    def position(self, spark: SparkSession) -> Position | None:
+        """The last batch of this run that it has; None: it has none, or does not remember batches."""
+
+    def recovery_hint(self, last: int) -> str:
+        """What to do about a sink that is not where its checkpoint is, which ends at the batch ``last``."""
+        return f"restore {self.target.sink.name} and the checkpoint to the same moment."
+
+    def can_rewind(self, spark: SparkSession) -> bool:
+        """Whether what came after the last batch of the checkpoint can be taken back, exactly."""
+        return False
+
+    def rewind(self, spark: SparkSession) -> None:
+        """Take back what came after the last batch of the checkpoint."""
+        raise NotImplementedError
+
+
+def check_target(target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
+    """Refuse what is known to fail, now that the query is about to start."""
+    missing = [replace(refusal, place=place) for refusal in target.format.check_installed()]
+    if missing:
+        raise WatersmeetError(missing)
+    sink_connector(target).check(place, spark)
+
+
+def batch_writer(target: SinkTarget, add: AddRows) -> Write:
+    """What writes batches to a target to which ``add`` adds rows: those of a stream, or the changes of a table."""
 
     def write(batch: DataFrame, number: int) -> None:
         if target.changes is None:
@@ -153,7 +203,7 @@ def run_of(checkpoint: Path) -> str:
     return query_id(checkpoint) or checkpoint.name
 
 
-def _write_log(target: SinkTarget, batch: DataFrame, number: int, add: Callable[..., None]) -> None:
+def _write_log(target: SinkTarget, batch: DataFrame, number: int, add: AddRows) -> None:
     changes = changelog_rows(batch).persist()
     try:
         has_folders = PATH in target.sink.lowercase_options
@@ -162,18 +212,6 @@ def _write_log(target: SinkTarget, batch: DataFrame, number: int, add: Callable[
         add(encode_rows(target, rows), number, is_empty=changes.isEmpty())
     finally:
         changes.unpersist()
-
-
-def snapshot_of(target: SinkTarget) -> Snapshot:
-    """The folder that holds a table as it is."""
-    options = target.plain.lowercase_options
-    folder = Path(local_path(options.pop(PATH)))
-    return Snapshot(folder, target.sink.format.lower(), options)
-
-
-def _snapshot(target: SinkTarget) -> Write:
-    snapshot = snapshot_of(target)
-    return lambda batch, number: snapshot.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
 
 
 def plans_of(batch: DataFrame, target: SinkTarget) -> BatchPlans:

@@ -31,10 +31,11 @@ from watersmeet.physical.identity import scan_names
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.compile.shards import shard_count
+from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
 from watersmeet.spark.connectors.static import Static, copies_of, copy_read, observe_rows, static_tables, tables_to_load
-from watersmeet.spark.connectors.table_sinks import SinkTarget, target_of
+from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target, target_of
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
 from watersmeet.spark.exchange.stateful import SampleRows
 from watersmeet.spark.private.files import folder_of
@@ -228,9 +229,9 @@ def _prepare_query(
     }
     places = [(output, script.place(output.sink.span)) for output in (target, *others.values())]
     for output, where in places:
-        output.format.check_target(output, where, spark)
+        check_target(output, where, spark)
     rewinds = tuple(output for output, where in places if is_ahead(output, spark, ahead, where))
-    target.format.check_rows(target, built.compiled.result.drop(*others), place)
+    sink_connector(target).check_rows(built.compiled.result.drop(*others), place)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
     unread = select_malformed([source for source in script.sources if source.name in used], looked)
     prepared = Prepared(

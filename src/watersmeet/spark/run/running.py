@@ -23,6 +23,7 @@ from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import RESULT_OBSERVATION, Progress
 from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import locate, with_lines
 from watersmeet.spark.connectors.outputs import Write, split_outputs
 from watersmeet.spark.connectors.static import Loading
@@ -181,10 +182,9 @@ def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
 
 
 def _make_ready(prepared: Prepared) -> None:
-    target = prepared.target
-    target.format.prepare_target(target, prepared.rows, prepared.place)
+    sink_connector(prepared.target).prepare(prepared.rows, prepared.place)
     for other in prepared.others.values():
-        other.format.prepare_target(other, None, prepared.place)
+        sink_connector(other).prepare(None, prepared.place)
     if prepared.owner is not None:
         # Before anything runs: shards become those of the changed query one by one.
         spark = prepared.result.sparkSession
@@ -234,9 +234,11 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     observed = result.observe(RESULT_OBSERVATION, F.count(F.when(is_row(result), 1)).alias("rows"))
     if prepared.others or needs_batches(target, result.sparkSession):
         others = {
-            column: _with_line_numbers(column, other.format.writer(other)) for column, other in prepared.others.items()
+            column: _with_line_numbers(column, sink_connector(other).writer())
+            for column, other in prepared.others.items()
         }
-        write = split_outputs(target.format.writer(target), others) if others else target.format.writer(target)
+        rows = sink_connector(target).writer()
+        write = split_outputs(rows, others) if others else rows
         writer = observed.writeStream.foreachBatch(_carry_refusals(write))
     else:
         writer = encode_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)

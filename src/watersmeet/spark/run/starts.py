@@ -24,6 +24,7 @@ from watersmeet.physical.difference import NamedIdentity
 from watersmeet.physical.identity import identity_of, scan_words
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
+from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.outputs import BatchPlans, sink_ahead
 from watersmeet.spark.connectors.reading import check_inputs
 from watersmeet.spark.connectors.table_sinks import SinkTarget
@@ -237,13 +238,13 @@ back, where that can be done exactly."""
 
 def is_ahead(target: SinkTarget, spark: SparkSession, ahead: SinkAhead, place: Place | None) -> bool:
     """Whether a sink is to be rewound before the query starts; refused if it is ahead, or behind, and cannot be."""
-    plans = BatchPlans.of(spark, target.checkpoint)
-    position = target.format.position(target, spark) if plans.is_visible else None
+    plans, connector = BatchPlans.of(spark, target.checkpoint), sink_connector(target)
+    position = connector.position(spark) if plans.is_visible else None
     if position is None:
         return False
-    difference, hint = plans.difference(position), target.format.recovery_hint(target, plans.last_planned)
+    difference, hint = plans.difference(position), connector.recovery_hint(plans.last_planned)
     if difference is not None:
-        can_rewind = target.format.can_rewind(target, spark)
+        can_rewind = connector.can_rewind(spark)
         if can_rewind and ahead == "rewind":
             return True
         resume = "run it with `--sink-resume`, which removes later batches from the sink; or "
@@ -256,5 +257,5 @@ def is_ahead(target: SinkTarget, spark: SparkSession, ahead: SinkAhead, place: P
 
 def rewind(target: SinkTarget, spark: SparkSession) -> str:
     """Take back what a sink has of batches that the checkpoint does not have, and say so."""
-    target.format.rewind(target, spark)
+    sink_connector(target).rewind(spark)
     return f"{target.sink.name} is as it was after batch {BatchPlans.of(spark, target.checkpoint).last_planned}."
