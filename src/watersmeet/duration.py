@@ -1,6 +1,6 @@
-"""Lengths of time: text to microseconds and back.
+"""Durations, text to microseconds and back, and counts of things in words.
 
-Months and years are no durations here: how long they last depends on where they start.
+Months and years are not durations here: their length depends on where they start.
 """
 
 from __future__ import annotations

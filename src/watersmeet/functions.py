@@ -2,6 +2,9 @@
 
 ``functions.txt`` has a line for each, written by ``python -m tests.spark.builtin_functions`` from a running Spark. A
 name alone may be called with any number of arguments, or Spark does not tell which.
+
+Nondeterministic calls are known by name, too: random numbers, clocks, files, the session. Only Spark can judge
+functions that users add.
 """
 
 from __future__ import annotations

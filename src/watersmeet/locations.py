@@ -1,10 +1,13 @@
-"""Paths as Spark must have them: with a scheme, so that none depends on Hadoop's default file system.
+"""Paths with a scheme, so that none depends on Hadoop's default file system, and references to values.
 
 A path that a script, a project or a command names without a scheme is on this machine. Spark gets it with the scheme
 ``file``: else Spark would look for it in ``fs.defaultFS``, while this process, which keeps marks, locks, histories and
 copies beside the checkpoint, looks for it here. A path that users hand to Spark themselves, such as the
 ``checkpointLocation`` of a query they start, keeps the meaning that Spark gives it. So a `Path` is always on this
 machine, and what comes from a user's own call to Spark stays a ``str``.
+
+References, ``${env:NAME}`` and ``${file:PATH}``, are resolved when a query is about to start: whatever is checked,
+explained or recorded has the reference. Their values, and passwords in a text, are masked in every refusal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Types: the text of Spark's DDL on one side, Arrow on the other. No Spark is needed to go between them."""
+"""Types: the table of Spark's type names, and conversion between Spark's DDL and Arrow, without Spark."""
 
 from __future__ import annotations
 

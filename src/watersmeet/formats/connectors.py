@@ -1,7 +1,11 @@
-"""The packages that bring formats which are not part of Spark, as Maven calls them, for each version of Spark.
+"""Packages and digests of formats that are not part of Spark, and the options that Spark's formats take.
 
 A registry need not have every package of every version: these are known to be there, and to work with one another. All
 that is needed is listed, so that nothing is fetched besides.
+
+Every jar that is fetched by a coordinate has its SHA-256 here, by file name; a registry, mirror or cache with another
+file under that name is not trusted. A new coordinate needs its digest: ``sha256sum`` of the file, compared with the
+registry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of databases as sources: read once, as they are."""
+"""Databases: tables read once over JDBC, and Postgres as a sink, exactly once."""
 
 from __future__ import annotations
 

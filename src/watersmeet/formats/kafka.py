@@ -1,4 +1,4 @@
-"""Kafka: topics of records."""
+"""Kafka: topics of records, and whether a server answers, checked before Spark would wait for minutes."""
 
 from __future__ import annotations
 

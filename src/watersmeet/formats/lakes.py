@@ -1,4 +1,7 @@
-"""Delta: tables as streams, their change data feed, and tables that rows are added to or merged into by key."""
+"""Delta and Iceberg: tables as streams, change feeds, and tables that rows are added to or merged into.
+
+Of Iceberg ``path`` names the folder of a table and ``table`` its name in a catalog; Spark takes both as the path.
+"""
 
 from __future__ import annotations
 

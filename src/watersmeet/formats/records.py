@@ -1,4 +1,9 @@
-"""What a feed is: how rows tell what they do to a table."""
+"""Records with a key and a value, their formats, and change feeds such as Debezium's.
+
+A value is JSON or CSV text, Avro, Protobuf, or bytes. A key is text, a number or bytes as Kafka's serializers write
+them. In a table, a record without a value deletes the row of its key. Declared columns named in `RECORD_METADATA` are
+metadata of each record.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sink format is."""
+"""The base class of sink formats, and sinks that only show what they get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source format is."""
+"""The base class of source formats, and what happens to malformed rows."""
 
 from __future__ import annotations
 

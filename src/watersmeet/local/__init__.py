@@ -1,1 +1,1 @@
-"""Queries in the process, without Spark: values, expressions and joins over Arrow tables."""
+"""Queries in this process, without Spark: values, expressions and operators over Arrow tables."""

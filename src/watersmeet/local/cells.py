@@ -1,7 +1,9 @@
-"""Cells of a case, as YAML gives them, to values of declared types.
+"""Cells of a case as typed values, definitions behind one interface, and the output rows of an emission.
 
 Timestamps and dates are ISO texts (without an offset: UTC), decimals texts or numbers, binary values text in UTF-8 or
 YAML's ``!!binary``, maps and structs mappings, intervals numbers of seconds.
+
+Output rows are padded and derived over Arrow as Spark does it after a join.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A join in several shards, in the process: rows go to the shards to which the exchange on Spark sends them."""
+"""A join in several shards, in the process: rows go to the shards to which the exchange on Spark sends them.
+
+`MemoryStore` is the state of one shard in memory.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 These are fields of structs, casts of whole numbers, event-time windows that follow one another, and those of sources in
 ``TABLE(...)``. All else that Spark would compute raises `NeedsSparkError`, so that nothing is ever computed otherwise
 than Spark does.
+
+Spark casts where two types differ. Where Arrow would not give the same values, or where the result depends on Spark's
+settings (ANSI mode, time zone), the expression is left to Spark.
 """
 
 from __future__ import annotations

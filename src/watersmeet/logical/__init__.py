@@ -1,1 +1,1 @@
-"""The logical plan: parsed and analyzed relations as immutable values, and the passes between the two."""
+"""Logical plans: parsed and analyzed relations, expressions and queries as values, and the passes over them."""

@@ -3,6 +3,11 @@
 Spark evaluates expressions, so their text is kept and only references to columns are replaced in it. The structure
 (`op` and `args`) covers what Watersmeet itself must understand: boolean logic, comparisons, arithmetic, casts,
 literals. Whatever else there is (functions, CASE) is ``other``: text with the references found in it.
+
+Also here: the event-time windows of a time, as an array, for sources in ``TABLE(HOP(...))``. Windows are counted by
+their distance from one that begins at or before the time, as Spark counts them from 1970: one form for TUMBLE, HOP and
+CUMULATE. The SQL is exact for TIMESTAMP and TIMESTAMP_NTZ in every time zone: ``make_interval`` adds seconds, where an
+INTERVAL of a day would add a calendar day.
 """
 
 from __future__ import annotations

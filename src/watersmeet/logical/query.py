@@ -1,4 +1,8 @@
-"""What is known of a query once it may run: every name resolved, every condition in its place, every bound found."""
+"""An analyzed query: names resolved, conditions placed, bounds found, and its result columns.
+
+What bounds the state: time, the ends that rows carry, the number of keys, or a limit. A result column is known as far
+as possible without Spark: its origin, its type, and whether it can be NULL (LN-18).
+"""
 
 from __future__ import annotations
 

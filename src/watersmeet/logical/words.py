@@ -1,4 +1,4 @@
-"""Amounts, expressions and kinds of join as people write them."""
+"""Amounts, expressions and kinds of join in words, and the labelled lines of `explain`."""
 
 from __future__ import annotations
 

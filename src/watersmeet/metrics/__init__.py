@@ -1,1 +1,1 @@
-"""What a running query tells about itself."""
+"""Progress, history, logs and metrics of queries, from what Spark and the operators report."""

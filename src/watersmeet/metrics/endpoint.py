@@ -1,4 +1,9 @@
-"""The endpoint that Prometheus reads: ``/metrics`` and ``/health`` over HTTP, from a thread of this process."""
+"""The endpoint that Prometheus reads: ``/metrics`` and ``/health`` over HTTP, from a thread of this process.
+
+A server answers only to host names that it knows. An attacker can make a name point to this machine (DNS rebinding),
+and a page under that name could read the answers; the browser sends the name in ``Host``. A numeric host is the address
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a run: what its queries did, a line each, in a file of the storage that is rotated."""
+"""The log of a run in a rotated file, a follower of histories, and a guard so that watchers never fail a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of a query, one value per batch."""
+"""The progress of a query, one value per batch, and totals over all batches."""
 
 from __future__ import annotations
 

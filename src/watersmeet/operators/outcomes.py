@@ -1,4 +1,7 @@
-"""The values in which it is told what became of rows. Times and marks are whole numbers on the axis of the query."""
+"""Outcomes of rows as values, and rows, times and conditions in words.
+
+Times and watermarks are whole numbers on the time axis of the query.
+"""
 
 from __future__ import annotations
 

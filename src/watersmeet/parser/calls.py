@@ -1,4 +1,4 @@
-"""Calls of aggregate functions, and of functions that have one among their arguments."""
+"""Calls in an expression: aggregates, functions over them, and how many arguments each call has."""
 
 from __future__ import annotations
 

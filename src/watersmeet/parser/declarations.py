@@ -1,4 +1,4 @@
-"""Declarations: CREATE STREAM, CREATE TABLE and CREATE SINK."""
+"""Declarations: CREATE STREAM, CREATE TABLE and CREATE SINK, with their lists of options."""
 
 from __future__ import annotations
 

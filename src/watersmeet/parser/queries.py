@@ -1,6 +1,9 @@
 """Queries: ``[WITH] [INSERT INTO sink] SELECT [STREAM | TABLE] items FROM relation [WHERE] [GROUP BY] [outputs]``.
 
 With them ``CREATE [OR REPLACE] [TEMPORARY] VIEW name AS query``: a query under a name.
+
+At the end of a query stand further outputs, ``LATE INTO sink``, ``MALFORMED INTO sink`` and those of the families, in
+any order, and how the result is stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands behind FROM: sources, the joins between them and LATERAL."""
+"""Relations behind FROM: streams, tables, views, subqueries and unions with their aliases, joins, LATERAL."""
 
 from __future__ import annotations
 

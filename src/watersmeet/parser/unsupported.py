@@ -1,4 +1,7 @@
-"""Where clauses begin, and which this version does not run: a word is an alias only where no clause begins."""
+"""Where clauses begin, which clauses are not supported, and what to write for syntax of other systems.
+
+A word is an alias only where no clause begins.
+"""
 
 from __future__ import annotations
 

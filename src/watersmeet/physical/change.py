@@ -2,6 +2,8 @@
 
 What of an operator may change is for its family to say (`ChangeRule`); what may change of any is here: lags, since
 watermarks never go back.
+
+Also here: joins that several queries of a script compute, each on its own.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Rows come from files that workers read themselves, or from the records of the join before, which are columns already.
 What a plan asks for on that way is then a few steps over columns (`watersmeet.physical.columnar`). Whatever is not sure
 to give the values that Spark gives is left to Spark: functions, casts, and comparisons in which it would cast.
+
+Each step is a value that workers apply to whole columns.
 """
 
 from __future__ import annotations

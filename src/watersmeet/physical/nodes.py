@@ -1,8 +1,10 @@
-"""Which operator runs, on which columns, and why: the plan that an executor follows to the letter.
+"""The physical plan: which operator runs, on which columns, and why; and what the planner asks of a family.
 
-Every frame past a scan names its columns ``alias.column``. A port's frame is: scan or join, then the columns that
-Spark computes
-for the join (`Computed`), then the exchange by code, then the operator.
+Every frame behind a scan names its columns ``alias.column``. The frame of a port is a scan or a join, then the columns
+that Spark computes for the operator (`Computed`), then the exchange by code, then the operator.
+
+Spark's analyzer is the authority on types. Without a JVM only the declared types of plain columns are known, which is
+enough to explain a query.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What the join families share: keys and conditions as columns, and the way of a side up to the exchange."""
+"""Ports of a plan: keys and conditions as columns, and the way of a side up to the exchange.
+
+A part of a condition over one side becomes an operand: a column as it is, anything else a column that Spark computes
+before the exchange. The kernel evaluates comparisons, arithmetic and boolean logic between operands.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a plan runs on Spark: exchange, state, sources, sinks."""
+"""Queries on Spark: connectors, frames, the exchange, runs, states. Only this package imports pyspark."""

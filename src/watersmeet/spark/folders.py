@@ -3,6 +3,10 @@
 A folder of ours has a file per process that uses it, which that process keeps locked. The system ends a lock with its
 process, however that ends: whoever gets all locks of a folder knows that nobody uses it, also if the numbers of
 processes begin anew, as in a container. A folder without such a file is not ours and stays.
+
+The user's cache holds jars, class archives and small commands. A user of an entry holds a shared lock on it and sets
+its time, so an entry without a lock can be removed, the longest unused first. Processes of earlier versions hold no
+locks: a command that was used lately stays, since Spark may start it at any time.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Avro: its schemas, and rows from and into its bytes a column at a time."""
+"""Avro: schemas, and values read and written a column at a time."""

@@ -2,6 +2,9 @@
 
 Files of Parquet and Avro say what is in them; of JSON and CSV a sample of rows is looked at; tables of Delta and
 Iceberg have a log. Of records a schema tells the columns of their values.
+
+Columns that were read when a query first started stay while its checkpoint exists: a file in ``columns`` of the storage
+holds them for each query.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The columns of Avro: as Spark reads files, from what each says of itself at its beginning; as values of records."""
+"""The columns of Avro files, and of record values whose schema is a descriptor or in a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of JSON and CSV, from a sample of rows."""
+"""The columns of JSON and CSV, from a sample of rows, and of Parquet, from the footers of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of tables of Delta, from the newest metadata in their log.
+"""The columns of tables of Delta, from their log, and of Iceberg, from their newest metadata file.
 
 The log is a file for every version, and now and then a checkpoint, which has all that counts of the versions up to it;
 versions before one may be gone. What is told in a version counts until a later one tells it anew, so the way leads from

@@ -1,1 +1,1 @@
-"""Protobuf: its messages, and rows from and into their bytes a column at a time."""
+"""Protobuf: descriptors, and values read and written a column at a time."""

@@ -1,7 +1,10 @@
-"""What messages have, field by field: numbers of fields with their values, in the order in which they were written.
+"""Protobuf messages from a descriptor set, and their fields in many messages at once.
 
-A step reads the next field of all messages that have one left. What a field means is not known here, only its wire
-type: a number, four or eight bytes, or as many bytes as it says. Groups, which nobody writes any more, are gone over.
+A descriptor set is what ``protoc --descriptor_set_out`` writes. Only reading one needs the package ``protobuf``;
+workers get the messages.
+
+The reader takes a step per field: it reads the next field of all messages that have one left, by wire type only: a
+number, four or eight bytes, or a length and bytes. Groups are skipped.
 """
 
 from __future__ import annotations

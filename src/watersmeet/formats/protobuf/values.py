@@ -1,4 +1,7 @@
-"""Values of Protobuf that are no messages: how they are stored, and what they become."""
+"""Values of Protobuf that are no messages: how they are stored, and what they become.
+
+Moments and durations are messages of seconds and nanoseconds. Spark counts microseconds, so smaller parts are cut off.
+"""
 
 from __future__ import annotations
 

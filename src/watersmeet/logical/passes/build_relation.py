@@ -1,6 +1,8 @@
 """The pass that builds the relation of a query: every join by the family that claims it.
 
 A join is built or refused by its family, which must show that what it keeps is bounded.
+
+A union is several sources as one, with their columns by position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""The pass that looks at what a script declares, before any query uses it."""
+"""The passes over declarations, nondeterministic expressions, and likely mistakes that `check` rejects.
+
+A table retracts a row by computing it again. If an expression then gives another value, the row that is retracted is
+not the row that was emitted, and every aggregate, join and sink behind it is wrong. So expressions whose value can
+change are refused over tables.
+
+Likely mistakes are unknown names of functions, formats and options. Only `check` refuses them: in a run, Spark knows
+what packages, extensions and users have added.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Types as far as declarations tell them, and the fields inside them; what Spark computes, only Spark knows."""
+"""Types as far as declarations give them, fields inside them, and event-time columns.
+
+An event time has a type that can be one, belongs to a relation, and takes amounts that fit it. Only Spark knows the
+types of what Spark computes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Comparisons of two columns and constants, brought into one form.
+"""Comparisons in one form, and the passes that check their types and collations.
 
 ``v1.a - v2.a + 10 >= 0`` and ``v2.a <= 10 + v1.a`` say the same: the one column is at least the other less a constant.
 Only sums are understood: a column on each side of the difference, each once, and any number of constants.
+
+Groups, DISTINCT and keys compare bytes, so strings of a collation are refused there. Comparisons across the sides of a
+join follow UTF8_LCASE.
 """
 
 from __future__ import annotations

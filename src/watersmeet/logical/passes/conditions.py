@@ -1,4 +1,7 @@
-"""The passes over conditions: ON is taken apart into keys, parts over one side and the rest; WHERE moves down."""
+"""The passes over conditions: split ON into keys, one-sided parts and the rest; move WHERE down.
+
+Refusals that several families share are here too: sides that are tables, times that do not compare, wrong constants.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""The pass that takes GROUP BY apart: what rows are grouped by, what is aggregated, and what is computed from both.
+"""The passes over GROUP BY and ORDER BY ... LIMIT, and the columns by which groups become final.
 
 Without aggregates GROUP BY only gives the result another key. With them the result is a table with a row per group.
 
 What is grouped by may be part of a longer text: ``window(t, '5 minutes').start``, ``upper(trim(name))``. Only Spark
 understands such texts, so a part is found by its words: it is the same however it is spaced and whatever the case of
 its letters, and its names are the same if they mean the same columns.
+
+A grouping forgets a window once the watermark has passed its end. The bounds of the window then have watermarks behind
+the grouping, and every operator that groups by them can forget what these have passed. Such a watermark is not one of
+arrivals: it says nothing about streams.
 """
 
 from __future__ import annotations

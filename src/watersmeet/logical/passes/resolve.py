@@ -1,4 +1,7 @@
-"""The pass that finds out what every name means."""
+"""The passes that resolve names and expand the projection into the columns of the result or of its sink.
+
+Columns of a sink that SELECT does not give are forwarded from the sources, by name and type.
+"""
 
 from __future__ import annotations
 

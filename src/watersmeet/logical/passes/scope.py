@@ -1,4 +1,7 @@
-"""The names an expression can mention, and what they mean."""
+"""The names that an expression can mention, and the key of a result.
+
+The key is what ``_key`` is made of (LN-17, LN-23), in the format that ``STORE KEY AS`` names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Settings: which there are, which values they take, and the pass that looks at the SET statements of a script."""
+"""Settings: names, values, the pass over SET statements, and the dialects of ON (LN-5..LN-8).
+
+Lenses takes equalities with one side on each side of ``=``, and one-sided conditions, joined by AND. Watersmeet runs
+others too; ``SET watersmeet.dialect`` chooses:
+
+- ``watersmeet``: every condition that an operator can run; AND binds before OR, unless only the other reading can run
+- ``lenses``: what Lenses takes; where AND before OR gives what it refuses, OR binds before AND, with a warning
+- ``lenses-strict``: what Lenses takes, AND always before OR
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass that looks at how the changes of a table go to a sink, and the key by which they do.
+"""The passes over tables: whether a result is one, how its changes go to a sink, and formats of keys (LN-15).
 
 A sink that only takes rows in cannot show a table: rows of it are taken back. The option ``changes`` of CREATE SINK
 says what becomes of that.

@@ -1,4 +1,4 @@
-"""What explain says of an as-of join."""
+"""What `explain` says of an as-of join, and what `why` says of its rows."""
 
 from __future__ import annotations
 

@@ -41,6 +41,8 @@ these are merged: no question chooses them.
 The result's marks are those of the left side, held back by open questions. The end of the right side settles all of
 them. See `definition` for the same, one row at a time. Nothing but equal keys ever meets, so rows may be sharded by
 key.
+
+`STATE_SCHEMA` describes what a state holds: questions that wait, and versions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The as-of join's entry: questions and versions by key."""
+"""The as-of join's entry: questions and versions by key.
+
+`FORECAST` says what the state will hold: questions until no better version can come, and versions that a question may
+still choose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What explain says of a join of tables."""
+"""What `explain` says of a join of tables, and what `why` says of its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What joins of two changing tables have in common: which pairs of rows are a match, and what a step works with."""
+"""Joins of two changing tables: which pairs of rows match, and the merge join over equal keys.
+
+`STATE_SCHEMA` describes what a state holds: the rows of both tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The entry of joins of two tables: a merge join where an equality exists, else a block-nested one (FT-4)."""
+"""The entry of joins of two tables: a merge join where an equality exists, else a block-nested one (FT-4).
+
+`FORECAST` says what the state will hold: both tables.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every join family is built from: its contract, watermarks, conditions, matching."""
+"""The parts that every operator is built from: contract, watermarks, conditions, matching, routing."""

@@ -2,6 +2,9 @@
 
 Invariants. A run is sorted by (code, time). The rows that one probe meets are then one contiguous stretch, so a match
 is a pair of positions per probe, and the cost is that of binary searches plus the size of the answer.
+
+Also here: histograms of lengths, such as how long rows waited. Each has 256 ranges, four to each power of two, so a
+length is known to a quarter of itself, whatever its unit. Range 0 holds the length 0.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and
 writes the shard's state through a `StateStore`, and returns what comes out. It knows nothing of Spark: the same step
 runs in a test over a dictionary and in a Spark task over the state store.
+
+A `Port` is one side of an operator: the names of the columns with which its rows arrive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exact sums of doubles and of their squares, many at once.
+"""Exact sums of doubles, of their squares and of whole numbers of any size, many at once.
 
 Every double is a whole number of `UNIT`, so a sum of doubles is a whole number too: one of up to some 70 limbs of 32
 bits, of which those between its lowest and its highest digit are kept, a handful for most. Sums are rounded only when
@@ -6,6 +6,10 @@ they are shown: whatever came and went, in whatever order and batches, leaves no
 
 A number is stored as words of four bytes, little-endian: the *place* of its lowest limb, then its limbs from there on,
 in two's complement. The lowest is not 0, and there is none more than the sign needs; the number 0 has no words.
+
+Whole numbers are limbs of 32 bits, lowest first, as rows of an int64 array. After `carry` all limbs but the last are
+within 0 and 2**32 - 1; the last has the sign and may grow beyond 32 bits, so sums of many numbers never overflow. A
+decimal is its unscaled number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What explain says of a grouping."""
+"""What `explain` says of a grouping, and what `why` says of its rows."""
 
 from __future__ import annotations
 

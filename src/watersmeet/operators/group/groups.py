@@ -3,6 +3,10 @@
 Invariants. A run has each group at most once, and only neighbours are merged. A group that is gone is kept as one
 without rows until no older run can have it. Blocks whose windows have all ended are dropped whole: their groups are
 never asked for again.
+
+Groups of format 1, in which sums of doubles were doubles, are read as today's. ``sum(x)#1`` was the sum, and continues
+as the exact value of that double; ``moments(x)#1`` and ``#2`` were the mean and the sum of squared deviations. The type
+of these columns says which format a block has, so no block is rewritten for it.
 """
 
 from __future__ import annotations

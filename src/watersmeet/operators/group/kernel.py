@@ -32,6 +32,9 @@ Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``a
 does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are those of the rows that are
 there, computed exactly and rounded once: neither order, nor batches, nor rows that have come and gone matter. Of
 ``min_by`` and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
+
+`STATE_SCHEMA` describes what a state holds: a row per group with its accumulators and, where an aggregate needs them,
+the rows of the groups.
 """
 
 from __future__ import annotations

@@ -7,6 +7,11 @@ trace, in whatever batches it does.
 
 Invariants. Equal rows of a group have equal codes, so what cancels out meets within one code. A group whose window has
 ended is never asked for again.
+
+Sessions are windows that grow as their rows arrive. A row brings a session from its time to a gap behind it, and
+sessions of one key that overlap or touch are one. All rows of an open session are kept among the `Members`, each with
+the session that it brought and its arrival number. When a batch changes the bounds of a session, its rows move from one
+group to another: the grouping sees changes of a table and does not know about sessions.
 """
 
 from __future__ import annotations

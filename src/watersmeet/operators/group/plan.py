@@ -1,4 +1,7 @@
-"""The entry of GROUP BY: a stage with one port, whose result is a table."""
+"""The entry of GROUP BY: a stage with one port, whose result is a table.
+
+`FORECAST` says what the state will hold: a row per group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What explain says of an interval join: its bounds, how long rows are kept, and what an equality would save."""
+"""What `explain` says of an interval join, and what `why` says of its rows."""
 
 from __future__ import annotations
 

@@ -17,6 +17,9 @@ A batch is one instant of a shard:
 Nothing that is in time can satisfy the bounds of a row beyond its limit: that is what the limit says. So an expired
 row may stay in its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in
 one batch or in two.
+
+`STATE_SCHEMA` describes what a state holds: rows of each side, until a watermark of the other side has passed
+everything they can match.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The interval join's entry: which columns it needs of each side, and how long each side lives."""
+"""The interval join's entry: which columns it needs of each side, and how long each side lives.
+
+`FORECAST` says how long rows live: until the other side's watermark has passed their bound.
+"""
 
 from __future__ import annotations
 

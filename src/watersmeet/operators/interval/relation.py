@@ -1,4 +1,12 @@
-"""The interval join: rows meet within bounds of event time."""
+"""The interval join as a relation, and the row expiry that its condition implies.
+
+A row expiry is ``end >= time - constant``, between a watermarked column of one side and a column or typed expression of
+the other. Once the watermark of ``time`` has passed the end of a row, no row to come can match it. The comparison stays
+part of the condition; the expiry only says what follows from it for the state. A row whose end is NULL matches nothing.
+
+An equality with the end of a window around the other side's time gives an expiry as well: rows of one window come
+before the window ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What explain says of the latest row per key: nothing besides its operator."""
+"""What `explain` says of the latest row per key, and what `why` says of its rows."""
 
 from __future__ import annotations
 

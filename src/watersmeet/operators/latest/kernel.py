@@ -4,6 +4,8 @@ Definition. The table has at most one row per key. A batch brings upserts and de
 key, the last one counts: an upsert puts its row in the place of the key's row, a delete takes that away. What comes out
 is how the table has changed with the batch: ``-`` the old row, ``+`` the new one, nothing where both are the same bit
 by bit. Keys are equal as in SQL, so that -0.0 is 0.0, but a row with a NULL in its key is dropped and counted.
+
+`STATE_SCHEMA` describes what a state holds: one row per key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The entry of the latest row per key: of a stream that is shown as a table, and of a source that gives upserts."""
+"""The entry of the latest row per key: of a stream that is shown as a table, and of a source that gives upserts.
+
+`FORECAST` says what the state will hold: one row per key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What explain says of a lookup join."""
+"""What `explain` says of a lookup join, and what `why` says of its rows."""
 
 from __future__ import annotations
 

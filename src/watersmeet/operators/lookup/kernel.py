@@ -23,6 +23,8 @@ An inner join has no rows that wait. The marks of the result are those of the st
 back themselves; rows that wait hold nothing back, so what comes out again may be late for a join further on.
 
 See `definition` for the same, one row at a time.
+
+`STATE_SCHEMA` describes what a state holds: the table, and stream rows that wait or are held back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The lookup join's entry: the rows of a stream and the changes of a table, by key."""
+"""The lookup join's entry: the rows of a stream and the changes of a table, by key.
+
+`FORECAST` says what the state will hold: the table, and stream rows that wait for their table row.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Rows of a state in memory, and the layout that says how they are kept: their columns, their order, their ranges."""
+"""The layout of a spine: its columns, order and ranges, the rows in memory, and when runs are merged.
+
+A budget says how many rows a spine may hold in one place and which runs are merged. Where one code has more rows than
+fit in memory, they are split into classes: rows that may be equal are in one class, so each class can be merged by
+itself.
+"""
 
 from __future__ import annotations
 

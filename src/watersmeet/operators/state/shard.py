@@ -1,7 +1,9 @@
-"""The frame around a step of one shard: what every family does before rows meet, and after.
+"""The frame around a step of one shard: what every family does before and after rows are matched.
 
-A family opens a `Shard`, lets it set late rows apart, lets rows meet and lives end in its own way, asks how many rows
-are too many, and closes the shard with what came of it.
+A family opens a `Shard`, which separates late rows, matches and expires rows in its own way, asks how many rows exceed
+the limit, and closes the shard with its results.
+
+Joins of a left and a right side share their kinds and the check of candidates against the whole condition.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a family keeps, told by the identity of a state alone: whose rows a spine has, and until when they live.
+"""What the state of a family holds, from its identity alone, and a look into the state of a shard.
 
-Whoever looks into a state has no operator at hand, only what the state says of itself. So a family answers from its
-identity, in canonical names.
+A reader of a state has no operator, only the identity that the state carries. So a family describes from that identity
+whose rows a spine holds and until when (`SpineSchema`), in canonical names. Inspection changes nothing: it lists spines
+and rows, and checks that they are sound.
 """
 
 from __future__ import annotations

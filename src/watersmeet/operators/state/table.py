@@ -3,6 +3,9 @@
 A row that was inserted in one run and taken back in another is not there. Equal rows have equal codes, so what cancels
 out meets within one code. All runs are merged when the smaller ones together hold as much as the largest, so what is
 stored is about twice what the table holds at most.
+
+A timeline holds rows that wait for their time: a spine of short runs in the order of time, from which rows leave for
+good. Rows that leave in one batch are near each other in time, so a batch rewrites about as much as it touches.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ own port has not passed them: only so can a second row of that time be told. The
 ports' marks. See `definition` for the same, one row at a time.
 
 Nothing but equal times ever meets, so rows may be sharded by their time.
+
+`STATE_SCHEMA` describes what a state holds: rows whose time is not complete, and times that were emitted and could come
+again.
 """
 
 from __future__ import annotations

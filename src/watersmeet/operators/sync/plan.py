@@ -1,4 +1,7 @@
-"""The sync join's entry: one time per port, rows sharded by it."""
+"""The sync join's entry: one time per port, rows sharded by it.
+
+`FORECAST` says how long rows wait: until every other port has passed their time.
+"""
 
 from __future__ import annotations
 

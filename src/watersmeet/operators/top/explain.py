@@ -1,4 +1,4 @@
-"""What explain says of the first rows."""
+"""What `explain` says of the first rows in an order, and what `why` says of its rows."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ Where the rows of a table are settled by a column that makes groups, those at or
 is one instant, and with it groups are forgotten that its marks have passed. What they show stands.
 
 What comes out of a batch is how the table has changed with it. See `definition`, one row at a time.
+
+`STATE_SCHEMA` describes what a state holds: the rows that are shown and, of a table, all others too.
 """
 
 from __future__ import annotations

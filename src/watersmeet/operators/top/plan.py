@@ -1,4 +1,7 @@
-"""The entry of ORDER BY ... LIMIT: a stage with one port, whose result is a table of the first rows."""
+"""The entry of ORDER BY ... LIMIT: a stage with one port, whose result is a table of the first rows.
+
+`FORECAST` says what the state will hold: the rows that are shown, or the whole table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What explain says of a window join."""
+"""What `explain` says of a window join, and what `why` says of its rows."""
 
 from __future__ import annotations
 

@@ -43,6 +43,8 @@ first. Last, in a trigger without a port again, come rows dropped because too ma
 
 So a row's life is an interval of arrival numbers, from its own to that of the insertion that ends it, and two rows meet
 when the number of the later lies in the life of the earlier. See `definition` for the same, one row at a time.
+
+`STATE_SCHEMA` describes what a state holds: the rows in the window of each side.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The window join's entry: what each window keeps, in which order rows arrive, and whether shards are sound."""
+"""The window join's entry: what each window keeps, in which order rows arrive, and whether shards are sound.
+
+`FORECAST` says how many rows the windows hold.
+"""
 
 from __future__ import annotations
 

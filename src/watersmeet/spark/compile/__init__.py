@@ -1,1 +1,1 @@
-"""From a plan to DataFrames."""
+"""Compiles a physical plan into DataFrames."""

@@ -1,4 +1,4 @@
-"""The changes in Debezium's records."""
+"""Change feeds on Spark: Debezium's records in JSON and Avro, Delta's change feed, ``_change``, conditions."""
 
 from __future__ import annotations
 

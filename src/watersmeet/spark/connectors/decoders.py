@@ -1,4 +1,8 @@
-"""Values and keys of records that workers open: which columns they become."""
+"""Decodes record values and keys in workers: Avro and Protobuf.
+
+An Avro value either begins with the number of its schema in a registry, or has the schema that the source gives. A
+worker asks the registry for numbers that are new while the query runs.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Values and keys of records in Avro, made in Spark's workers.
+"""Encodes record values and keys in workers: Avro and Protobuf.
 
-Each begins with the number that a registry gave their schema.
+An Avro value begins with the number that a registry gave its schema.
 """
 
 from __future__ import annotations

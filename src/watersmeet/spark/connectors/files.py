@@ -8,6 +8,12 @@ What is no file of rows lies in ``.watersmeet``, where neither Spark nor a glob 
 ``owner``, which says whose the folder is, and ``writer``, the driver that wrote last: a start of the query takes the
 folder over, and a driver that finds another one there stops. Earlier versions let Spark's own sink write: its log,
 without which its readers took files for rows that were none, is put there too, with the files that it does not name.
+
+A merged file is called ``part-000000412-since-000000003-5f0c1d2e.json``: its last and its first batch. A start of the
+query deletes it if all of its batches come again, and is refused if only some of them do. A swap deletes the old files
+first and then renames the merged file, so a reader never sees a row twice. A journal in ``.watersmeet/compaction`` says
+what replaces what, from before the first deletion until after the rename; `finish_swap` completes an interrupted swap
+and may run any number of times.
 """
 
 from __future__ import annotations

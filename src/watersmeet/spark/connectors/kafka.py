@@ -6,7 +6,9 @@ written again; who reads with ``read_committed`` never sees a part of one. Befor
 has none, so that Kafka has forgotten an offset that is missing later. Records come one partition at a time: never are
 all of them in memory here.
 
-Exactly once needs confluent-kafka, for which `KafkaSink.check_installed` looks before.
+Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for that before.
+
+Topics that do not exist are found before a start: Spark would wait for minutes or fail in the first batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Delta as a sink: rows are added, or merged by key; a batch that is repeated is found there and changes nothing.
+"""Delta and Iceberg as sinks: rows are added, or merged by key; a repeated batch changes nothing.
 
-Delta keeps the number of the latest batch of each writer, in the same commit as its rows. The commit also says when
-Spark planned the batch, as its user metadata.
+Each commit carries the query, the run, the batch and when Spark planned it: in Delta beside the number that Delta keeps
+per writer, in Iceberg in the summary of the snapshot. Commits of earlier versions, and of the streaming sinks of both
+formats, have the number of the batch alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Several outputs of one query: what is shown beside its rows goes with each batch to sinks of its own.
+"""Several outputs of one query, and how far a sink is compared with its checkpoint.
 
-A batch that is repeated after a failure must not appear twice. Files see to that themselves, and where they cannot be
-renamed from here, a batch has a folder of its own, ``_batch=7``, which a repetition replaces. Other sinks get it
-again, unless they know batches themselves.
+A batch goes to the result's sink and to the sinks of side outputs. A repeated batch must not appear twice: files see to
+that, and where they cannot be renamed, a batch has its own folder, ``_batch=7``, which a repetition replaces. Other
+sinks get it again, unless they recognise batches.
+
+A sink that remembers its last batch skips the batches that it has. That is right only while sink and checkpoint have
+the same history: after an older checkpoint is restored, Spark plans the same numbers over other rows. So a sink also
+remembers when Spark planned its last batch, ``batchTimestampMs`` in ``offsets/N``, which Spark writes once. The rest of
+that file is not stable: rescaling, a rebuild and a new clock rewrite it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """Postgres as a sink, exactly once: the rows of a batch and its number go into the database in one transaction.
 
 The table ``watersmeet_batches`` says of every query which batch it wrote last; a batch that is repeated after a failure
-is found there and not written again (`postgres_batches`). Rows come one partition at a time and are copied into a
+is found there and not written again. Rows come one partition at a time and are copied into a
 temporary table, from which SQL puts them into place: never are all of them in memory here.
 
-Needs psycopg, for which `PostgresSink.check_installed` looks before.
+Needs psycopg, so whoever imports this module looks for that before.
+
+A row of ``watersmeet_batches`` is locked first, so of two drivers one waits for the other; the first batch creates its
+row before it locks it. Earlier versions created the table without its last two columns. The types of Spark have a type
+in Postgres each, and values go as text to COPY.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""The DataFrames of a script's sources: given by name, or read by Spark as CREATE STREAM or CREATE TABLE says."""
+"""DataFrames of a script's sources, files read as columns in workers, and input files that are missing.
+
+Sources are given by name, or read by Spark as CREATE STREAM or CREATE TABLE says. For files that workers read, Spark
+still finds the files and remembers which it has had.
+
+A file source records the files of a batch before it reads them. If one is gone before the batch is finished, Spark
+would repeat the batch without it, so a start looks for such files.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,14 @@
-"""Tables that do not change: read once as a batch, kept in the storage, and from there on a stream like any other.
+"""Tables that do not change: read once, stored, then read as streams; and the load phase of tables.
 
 ``static 'true'`` lets a table come from any batch source of Spark, also from those that cannot be read as streams.
+
+A copy lies in ``static/<table>-<digest>`` of the storage, with its declaration beside the rows: a table with another
+declaration is read again into its own folder, queries with the earlier copy keep theirs, and two starts never write
+into one folder. Earlier versions had ``static/<table>`` without a declaration; it counts while its files have the
+declared columns.
+
+With ``watersmeet.table.load = first``, stream rows wait until their tables are caught up: a batch had no row of them,
+nothing is left to read, or they were read as far as they went at the start.
 """
 
 from __future__ import annotations

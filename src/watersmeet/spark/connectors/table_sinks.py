@@ -2,6 +2,8 @@
 
 All of it goes through foreachBatch. A batch that is repeated after a failure changes nothing: files of a batch are
 replaced, a snapshot knows which batches it has.
+
+Batches for Kafka become records here, which carry what tells a record of a batch from any other.
 """
 
 from __future__ import annotations

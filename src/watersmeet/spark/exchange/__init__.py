@@ -1,1 +1,1 @@
-"""The way of rows through a stateful stage."""
+"""The exchange: packs rows by shard, and runs the operators of each shard over Spark's state store."""

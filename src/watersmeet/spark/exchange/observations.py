@@ -1,4 +1,9 @@
-"""What Spark collects of an operator's records in every batch, for the progress of the query."""
+"""Numbers and example rows that Spark collects from an operator in every batch.
+
+An example row is text. A row counts as joined if each side has a value in a column that no joined row leaves NULL, a
+key or a time; where a side shows no such column, its rows count as ``joined``. Nothing here may fail a query: rows that
+cannot be shown are counted as ``dropped``, with the reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves a shard in a batch: its rows as records, few at a time, and the numbers of what it did."""
+"""What leaves a shard in a batch: rows as records, metrics, and whether the row count bounds their bytes."""
 
 from __future__ import annotations
 

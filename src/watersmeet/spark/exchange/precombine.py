@@ -1,4 +1,4 @@
-"""Rows that are alike as one, before they are hashed, packed and moved: a grouping that only counts needs no more."""
+"""Combines rows before the exchange: equal rows with their multiplicity, and changes that cancel out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,14 @@
 """What Spark tells only between the lines: in a log, in metadata of a column, in a message, in a file, in a property.
 
 Each function says what it reads. Seen in: 4.0 to 4.3.
+
+Whether Spark computes the same values again. Why: only Spark knows functions that users add. Uses: ``deterministic``
+and ``containsPattern`` of the analyzed plan in the JVM. Missing (Spark Connect): every frame counts as deterministic,
+and only names that are known are refused.
+
+Names in the JVM are looked up once. Why: the bridge between Python and the JVM asks what a name means at every use, and
+the JVM then searches all jars, a sixth of the time of small queries. Uses: attributes of the bridge's view of the JVM.
+Missing: names are looked up as before.
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@ Why: PySpark reports whatever happens to its JVM as an error of the library that
 all of them with their stacks. Uses: ``SparkContext._gateway``, the process in it and ``_jvm`` of a classic session; the
 names of py4j's logger and module, of the servers for accumulators and of the errors of Spark Connect; how Java writes
 a stack. Seen in: 4.0 to 4.3. Where something is missing the error is reported as it is.
+
+Java forgets deleted sockets. Why: for every task of a join Spark opens a Unix socket, deletes it with the task, and has
+told Java to delete it at exit; Java never forgets the path, some 190 bytes per task. Uses: the field of
+``java.io.DeleteOnExitHook`` with the paths, replaced as a whole so that a concurrent writer sees no half of it; paths
+that are not sockets of Spark are registered again. Missing: the paths stay. Spark 4.0 has no such sockets.
 """
 
 from __future__ import annotations

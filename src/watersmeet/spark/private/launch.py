@@ -6,6 +6,14 @@ program that it starts in ``PYSPARK_GATEWAY_PORT`` how to reach its JVM.
 
 Seen in: 4.0 to 4.3. Missing: PySpark starts the JVM when it makes the session, as it does by itself;
 and a program that is submitted is taken for one that is not.
+
+Jars are fetched with Ivy. Why: a session fetches ``spark.jars.packages`` again at each start, with all that they depend
+on. Uses: ``ivy-*.jar`` among the jars of PySpark. Missing: Ivy fetches nothing, which is reported.
+
+Workers on this machine run a command of ours before this interpreter. Why: Spark puts its archive of PySpark before the
+installed package and has no setting against it. Uses: the names of its archives on ``PYTHONPATH``, and how it calls
+Python for a worker; in a session of the user ``SparkContext.pythonExec`` and ``environment``. Missing: the archives
+stay on the path and workers start more slowly.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Queries from start to end."""
+"""Starts, watches, restarts and rebuilds queries."""

@@ -1,7 +1,9 @@
-"""The past of a query as streams that have it batch by batch: a file for each batch of each source.
+"""Past input of a query as streams, one file per batch and source, and how far back a state reaches.
 
 Every source of the replay has as many files as there are batches, and takes one at a time. So all of them go through
 the same batches together, as they did when these were new.
+
+A state reaches back to the first batch of which a row may still be alive, or may count for one that is.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Every query that is built gets a token, which the observations of its joins carry in their names. So its joins are found
 again in whatever frame they end up, and with them what they are: their identities.
+
+After a checkpoint or a sink was restored from an older copy, a sink may be at another batch than its checkpoint: it is
+refused or rewound here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Watches running queries: reports their batches, starts failed ones again, and lets none take the others with it."""
+"""Watches running queries: reports their batches, starts failed ones again, and lets none take the others with it.
+
+Also here: reports of queries that users start themselves, and marks, files that a running query reads like a source to
+learn what no row says.
+"""
 
 from __future__ import annotations
 

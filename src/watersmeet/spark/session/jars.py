@@ -1,4 +1,12 @@
-"""Jars by their coordinates: fetched once, by Maven if that is installed, else by Ivy, and kept in the user's cache."""
+"""Jars of a session: fetched once and cached; and the archive of classes that shortens a JVM's start.
+
+Jars come from the user, from a folder, or by coordinates for the formats of a script: fetched by Maven if it is
+installed, else by Ivy.
+
+The first JVM writes an archive of its loaded classes as it ends (class-data sharing, JEP 350), and later ones start
+from it. An archive fits one Java and one set of jars, so its name says which, and its size: a JVM ignores an archive
+that does not fit, but a truncated one kills it.
+"""
 
 from __future__ import annotations
 

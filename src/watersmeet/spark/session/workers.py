@@ -1,7 +1,11 @@
-"""The Python of Spark's workers in a session that is not ours: whether it can run a join, known before one starts.
+"""Python workers of a session: whether they can run a join, and the sockets that connect them with Spark.
 
 A session of our own on this machine gives its workers this interpreter. In any other session they run `python3` of
 their PATH, or what `PYSPARK_PYTHON` says, on machines of their own.
+
+On one machine Spark and its workers use Unix sockets. When a TCP receive buffer is full while both sides write, the
+system drops data and waits ever longer before it sends again: a large join was seen to stand still for minutes. Unix
+sockets lose nothing. They have no secret either, so they are used only where the folder is private.
 """
 
 from __future__ import annotations

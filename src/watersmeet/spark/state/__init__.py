@@ -1,3 +1,3 @@
-"""States of queries, looked at and changed from outside, while nothing runs on them."""
+"""Checkpoints and states of queries, read and changed from outside while no query runs on them."""
 
 from __future__ import annotations

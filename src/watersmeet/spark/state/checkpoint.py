@@ -2,6 +2,12 @@
 
 A copy of a running query's checkpoint may have the plan of a batch that nobody committed, and files that are torn: the
 newest batch whose commit and plan are whole counts, and Spark's reader of states is asked for that one.
+
+A copy in another place is read through a folder of links, because Spark stores the absolute path of a state's schema;
+so is a checkpoint whose path has a space or a percent sign, which Spark's reader escapes and does not find.
+
+A checkpoint replaces another by two renames. A kill between them leaves the old one under another name, from which the
+next reader restores it; before the first rename the old one is untouched.
 """
 
 from __future__ import annotations

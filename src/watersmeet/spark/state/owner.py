@@ -1,4 +1,13 @@
-"""Whose checkpoint a folder is: the identity of the queries that wrote it, kept beside Spark's own files."""
+"""Owners of checkpoints: the identity of their queries, locks on the storage, and damaged files.
+
+The identity lies beside Spark's files. Runs share a storage folder and lock their queries in it, because two runs of
+one query would repeat batches behind each other; changing or moving a checkpoint needs the whole folder. Locks end with
+the process. They work on one machine, where the file system has locks, and programs that start queries themselves do
+not take them.
+
+Small files of a checkpoint are read before Spark starts, so that a torn or missing one is reported by name. Only a
+worker finds a damaged file of the state; Spark's message then names it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A checkpoint in another number of shards, or on another number of partitions; its query does not run meanwhile."""
+"""A checkpoint in another number of shards, or on another number of partitions; its query does not run meanwhile.
+
+Rows go to the shard to which the exchange would send them now. Spark writes states only in queries, so a query with an
+operator of the same shape gets the values as rows, in one batch, and its state is taken for that of the operator.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the rows themselves say about a join: which bound, which lag, which key. NumPy and Arrow, no Spark."""
+"""Advice on a join from its rows: which bound, which lag, which key. NumPy and Arrow, without Spark."""

@@ -1,4 +1,7 @@
-"""Rows of a source as they arrived: what advice is drawn from."""
+"""Rows of a source as they arrived, round durations, and tables of which no row was ever replaced.
+
+A round duration has few digits and is never less than what is needed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the rows of a pair are apart, and what a bound keeps of them.
+"""Distances in time between the rows of a pair, what a bound keeps of them, and columns that look like keys.
 
 A distance is the time of the right row less that of the left one, of rows with the same key. Of a left row that lies so
 near the end of what is known of the right side that its partner may still be to come, nothing is counted: short

@@ -1,8 +1,10 @@
-"""How far rows are behind the latest one before them, and what each lag costs.
+"""Findings about one side: disorder and the cost of each lag, pauses, and skewed keys.
 
 A row is late if its time is below the mark of its side, which is the latest time of earlier batches less the lag. How
 rows are cut into batches is not known, so every row counts as a batch of its own: in a run there are at most as many
 late rows as it says here.
+
+A pause is seen in event time: it is one by the clock where rows come as they happen.
 """
 
 from __future__ import annotations

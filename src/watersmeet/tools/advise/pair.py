@@ -1,4 +1,4 @@
-"""Advice on two sides that are to be joined: all that is found, as values."""
+"""Advice on two sides of a join as values, and the SQL that follows from it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a query is and will do, in words and as a drawing."""
+"""Explains a query as text, JSON and a drawing."""

@@ -1,4 +1,4 @@
-"""What a script asks for, as it was read: before any name is looked up and any bound is found."""
+"""Explains a script as it was parsed, before names and bounds are resolved, and its sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query and its plan as a person reads them: the analysis with the operator, the exchange and the reasons."""
+"""Explains a query with its physical plan: operator, exchange and reasons; notebooks show it as a drawing."""
 
 from __future__ import annotations
 

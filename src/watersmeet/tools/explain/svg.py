@@ -1,4 +1,9 @@
-"""The graph of a plan as a drawing: one SVG file that needs nothing else, for light and dark screens."""
+"""The graph of a plan as one SVG file, for light and dark screens, and the layout of its boxes.
+
+Boxes stand in columns, from sources on the left to sinks on the right. A node stands one column before the first that
+takes its rows, so no edge passes a box but those of a source that several read; sinks of side outputs stand one column
+behind their input. Columns without room continue below, from the left.
+"""
 
 from __future__ import annotations
 

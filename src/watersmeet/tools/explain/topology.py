@@ -3,6 +3,9 @@
 A plan is made of steps that rows pass from the sources to the sinks. Steps that follow each other without a fork stand
 together in a block, which is what the tree shows as one: a source with the filter behind it, a query with its WHERE,
 its columns and its sink. `topology` is the same as a graph, with one node per step.
+
+A drawing leaves out the steps of the exchange and shows every source once: queries that read one source are one
+drawing.
 """
 
 from __future__ import annotations

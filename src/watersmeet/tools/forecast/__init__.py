@@ -1,1 +1,1 @@
-"""How large it gets and how long it takes: laws of cost over a plan, with what was measured as their constants."""
+"""Forecasts of state, time and memory: cost formulas over a plan, with measured constants."""

@@ -5,6 +5,9 @@ What grows linearly: state, disk and network, with the rate; state also with the
 with the state; if more of the state is alive on a machine than it has at hand, every batch reads all of it again; every
 map task sends a record of marks to every shard, so that these grow with the product; and the rows of one key are joined
 by one core.
+
+The cost of packing and unpacking with many map tasks and shards is measured with the code that runs in a query; what
+Spark's shuffle adds is not measured.
 """
 
 from __future__ import annotations

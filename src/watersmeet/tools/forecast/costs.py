@@ -1,4 +1,8 @@
-"""What things cost, as measured: the constants of all laws, in one table."""
+"""Costs as measured: the constants of all formulas, sizes of rows, units, and how often a row is written.
+
+A row is written once when it arrives, and once more for every merge that it survives. An arriving row is searched in
+every run of the other side that its bounds reach.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Rows kept: the rate of a port, times how long its rows live. Bytes: rows, times what the columns of a row take. A batch
 takes what it takes without a row, and the time of its rows; while it runs, the rows of the next one come, so that a
 query which keeps up settles at ``fixed / (1 - busy)`` seconds, where ``busy`` is the share of the cores that rows need.
+
+A forecast is shown as text or as data.
 """
 
 from __future__ import annotations

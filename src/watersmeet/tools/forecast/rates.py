@@ -1,4 +1,4 @@
-"""How fast rows come: given, found by ``watersmeet advise``, or seen in the last runs."""
+"""Rates of rows: given, found by ``watersmeet advise``, or measured in earlier runs of the query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages of this project share: files of others that a browser needs, with their licences."""
+"""The page, the drawing board and pictures of rows; and third-party files for the browser, with licences."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Substrait plans."""
+"""Reads Substrait plans into scripts."""

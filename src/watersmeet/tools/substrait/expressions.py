@@ -1,4 +1,8 @@
-"""Expressions of a Substrait plan over the columns of a relation."""
+"""Expressions and functions of a Substrait plan.
+
+Only functions that mean the same in Spark are read, NULLs and errors included. A function is known by its name,
+whichever collection declares it: some producers name none.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Relations of a Substrait plan as parts of a query.
+"""A Substrait plan as a script: its relations as parts of a query.
 
 A relation is read into a `Block`: what stands behind FROM, what stands in WHERE, and the columns over it. Filters and
 projections change the block that they read; a join or a union takes its inputs as they are if they are tables, and
 makes a view of them if they are more than that.
+
+The tables of the plan are bags of rows under their names, and its result is a table. Names, operators and refusals
+follow as for a query in SQL.
 """
 
 from __future__ import annotations

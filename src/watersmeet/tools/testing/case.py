@@ -1,4 +1,7 @@
-"""A case as a value: a query, batches of rows in, and what must come out."""
+"""A case as a value: its script, batches of rows in, and the expected output.
+
+The script is its own, or the query of a project that it names, with all declarations of the project.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a batch, and how it differs from what a case expects."""
+"""The output of a batch and the outcomes of its rows, compared with what a case expects."""
 
 from __future__ import annotations
 

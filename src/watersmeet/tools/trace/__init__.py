@@ -1,4 +1,4 @@
-"""Why a row did not join: a question about rows of a source, and what became of them."""
+"""Traces rows: why a row did not join, and what an output row was made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer to a question: what became of each row that is meant, and what cannot be known."""
+"""Answers: what happened to each row in question, what cannot be known, and counts of all rows by outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rows that a query has read, batch by batch, as Spark reads them: nothing of a running query is touched."""
+"""The rows that a query has read, batch by batch, and expressions that only Spark can evaluate over them.
+
+Nothing of a running query is touched.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows on their way through a query: each is an arrival, or was made of several."""
+"""Lineage: each row is an arrival, or was made of several; and a join or stage that records it."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 All that a query has read is read once more, by the session that runs it. So a question about a query that has read many
 rows is refused, with what to type instead, and one that takes too long is broken off.
+
+Also here: questions about DataFrames, and about queries that a program started with its own checkpoint.
 """
 
 from __future__ import annotations

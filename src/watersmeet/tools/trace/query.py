@@ -1,4 +1,7 @@
-"""What became of the rows of a query, from batches of rows: the one thing that this package is for."""
+"""Traces the rows of a query from batches of rows, and finds why unmatched rows did not match.
+
+A near miss is a key that would be equal if it were written the same way.
+"""
 
 from __future__ import annotations
 

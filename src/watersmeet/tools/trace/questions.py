@@ -1,4 +1,4 @@
-"""A question about rows: of which source, or of the result, and which values they have."""
+"""Questions about rows: which queries, which source or result, which values; and what was read for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query in the process, by its definitions, whose rows are followed."""
+"""Runs a query in the process on its definitions and follows its rows; or only counts outcomes, faster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What the board answers to every change: refusals, wrong cells, rows out, what became of each row, and the picture.
 
 The query runs on the kernels in the process; what became of rows is told by the definitions. Both without a JVM.
+
+Also here: a row that is moved along the time axis, and the board written as a case file.
 """
 
 from __future__ import annotations

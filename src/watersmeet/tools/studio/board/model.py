@@ -1,4 +1,8 @@
-"""What lies on the board: SQL and batches of rows, all of it text as it was typed; from a case and back to one."""
+"""The contents of the board: SQL and rows as text, cells as values, from a case and back, or from files.
+
+An empty cell and ``null`` are NULL. Text needs no quotes, unless it is empty or the word null; other values are written
+as YAML: ``5``, ``true``, ``[1, 2]``, ``{a: 1}``.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 It listens on this machine only, unless it is told otherwise, and then asks for a token. It opens nothing but what
 stands on its shelf, and writes nothing but the one file that it was told to save to. What it sends runs no script but
 its own and asks nobody else for anything.
+
+The catalog lists what can be opened: stories, and the cases, projects and scripts of a folder. A page opens an entry by
+number and cannot name a path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lives of rows as a picture."""
+"""Draws the lifetimes of rows as a picture."""
 
 from __future__ import annotations
 

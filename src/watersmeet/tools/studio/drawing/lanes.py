@@ -1,4 +1,4 @@
-"""What a picture of lives shows of each row: a lane, with where its life begins and ends, and what became of it."""
+"""The content of a picture of rows: lanes, the time axis, their layout, words and the legend."""
 
 from __future__ import annotations
 

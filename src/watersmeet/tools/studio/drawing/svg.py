@@ -3,6 +3,9 @@
 Time runs to the right. Every row has a lane: a bar from its own moment to the end of its life, in the colour of its
 side, with a shape at its end that says what became of it. Rows of one key stand together, and a line joins rows that
 met. Watermarks are lines across all lanes, where they stand after the last batch, and dotted where they stood before.
+
+Colours tell the sides apart and are those of Okabe and Ito; outcomes are shapes and words, so nothing is lost without
+colours. Text from outside is escaped here.
 """
 
 from __future__ import annotations

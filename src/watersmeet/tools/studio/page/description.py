@@ -1,4 +1,7 @@
-"""What the page knows of a query before it runs: its text, its drawing, and what its numbers are about."""
+"""What the page knows of a query before it runs: text, meaning of its numbers, and the drawing around them.
+
+Boxes of the drawing stand where the drawing of ``explain`` has them.
+"""
 
 from __future__ import annotations
 

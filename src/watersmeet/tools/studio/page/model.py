@@ -1,4 +1,7 @@
-"""What the page shows of queries, as values for JSON."""
+"""What the page shows of queries as values for JSON: states, the latest rows, and histories as charts.
+
+Rows are stored nowhere else. A chart has a bounded number of points, whatever the number of batches.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each problem is found by a function of its own, from what the query is (`QueryDescription`) and what it did
 (`HistoryFollower`).
+
+Also here: how long rows wait for each other and by how much they are late, as bars and in words.
 """
 
 from __future__ import annotations

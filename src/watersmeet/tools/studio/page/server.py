@@ -1,4 +1,8 @@
-"""Serves the page over HTTP: the files of the page, what it asks for as JSON, and what changes as it changes."""
+"""Serves the page over HTTP: files, data as JSON, and updates; and decides who may read it.
+
+Only this machine is answered, unless the page is served at another address: then a token is required. A request must
+name this machine as its host, so a name that an attacker made point here gets nothing.
+"""
 
 from __future__ import annotations
 
