@@ -2,10 +2,10 @@
 
 For each query, in turn: the whole process group is killed, the JVM, a Python worker, the process that stands ready;
 Postgres or Kafka is restarted at once; a second run is started on the same checkpoint, and one that does not see the
-locks of the first, as from another host; an older copy of the checkpoint is put back; the disk of the storage is full,
-or can only be read. Some queries have lines among their data that cannot be read. The run goes on, or ends by itself
-and is started again. At the end all input is read, and every row must be there as often as without any of it. Without a
-broker nothing goes into Kafka, which is said.
+locks of the first, as from another host; the run is paused while such a rival goes on, and then woken; an older copy of
+the checkpoint is put back; the disk of the storage is full, or can only be read. Some queries have lines among their
+data that cannot be read. The run goes on, or ends by itself and is started again. At the end all input is read, and
+every row must be there as often as without any of it. Without a broker nothing goes into Kafka, which is said.
 
     .venv/bin/python -m faults --kills 12 --only interval-files
 """

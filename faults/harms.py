@@ -19,8 +19,8 @@ from faults.scenarios import Scenario
 from faults.servers import Servers
 
 KILLS = ("group", "jvm", "worker", "ready")
-HINDRANCES = ("restart", "second", "rival", "restored", "full", "read-only")
-NEED_INPUT = ("rival", "restored")
+HINDRANCES = ("restart", "second", "rival", "paused", "restored", "full", "read-only")
+NEED_INPUT = ("rival", "paused", "restored")
 """They prove something only while batches are left to write, so they come first."""
 BATCH_SECONDS, IDLE_SECONDS, END_SECONDS = 150, 15, 900
 """How long to wait for a batch, with the start before it; for one after all was read once; for the last run."""
@@ -136,6 +136,8 @@ class Disturbed:
             self._start_second(run)
         elif harm == "rival":
             self._start_rival(run)
+        elif harm == "paused":
+            self._pause(run)
         else:
             option = f"size={SMALL}" if harm == "full" else "ro"
             subprocess.run(["mount", "-o", f"remount,{option}", str(self.disk)], check=False, capture_output=True)
@@ -160,22 +162,51 @@ class Disturbed:
 
     def _start_rival(self, run: Run) -> None:
         """Let a second driver run on the checkpoint that has other locks, as one on another host would."""
-        with TemporaryDirectory(prefix="locks") as folder:
-            locks = sorted((self.project / "storage").glob("in-use*.lock"))
-            mounts = [f"touch {folder}/{lock.name} && mount --bind {folder}/{lock.name} {lock}" for lock in locks]
-            script = " && ".join([*mounts, 'exec "$@"'])
-            rival = Run(self.project, before=("unshare", "--mount", "sh", "-c", script, "rival"))
+        with self._rival() as rival:
             batches = [rival.next_batch(BATCH_SECONDS) for _ in range(RIVAL_BATCHES)]
             code = rival.process.poll()
             first = "went on" if run.is_running else f"ended with {run.process.poll()}"
             rival.kill("group")
             rival.wait(BATCH_SECONDS)
+        self._note_rival(rival, "rival", batches, code, first)
+
+    def _pause(self, run: Run) -> None:
+        """Pause the run, let a rival go on with its checkpoint, and wake the run while the rival writes."""
+        run.pause()
+        with self._rival() as rival:
+            batches = [rival.next_batch(BATCH_SECONDS) for _ in range(RIVAL_BATCHES)]
+            run.wake()
+            # Both write now, until one of them sees the other.
+            until = time.monotonic() + BATCH_SECONDS
+            while run.is_running and rival.is_running and time.monotonic() < until:
+                batches.append(rival.next_batch(1))
+            code = rival.process.poll()
+            first = "went on" if run.is_running else f"ended with {run.process.poll()}"
+            if run.is_running and rival.is_running:
+                self.outcome.problems.append("paused: neither of two runs saw the other")
+            elif not run.is_running and not run.reasons:
+                self.outcome.problems.append(f"paused: the run ended without a reason: {run.errors[-300:]}")
+            print(f"{self.outcome.scenario.name}, paused: {run.reasons if not run.is_running else rival.reasons}")
+            rival.kill("group")
+            rival.wait(BATCH_SECONDS)
+        self._note_rival(rival, "paused", batches, code, first)
+
+    @contextmanager
+    def _rival(self) -> Iterator[Run]:
+        """A second run on the checkpoint that does not see the locks of the first."""
+        with TemporaryDirectory(prefix="locks") as folder:
+            locks = sorted((self.project / "storage").glob("in-use*.lock"))
+            mounts = [f"touch {folder}/{lock.name} && mount --bind {folder}/{lock.name} {lock}" for lock in locks]
+            script = " && ".join([*mounts, 'exec "$@"'])
+            yield Run(self.project, before=("unshare", "--mount", "sh", "-c", script, "rival"))
+
+    def _note_rival(self, rival: Run, harm: str, batches: Sequence[int | None], code: int | None, first: str) -> None:
         count = sum(batch is not None for batch in batches)
-        self.outcome.ends[f"rival, {count} batches: {'killed' if code is None else code}, first {first}"] += 1
+        self.outcome.ends[f"{harm}, {count} batches: {'killed' if code is None else code}, first {first}"] += 1
         if "IN_USE" in rival.errors:
-            self.outcome.problems.append("rival: saw the locks of the first run")
+            self.outcome.problems.append(f"{harm}: saw the locks of the first run")
         elif not count and code is None:
-            self.outcome.problems.append(f"rival: wrote nothing, and did not end: {rival.errors[-300:]}")
+            self.outcome.problems.append(f"{harm}: wrote nothing, and did not end: {rival.errors[-300:]}")
 
 
 def drop_unplanned_files(checkpoints: Path) -> None:

@@ -65,6 +65,12 @@ class Run:
         return self.said.read_bytes()[self._began :].decode(errors="replace") + "".join(self._refusals)
 
     @property
+    def reasons(self) -> list[str]:
+        """Why it has ended, in the words of its refusals."""
+        self._reader.join(10)
+        return [refusal["message"] for line in self._refusals for refusal in json.loads(line)["refusals"]]
+
+    @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
         return self.process.poll() is None
@@ -82,6 +88,20 @@ class Run:
                 os.kill(found[-1], signal.SIGKILL)
         return True
 
+    def pause(self) -> None:
+        """Stop all its processes, the JVM and the workers too, as a machine that is suspended does."""
+        self._signal_all(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let all its processes go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        # Workers are groups of their own.
+        for pid in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def wait(self, seconds: float) -> int | None:
         """How it ended; None if it had to be killed."""
         try:
@@ -92,11 +112,17 @@ class Run:
             return None
 
     def _of(self, kind: str) -> Iterator[int]:
+        for pid in self._processes():
+            with suppress(OSError):
+                if KINDS[kind] in Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace"):
+                    yield pid
+
+    def _processes(self) -> Iterator[int]:
+        """All processes of the run, the oldest first."""
         for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
             with suppress(OSError):
                 group = int((path / "stat").read_text().rpartition(")")[2].split()[2])
-                arguments = (path / "cmdline").read_bytes().decode(errors="replace")
-                if (group == self.process.pid or _has_ancestor(path, self.process.pid)) and KINDS[kind] in arguments:
+                if group == self.process.pid or _has_ancestor(path, self.process.pid):
                     yield int(path.name)
 
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-FILE_OPTIONS = frozenset({"path", "sourcearchivedir"})
+FILE_OPTIONS = frozenset({"path", "basepath", "sourcearchivedir"})
 """The options of sources and sinks that name a folder, in small letters."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")

@@ -194,7 +194,7 @@ def open_project(path: Path) -> Project:
 
 
 def resolve_paths(script: Script, root: Path) -> Script:
-    """The script with the ``path`` options of its sources and sinks made absolute, starting at ``root``."""
+    """The script with the folders in the options of its sources and sinks made absolute, starting at ``root``."""
     return _with_options(script, lambda options: _absolute_options(options, root))
 
 
@@ -287,7 +287,7 @@ def absolute_path(path: str, root: Path) -> str:
 
 def _absolute_options(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
     def in_project(name: str, value: str) -> str:
-        if name.lower() not in ("path", DESCRIPTOR) or any(find_missing(value)):
+        if name.lower() not in ("path", "sourcearchivedir", DESCRIPTOR) or any(find_missing(value)):
             return value
         return absolute_path(resolve_references({name: value})[name], root)
 

@@ -121,10 +121,10 @@ def test_a_file_of_a_project_runs_with_its_settings(tmp_path: Path) -> None:
 
 
 def test_paths_start_at_the_project() -> None:
-    source = Source("a", (), format="json", options={"path": "data/a", "multiLine": "true"})
+    source = Source("a", (), format="json", options={"path": "data/a", "sourceArchiveDir": "read", "sep": ";"})
     script = Script("s", "", (source,), (Sink("b", "parquet", {"PATH": "s3a://bucket/b"}),))
     resolved = resolve_paths(script, Path("/srv/shop"))
-    assert resolved.sources[0].options == {"path": "/srv/shop/data/a", "multiLine": "true"}
+    assert resolved.sources[0].options == {"path": "/srv/shop/data/a", "sourceArchiveDir": "/srv/shop/read", "sep": ";"}
     assert resolved.sinks[0].options == {"PATH": "s3a://bucket/b"}
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,49 +12,20 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from tests.matrix.lakes import FORMATS, catalog, rows, run
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import columns_of
-from watersmeet.formats.connectors import connector_of
 from watersmeet.formats.records import ddl
 from watersmeet.operators.core.changes import WEIGHT
-from watersmeet.queries import read_script
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.table_sinks import SinkTarget
 from watersmeet.spark.private import spark_version
-from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.run.running import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-QUICK = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
-FORMATS = [name for name in ("delta", "iceberg") if connector_of(name, spark_version()) is not None]
-
-
-@pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with the libraries, made as `watersmeet run` makes it."""
-    if not FORMATS:
-        pytest.skip(f"there are no libraries of Delta and Iceberg for Spark {spark_version()}")
-    from watersmeet.spark.session import session
-
-    assert SparkSession.getActiveSession() is None, "these tests want a session of their own"
-    try:
-        spark = session("local[2]", conf=QUICK, formats=FORMATS, log=tmp_path_factory.mktemp("spark") / "spark.log")
-    except WatersmeetError as error:
-        pytest.skip(f"the libraries cannot be had: {error.refusals[0].message}")
-    yield spark
-    spark.stop()
-    os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
-
-
-def run(spark: SparkSession, text: str, folder: Path, trigger: Trigger = "available_now") -> None:
-    run_script(read_script(text), spark=spark, storage=folder / "storage", trigger=trigger)
-
-
-def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in frame.collect())
 
 
 def test_delta_as_a_stream_and_as_a_sink_of_a_stream(lakes: SparkSession, tmp_path: Path) -> None:
@@ -203,18 +173,13 @@ def test_a_batch_that_is_repeated_is_in_delta_once(lakes: SparkSession, tmp_path
         assert [row[0] for row in rows(lakes.read.format("delta").load(f"{tmp_path}/{name}"))] == [1, 2, 4]
 
 
-def catalog(lakes: SparkSession, name: str, folder: Path) -> None:
-    """Let the session know a catalog of Iceberg."""
-    lakes.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
-    lakes.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
-    lakes.conf.set(f"spark.sql.catalog.{name}.warehouse", str(folder / name))
-
-
 SINKS = {
     "delta": ("STREAM", "delta OPTIONS (path '{folder}/out')"),
     "delta-upsert": ("TABLE", "delta OPTIONS (path '{folder}/out', changes 'upsert')"),
     "iceberg": ("STREAM", "iceberg OPTIONS (table 'bay.shop.out')"),
     "iceberg-upsert": ("TABLE", "iceberg OPTIONS (table 'gulf.shop.out', changes 'upsert')"),
+    "delta-log": ("TABLE", "delta OPTIONS (path '{folder}/out', changes 'log')"),
+    "iceberg-log": ("TABLE", "iceberg OPTIONS (table 'cove.shop.out', changes 'log')"),
 }
 
 
@@ -226,8 +191,8 @@ def test_an_older_copy_of_the_checkpoint_is_refused(lakes: SparkSession, tmp_pat
     if sink == "iceberg":
         catalog(lakes, "bay", tmp_path)
         lakes.sql("CREATE TABLE bay.shop.out (id BIGINT, n BIGINT) USING iceberg")
-    elif sink == "iceberg-upsert":
-        catalog(lakes, "gulf", tmp_path)
+    elif sink.startswith("iceberg"):
+        catalog(lakes, "gulf" if sink == "iceberg-upsert" else "cove", tmp_path)
     key = ", PRIMARY KEY (id)" if kind == "TABLE" else ""
     text = f"""
         CREATE {kind} events (id BIGINT, n BIGINT{key}) USING json OPTIONS (path '{tmp_path}/in');
@@ -284,6 +249,64 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
     assert found() == [(1, "x"), (2, "B"), (3, "c")]
 
 
+LOGS = {
+    "delta": ("delta OPTIONS (path '{folder}/out', changes 'log')", "delta.`{folder}/out`"),
+    "delta-table": ("delta OPTIONS (table 'harbour.out', changes 'log')", "harbour.out"),
+    "iceberg": ("iceberg OPTIONS (table 'strait.shop.out', changes 'log')", "strait.shop.out"),
+}
+
+
+@pytest.mark.parametrize("sink", [sink for sink in LOGS if sink.split("-")[0] in FORMATS])
+def test_a_log_of_changes_goes_to_a_table(lakes: SparkSession, tmp_path: Path, sink: str) -> None:
+    options, name = (text.format(folder=tmp_path) for text in LOGS[sink])
+    if sink == "iceberg":
+        catalog(lakes, "strait", tmp_path)
+    if sink == "delta-table":
+        lakes.sql(f"CREATE DATABASE harbour LOCATION '{tmp_path}/harbour'")
+    text = f"""
+        CREATE TABLE stock (id INT, place STRING, PRIMARY KEY (id)) USING json OPTIONS (path '{tmp_path}/stock');
+        CREATE SINK out USING {options};
+        INSERT INTO out SELECT TABLE place, count(*) AS n FROM stock GROUP BY place;
+    """
+    (tmp_path / "stock").mkdir()
+    for number, place in enumerate(("a", "a", "b")):
+        (tmp_path / "stock" / f"{number}.json").write_text(json.dumps({"id": number % 2, "place": place}))
+        run(lakes, text, tmp_path)
+        if sink == "iceberg":
+            lakes.sql(f"REFRESH TABLE {name}")
+    assert rows(lakes.sql(f"SELECT _batch, _change, place, n FROM {name}")) == [
+        (0, "+", "a", 1), (1, "+", "a", 2), (1, "-", "a", 1), (2, "+", "a", 1), (2, "+", "b", 1), (2, "-", "a", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_result_and_its_late_rows_go_to_tables_of_a_catalog(
+    lakes: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    if format_ == "iceberg":
+        catalog(lakes, "sound", tmp_path)
+    else:
+        lakes.sql(f"CREATE DATABASE quay LOCATION '{tmp_path}/quay'")
+    place = "sound.shop" if format_ == "iceberg" else "quay"
+    text = f"""
+        CREATE STREAM events (id INT, t INT, WATERMARK FOR t AS t - 5) USING json OPTIONS (path '{tmp_path}/in');
+        CREATE SINK out USING {format_} OPTIONS (table '{place}.out');
+        CREATE SINK late USING {format_} OPTIONS (table '{place}.late');
+        INSERT INTO out SELECT STREAM a.id, a.t FROM events a JOIN events b ON a.id = b.id AND b.t BETWEEN a.t AND a.t
+        LATE INTO late;
+    """
+    (tmp_path / "in").mkdir()
+    for number, moment in enumerate((100, 200, 0)):
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"id": number, "t": moment}))
+        run(lakes, text, tmp_path)
+    for name in ("out", "late"):
+        if format_ == "iceberg":
+            lakes.sql(f"REFRESH TABLE {place}.{name}")
+    assert rows(lakes.table(f"{place}.out")) == [(0, 100), (1, 200)]
+    late = lakes.table(f"{place}.late").selectExpr("side", "coalesce(a.id, b.id) AS id")
+    assert rows(late) == [("a", 2), ("b", 2)]
+
+
 def test_iceberg_as_a_stream_and_as_a_sink(lakes: SparkSession, tmp_path: Path) -> None:
     if "iceberg" not in FORMATS:
         pytest.skip(f"there is no library of Iceberg for Spark {spark_version()}")
@@ -304,7 +327,31 @@ def test_iceberg_as_a_stream_and_as_a_sink(lakes: SparkSession, tmp_path: Path) 
             f"FROM range({first}, {first + 5})"
         )
         run(lakes, text, tmp_path)
+        # A session keeps what it knows of a table for a while, and a query has a session of its own.
+        lakes.sql("REFRESH TABLE lake.shop.paid")
         assert [row[0] for row in rows(lakes.table("lake.shop.paid"))] == [*range(first + 5)]
+
+
+def test_a_stream_goes_to_the_folder_of_an_iceberg_table(lakes: SparkSession, tmp_path: Path) -> None:
+    if "iceberg" not in FORMATS:
+        pytest.skip(f"there is no library of Iceberg for Spark {spark_version()}")
+    catalog(lakes, "fjord", tmp_path)
+    lakes.sql("CREATE TABLE fjord.shop.out (id BIGINT, n BIGINT) USING iceberg")
+    folder = tmp_path / "fjord" / "shop" / "out"
+    text = f"""
+        CREATE STREAM events (id BIGINT, n BIGINT) USING json OPTIONS (path '{tmp_path}/in');
+        CREATE SINK out USING iceberg OPTIONS (path '{folder}');
+        INSERT INTO out SELECT STREAM id, n FROM events;
+    """
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}, "n": 1}}\n')
+        run(lakes, text, tmp_path)
+        # The batch is there, and Spark has not heard of it.
+        for name in (str(number), f".{number}.crc"):
+            (tmp_path / "storage" / "checkpoints" / "out" / "commits" / name).unlink(missing_ok=True)
+        run(lakes, text, tmp_path)
+        assert [row[0] for row in rows(lakes.read.format("iceberg").load(str(folder)))] == [*range(number + 1)]
 
 
 def test_columns_are_those_that_iceberg_gives(lakes: SparkSession, tmp_path: Path) -> None:

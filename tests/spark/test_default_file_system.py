@@ -20,7 +20,7 @@ SCRIPT = """
 CREATE STREAM orders (id BIGINT, item STRING, t BIGINT, WATERMARK FOR t AS t - 0)
   USING json OPTIONS (path 'data/orders', maxFilesPerTrigger '1', malformed 'drop');
 CREATE STREAM paid (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0)
-  USING parquet OPTIONS (path '{root}/data/paid', maxFilesPerTrigger '1');
+  USING parquet OPTIONS (path '{root}/data/paid', basePath '{root}/data', maxFilesPerTrigger '1');
 CREATE TABLE items (item STRING, price INT, PRIMARY KEY (item))
   USING csv OPTIONS (path 'data/items', static 'true');
 CREATE SINK joined USING json OPTIONS (path 'output/joined');

@@ -188,6 +188,8 @@ def test_every_row_is_there_once_after_a_crash_at_any_step(
 # Whose a folder is
 
 
+# It runs the command eight times, which takes minutes where all cores are taken.
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark")
 def test_a_folder_of_another_run_format_or_query_is_refused_and_the_hint_works(project: Path) -> None:
     arrive(project, 1)

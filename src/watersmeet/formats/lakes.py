@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from watersmeet.errors import Refusal
 from watersmeet.formats.records import Feed, ddl
-from watersmeet.formats.sink import PATH, Changes, SinkFormat
+from watersmeet.formats.sink import PATH, TABLE, Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
 CHANGE_TYPE = "_change_type"
@@ -47,6 +47,7 @@ class DeltaSink(SinkFormat):
 
     names: ClassVar = ("delta",)
     title: ClassVar = "Delta"
+    is_batched: ClassVar = True
     takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
 
     @property
@@ -54,9 +55,13 @@ class DeltaSink(SinkFormat):
         """What to write where a table goes to it."""
         return "add `changes 'upsert'` to its OPTIONS to merge rows by key, or `changes 'log'`."
 
-
-TABLE = "table"
-"""The option that names a table of Iceberg as its catalog does."""
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a sink that does not say where its table is, or says it twice."""
+        named = [name for name in (PATH, TABLE) if name in self.sink.lowercase_options]
+        if len(named) != 1:
+            hint = "name its folder, `path '/lake/totals'`, or its name in a catalog, `table 'shop.totals'`."
+            reason = "both name a table" if named else "neither of them names a table"
+            yield self.wrong_option(f"{PATH}, {TABLE}", reason, hint)
 
 
 class IcebergSource(SourceFormat):
@@ -67,10 +72,11 @@ class IcebergSource(SourceFormat):
 
 
 class IcebergSink(SinkFormat):
-    """A table of Iceberg. Of rows it knows the batches that it has; a batch that is merged again changes nothing."""
+    """A table of Iceberg, which knows the batches that it has."""
 
     names: ClassVar = ("iceberg",)
     title: ClassVar = "Iceberg"
+    is_batched: ClassVar = True
     takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
 
     def check(self) -> Iterator[Refusal]:

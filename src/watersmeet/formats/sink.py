@@ -15,8 +15,8 @@ Changes = Literal["log", "snapshot", "upsert"]
 """How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
 the table as it is after each batch. ``upsert``: rows are put in, replaced and deleted by key."""
 
-CHANGES, PATH = "changes", "path"
-"""The option of CREATE SINK that says so; and the one that says in which folder."""
+CHANGES, PATH, TABLE = "changes", "path", "table"
+"""The option of CREATE SINK that says so; the one that says in which folder; and the one that names a table."""
 
 _PLAIN = frozenset({CHANGES, "key", "value.format", "key.format", "delivery", "partitions", "replication"})
 OWN = _PLAIN | REGISTRY | PROTOBUF

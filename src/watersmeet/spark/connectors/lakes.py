@@ -3,15 +3,20 @@
 Each commit carries the query, the run, the batch and when Spark planned it: in Delta beside the number that Delta keeps
 per writer, in Iceberg in the summary of the snapshot. Commits of earlier versions, and of the streaming sinks of both
 formats, have the number of the batch alone.
+
+Of two drivers that write batches of the same number, Delta lets one commit. It says nothing to one that comes after,
+so each driver looks afterwards whether the commit is its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from typing import Any, Protocol
+from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,18 +24,20 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name  # noqa: N
 
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.connectors import EXTENSIONS, connector_of
-from watersmeet.formats.lakes import TABLE, DeltaSink, DeltaSource, IcebergSink, IcebergSource, table_as_path
-from watersmeet.formats.sink import PATH
+from watersmeet.formats.lakes import DeltaSink, DeltaSource, IcebergSink, IcebergSource, table_as_path
+from watersmeet.formats.sink import PATH, TABLE
 from watersmeet.logical.expressions import quote
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Position, Write, drain_batch
+from watersmeet.spark.connectors.outputs import BATCH, Position, Write, drain_batch
 from watersmeet.spark.connectors.reading import SourceConnector
 from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget, changelog_rows, plans_of, run_of
 from watersmeet.spark.exchange.precombine import columns_of, consolidate
 
 HISTORY = 1000
 """So many commits are looked through for the last one of a query."""
+ATTEMPTS = 5
+"""How often a batch is written while others commit to the table, such as one that compacts it."""
 
 
 @dataclass(frozen=True)
@@ -85,38 +92,81 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Genera
             spark.conf.unset(name)
 
 
-@dataclass
-class LakeMerger:
-    """Merges the batches of a query into a table, and knows the last one.
+class LakeTable(Protocol):
+    """A table of Delta or Iceberg, as one start of a query sees it."""
 
-    ``find``: the last commit of the query; ``has_rows``: whether the table holds rows; ``merge``: what merges a batch,
-    given the text of its commit and whether a key that comes must be new.
-    """
+    def find(self, spark: SparkSession) -> Commit | None:
+        """The last batch of this run that the table has."""
+
+    def has_rows(self, spark: SparkSession) -> bool:
+        """Whether the table is there and holds rows."""
+        ...
+
+    def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
+        """Write a batch in one commit; ``is_strict``: a key that comes must be new.
+
+        Raises `TableMovedError` if the batch was not written because the table has a commit that is not known.
+        """
+
+
+class TableMovedError(Exception):
+    """Another writer has committed to a table since it was looked at."""
+
+
+@dataclass
+class LakeWriter:
+    """Writes the batches of a query to a table, and knows the last one."""
 
     target: SinkTarget
-    find: Callable[[SparkSession], Commit | None]
-    has_rows: Callable[[SparkSession], bool]
-    merge: Callable[[DataFrame, int, str, bool], None]
+    table: LakeTable
     last: Commit | None = None
     is_known: bool = False
 
     def write(self, batch: DataFrame, number: int) -> None:
-        """Merge a batch, unless the table has it."""
+        """Write a batch, unless the table has it."""
         spark = batch.sparkSession
         if not self.is_known:
-            self.last, self.is_known = self.find(spark), True
-        plans: BatchPlans = plans_of(batch, self.target)
+            self.last, self.is_known = self.table.find(spark), True
+        rows = batch.persist()
+        try:
+            for attempt in range(1, ATTEMPTS + 1):
+                if self._is_written(rows, number):
+                    drain_batch(rows)
+                    return None
+                try:
+                    return self._write(rows, number)
+                except TableMovedError as error:
+                    if attempt == ATTEMPTS:
+                        raise error.__cause__ or error from None
+                    self.last = self.table.find(spark)
+        finally:
+            rows.unpersist()
+
+    def _is_written(self, batch: DataFrame, number: int) -> bool:
+        """Whether the table has a batch; refused if that is the batch of another plan."""
         position = None if self.last is None else self.last.position
         hint = sink_connector(self.target).recovery_hint(number - 1)
-        if plans.has_batch(position, number, self.target.sink.name, hint):
-            drain_batch(batch)
-            return
-        had_rows = self.last.had_rows if self.last is not None else number == 0 and self.has_rows(spark)
+        return plans_of(batch, self.target).has_batch(position, number, self.target.sink.name, hint)
+
+    def _write(self, rows: DataFrame, number: int) -> None:
+        is_merged = self.target.changes == "upsert"
+        is_first = self.last is None and number == 0
+        had_rows = self.last.had_rows if self.last is not None else is_merged and is_first and self._has_rows(rows)
         # Whether a batch is repeated that an earlier version merged is not known: its keys may be there.
-        is_strict = not had_rows and (self.last is not None or number == 0)
-        commit = Commit(plans.position(number), had_rows)
-        self.merge(batch, number, commit.to_text(writer_of(self.target)), is_strict)
+        is_strict = is_merged and not had_rows and (self.last is not None or is_first)
+        commit = Commit(plans_of(rows, self.target).position(number), had_rows)
+        self.table.write(rows, commit, is_strict=is_strict)
         self.last = commit
+
+    def _has_rows(self, rows: DataFrame) -> bool:
+        return self.table.has_rows(rows.sparkSession)
+
+
+def rows_to_append(target: SinkTarget, batch: DataFrame, commit: Commit) -> DataFrame:
+    """The rows that a batch adds to a table that it is not merged into: its own, or its changes."""
+    if target.changes is None:
+        return batch
+    return changelog_rows(batch).withColumn(BATCH, F.lit(commit.position.batch).cast("bigint"))
 
 
 def table_has_rows(rows: Callable[[], DataFrame]) -> bool:
@@ -132,17 +182,18 @@ _OWN = (_GOES, _SECOND)
 
 
 def merge_into(
-    table: str, target: SinkTarget, batch: DataFrame, make: Callable[[DataFrame], None], *, is_strict: bool
+    open_table: Callable[[DataFrame], str], target: SinkTarget, batch: DataFrame, *, is_strict: bool
 ) -> None:
-    """Merge a batch into a table, by its name in SQL; ``make`` makes it of a frame without rows if it is not there.
+    """Merge a batch into a table.
 
-    ``is_strict``: a row that comes while none of its key goes must not find that key there.
+    ``open_table`` gives its name in SQL, and makes it of a frame without rows if it is not there. ``is_strict``: a row
+    that comes while none of its key goes must not find that key there.
     """
     merged = _by_key(target, batch).persist()
     try:
         spark, names = batch.sparkSession, [name for name in merged.columns if name not in _OWN]
         # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
-        make(merged.drop(*_OWN).where("false"))
+        table = open_table(merged.drop(*_OWN).where("false"))
         merged.createOrReplaceTempView(_CHANGES)
         on = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in target.key)
         set_ = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
@@ -202,113 +253,314 @@ _NUMBER = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _STREAMED = "STREAMING UPDATE"
 """What Delta calls a batch of its own streaming sink."""
+_CONFLICTS = ("io.delta.exceptions.", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+"""What stands in the errors of a commit that another one has overtaken."""
 
 
 def delta_writer(target: SinkTarget) -> Write:
     """What writes batches to a table of Delta."""
-
-    def commit(rows: DataFrame, number: int, text: str, is_strict: bool) -> None:
-        numbered = {_WRITER: writer_of(target), _NUMBER: str(number), _METADATA: text}
-        with session_settings(rows.sparkSession, numbered):
-            if target.changes == "upsert":
-                _merge(target, rows, is_strict=is_strict)
-            elif target.changes == "log":
-                _add(target, changelog_rows(rows).withColumn(BATCH, F.lit(number).cast("bigint")))
-            else:
-                _add(target, rows)
-
-    merging = LakeMerger(
-        target, lambda spark: delta_commit(target, spark), lambda spark: _has_rows(target, spark), commit
-    )
-
-    def write(batch: DataFrame, number: int) -> None:
-        rows = batch.persist()
-        try:
-            # A batch that Delta has already would not be gone over.
-            rows.count()
-            if target.changes == "upsert":
-                merging.write(rows, number)
-            else:
-                commit(rows, number, Commit(plans_of(batch, target).position(number)).to_text(writer_of(target)), False)
-        finally:
-            rows.unpersist()
-
-    return write
+    return LakeWriter(target, DeltaTable(target)).write
 
 
 def delta_commit(target: SinkTarget, spark: SparkSession) -> Commit | None:
     """The last batch of this run that the table has, by our writer or by Delta's own streaming sink."""
-    history = f"DESCRIBE HISTORY delta.{quote(target.sink.lowercase_options[PATH])} LIMIT {HISTORY}"
-    for row in commits_of(lambda: spark.sql(history)):
-        commit = Commit.from_text(row.userMetadata, writer_of(target))
-        if commit is not None:
-            return commit
-        stored: dict[str, str] = row.operationParameters or {}
-        parameters = {name: value.strip('"') for name, value in stored.items()}
-        if row.operation == _STREAMED and parameters.get("queryId") == run_of(target.checkpoint):
-            return Commit(Position(int(parameters["epochId"])))
-    return None
+    return DeltaTable(target).find(spark)
 
 
-def _has_rows(target: SinkTarget, spark: SparkSession) -> bool:
-    return table_has_rows(lambda: spark.read.format("delta").load(target.sink.lowercase_options[PATH]))
+@dataclass
+class DeltaTable:
+    """The table of a sink, by its folder or by its name in a catalog. ``last``: the last batch that was found there."""
 
+    target: SinkTarget
+    last: Commit | None = None
 
-def _add(target: SinkTarget, rows: DataFrame) -> None:
-    rows.write.format("delta").options(**target.options).mode("append").save()
+    @property
+    def name(self) -> str:
+        """The table in SQL."""
+        options = self.target.sink.lowercase_options
+        return options[TABLE] if TABLE in options else f"delta.{quote(options[PATH])}"
 
+    def find(self, spark: SparkSession) -> Commit | None:
+        """The last batch of this run that the table has."""
+        self.last = self._find(spark, HISTORY)
+        return self.last
 
-def _merge(target: SinkTarget, batch: DataFrame, *, is_strict: bool) -> None:
-    """Put in, replace and delete the rows of keys; the table is made if it is not there."""
-    path = target.sink.lowercase_options[PATH]
+    def _find(self, spark: SparkSession, commits: int) -> Commit | None:
+        for row in commits_of(lambda: spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT {commits}")):
+            commit = Commit.from_text(row.userMetadata, writer_of(self.target))
+            if commit is not None:
+                return commit
+            stored: dict[str, str] = row.operationParameters or {}
+            parameters = {name: value.strip('"') for name, value in stored.items()}
+            if row.operation == _STREAMED and parameters.get("queryId") == run_of(self.target.checkpoint):
+                return Commit(Position(int(parameters["epochId"])))
+        return None
 
-    def make(empty: DataFrame) -> None:
-        # Of another writer, or the batch would count as written.
-        empty.write.format("delta").option("txnAppId", "watersmeet").option("txnVersion", "0").mode("ignore").save(path)
+    def has_rows(self, spark: SparkSession) -> bool:
+        """Whether the table is there and holds rows."""
+        return table_has_rows(lambda: spark.sql(f"SELECT * FROM {self.name}"))
 
-    merge_into(f"delta.{quote(path)}", target, batch, make, is_strict=is_strict)
+    def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
+        """Write a batch in one commit."""
+        target, number = self.target, commit.position.batch
+        text = commit.to_text(writer_of(target))
+        settings = {_WRITER: writer_of(target), _NUMBER: str(number), _METADATA: text}
+        try:
+            with session_settings(rows.sparkSession, settings):
+                if target.changes == "upsert":
+                    merge_into(self._open, target, rows, is_strict=is_strict)
+                else:
+                    self._add(rows_to_append(target, rows, commit))
+        except Exception as error:
+            # PySpark does not know these errors, and hands them on as those of its bridge.
+            if any(conflict in str(error) for conflict in _CONFLICTS):
+                raise TableMovedError from error
+            raise
+        if not self._is_own(rows.sparkSession, commit):
+            raise TableMovedError
+        self.last = commit
+
+    def _is_own(self, spark: SparkSession, commit: Commit) -> bool:
+        """Whether the last batch of this run is the one that was just written, and not one of another driver."""
+        # Mostly the latest commit is ours. A merge that changes nothing makes none.
+        return self._find(spark, 1) == commit or self._find(spark, HISTORY) in (commit, self.last)
+
+    def _add(self, rows: DataFrame) -> None:
+        options = {name: value for name, value in self.target.options.items() if name.lower() != TABLE}
+        writer = rows.write.format("delta").options(**options).mode("append")
+        table = self.target.sink.lowercase_options.get(TABLE)
+        if table is None:
+            writer.save()
+        else:
+            writer.saveAsTable(table)
+
+    def _open(self, empty: DataFrame) -> str:
+        """The table in SQL; it is made if it is missing."""
+        # Of another writer and without the text of the batch, or that would count as written.
+        other = {"txnAppId": "watersmeet", "txnVersion": "0", "userMetadata": "made by watersmeet"}
+        writer = empty.write.format("delta").options(**other).mode("ignore")
+        options = self.target.sink.lowercase_options
+        if TABLE in options:
+            writer.saveAsTable(options[TABLE])
+        else:
+            writer.save(options[PATH])
+        return self.name
 
 
 _PROPERTY = "watersmeet"
+_SETTING = f"spark.sql.iceberg.snapshot-property.{_PROPERTY}"
 _ICEBERG_STREAMED = "spark.sql.streaming."
 """How the properties of Iceberg's own streaming sink begin."""
+_MAIN = "main"
+_RETAINED = "RETAIN 7 DAYS"
+"""How long the branch of a query that has ended keeps its snapshot from being expired."""
 
 
-def iceberg_merger(target: SinkTarget, table: str) -> Write:
-    """What merges batches into a table that a catalog knows; the first one makes it if it is not there."""
-
-    def make(empty: DataFrame) -> None:
-        if not empty.sparkSession.catalog.tableExists(table):
-            empty.writeTo(table).using("iceberg").create()
-
-    def merge(batch: DataFrame, number: int, text: str, is_strict: bool) -> None:
-        with session_settings(batch.sparkSession, {f"spark.sql.iceberg.snapshot-property.{_PROPERTY}": text}):
-            merge_into(table, target, batch, make, is_strict=is_strict)
-
-    def has_rows(spark: SparkSession) -> bool:
-        return table_has_rows(lambda: spark.table(table))
-
-    return LakeMerger(target, lambda spark: iceberg_commit(target, spark), has_rows, merge).write
+def iceberg_writer(target: SinkTarget) -> Write:
+    """What writes batches to a table of Iceberg."""
+    return LakeWriter(target, _table_of(target)).write
 
 
 def iceberg_commit(target: SinkTarget, spark: SparkSession) -> Commit | None:
-    """The last batch of this run that the table has, by our merges or by Iceberg's own streaming sink."""
-    name = target.options[PATH]
+    """The last batch of this run that the table has, by our writer or by Iceberg's own streaming sink."""
+    return _table_of(target).find(spark)
 
-    def snapshots() -> DataFrame:
-        if "/" not in name:
-            # A session keeps what it knows of a table for a while.
-            spark.sql(f"REFRESH TABLE {name}")
-        frame = spark.read.format("iceberg").load(f"{name}#snapshots" if "/" in name else f"{name}.snapshots")
-        return frame.orderBy(F.col("committed_at").desc())
 
-    for row in commits_of(snapshots):
+def _table_of(target: SinkTarget) -> LakeTable:
+    name = target.sink.lowercase_options.get(TABLE)
+    return IcebergFolder(target) if name is None else IcebergTable(target, name)
+
+
+@dataclass
+class IcebergTable:
+    """The table of a sink in a catalog.
+
+    ``head``: the snapshot of `main` that was looked at last, or that this driver has made; None: there is none.
+    ``branch``: that of this driver, which no other writes to; ``base``: the snapshot at which it begins.
+    """
+
+    target: SinkTarget
+    name: str
+    head: int | None = None
+    branch: str = ""
+    base: int | None = None
+
+    def find(self, spark: SparkSession) -> Commit | None:
+        """The last batch of this run that the table has."""
+        # The head first: snapshots that are added meanwhile are not looked at.
+        self.head = self._heads(spark).get(_MAIN)
+        snapshots = commits_of(lambda: _latest_first(spark.table(f"{self.name}.snapshots")))
+        return _last_commit(self.target, snapshots, self.head)
+
+    def has_rows(self, spark: SparkSession) -> bool:
+        """Whether the table is there and holds rows."""
+        return table_has_rows(lambda: spark.table(self.name))
+
+    def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
+        """Write a batch to the branch, and let `main` follow."""
+        spark, target = rows.sparkSession, self.target
+        try:
+            with session_settings(spark, {_SETTING: commit.to_text(writer_of(target))}):
+                if target.changes == "upsert":
+                    merge_into(self._open, target, rows, is_strict=is_strict)
+                else:
+                    added = rows_to_append(target, rows, commit)
+                    added.writeTo(self._open(added.where("false"))).options(**self._options).append()
+            self.head = self._publish(spark)
+        except TableMovedError:
+            raise
+        except Exception as error:
+            # PySpark does not know the errors of Iceberg, and hands them on as those of its bridge.
+            heads = self._heads(spark)
+            # Another driver removes the branch when it starts.
+            if heads.get(_MAIN) != self.head or self.branch not in heads:
+                raise TableMovedError from error
+            raise
+
+    def _heads(self, spark: SparkSession) -> dict[str, int]:
+        """The snapshots that the branches of the table are at."""
+        # A session keeps what it knows of a table for a while.
+        with suppress(PySparkException):
+            spark.sql(f"REFRESH TABLE {self.name}")
+        return {row.name: row.snapshot_id for row in commits_of(lambda: spark.table(f"{self.name}.refs"))}
+
+    def _open(self, empty: DataFrame) -> str:
+        """The branch in SQL, which is where `main` was when it was looked at; the table is made if it is missing."""
+        spark = empty.sparkSession
+        if not spark.catalog.tableExists(self.name):
+            self._make(empty)
+        heads = self._heads(spark)
+        if heads.get(_MAIN) != self.head:
+            raise TableMovedError
+        if not self.branch:
+            self._drop_branches(spark, heads)
+            self.branch = f"{self._prefix}{uuid4().hex[:8]}"
+        if self.head is None:
+            self._start_without_snapshots(spark)
+        else:
+            self.base = self.head
+            if heads.get(self.branch) != self.head:
+                self._alter(spark, f"CREATE OR REPLACE BRANCH {self.branch} AS OF VERSION {self.head} {_RETAINED}")
+        return f"{self.name}.{quote(f'branch_{self.branch}')}"
+
+    def _make(self, empty: DataFrame) -> None:
+        try:
+            # Not `writeTo`, which commits a snapshot without rows: that would count as the batch.
+            empty.sparkSession.catalog.createTable(self.name, source="iceberg", schema=empty.schema)
+        except Exception:
+            # Another driver may have made it meanwhile.
+            if not empty.sparkSession.catalog.tableExists(self.name):
+                raise
+
+    def _start_without_snapshots(self, spark: SparkSession) -> None:
+        """Begin the branch of a table that has no snapshots; Iceberg gives it one without rows."""
+        self._alter(spark, f"DROP BRANCH IF EXISTS {self.branch}")
+        self._alter(spark, f"CREATE BRANCH {self.branch} {_RETAINED}")
+        heads = self._heads(spark)
+        # It begins at `main`, if another driver has made that meanwhile.
+        if _MAIN in heads:
+            raise TableMovedError
+        self.base = heads.get(self.branch)
+
+    def _drop_branches(self, spark: SparkSession, names: Iterable[str]) -> None:
+        """Remove the branches of earlier starts of the query."""
+        for name in names:
+            if name.startswith(self._prefix):
+                self._alter(spark, f"DROP BRANCH IF EXISTS {name}")
+
+    @property
+    def _prefix(self) -> str:
+        """How the branches of this run of the query begin."""
+        return f"watersmeet_{sha256(writer_of(self.target).encode()).hexdigest()[:12]}_"
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return {name: value for name, value in self.target.options.items() if name.lower() != PATH}
+
+    def _alter(self, spark: SparkSession, action: str) -> None:
+        spark.sql(f"ALTER TABLE {self.name} {action}")
+
+    def _publish(self, spark: SparkSession) -> int:
+        """Let `main` follow the branch, if it is where the branch began; gives the snapshot."""
+        if not self._is_own(spark, self._heads(spark).get(self.branch)):
+            raise TableMovedError
+        catalog, table = split_catalog(spark, self.name)
+        call = f"CALL {catalog}.system.fast_forward(table => '{table}', branch => '{_MAIN}', to => '{self.branch}')"
+        return int(spark.sql(call).collect()[0]["updated_ref"])
+
+    def _is_own(self, spark: SparkSession, tip: int | None) -> bool:
+        """Whether a snapshot follows the one at which the branch began.
+
+        A driver that starts removes the branches of others, and expiry removes old ones. What is then committed to a
+        branch begins at `main`, with whatever is there.
+        """
+        if tip == self.base:
+            return True
+        snapshots = spark.table(f"{self.name}.snapshots").where(F.col("snapshot_id") == tip).collect()
+        return [row.parent_id for row in snapshots] == [self.base]
+
+
+@dataclass
+class IcebergFolder:
+    """The table of a sink that is known by its folder. ``last``: the last batch that was found there."""
+
+    target: SinkTarget
+    last: Commit | None = None
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self.target.options[PATH]
+
+    def find(self, spark: SparkSession) -> Commit | None:
+        """The last batch of this run that the table has."""
+
+        def load(name: str) -> DataFrame:
+            return spark.read.format("iceberg").load(f"{self.path}#{name}")
+
+        heads = {row.name: row.snapshot_id for row in commits_of(lambda: load("refs"))}
+        snapshots = commits_of(lambda: _latest_first(load("snapshots")))
+        self.last = _last_commit(self.target, snapshots, heads.get(_MAIN))
+        return self.last
+
+    def has_rows(self, spark: SparkSession) -> bool:
+        """Whether the table is there and holds rows."""
+        return table_has_rows(lambda: spark.read.format("iceberg").load(self.path))
+
+    def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
+        """Add the rows of a batch, unless another driver has written it since it was looked for."""
+        last = self.last
+        if self.find(rows.sparkSession) != last:
+            raise TableMovedError
+        text = commit.to_text(writer_of(self.target))
+        writer = rows.write.format("iceberg").options(**self.target.options)
+        writer.option(f"snapshot-property.{_PROPERTY}", text).mode("append").save()
+        self.last = commit
+
+
+def _latest_first(snapshots: DataFrame) -> DataFrame:
+    return snapshots.orderBy(F.col("committed_at").desc())
+
+
+def _last_commit(target: SinkTarget, snapshots: Iterable[Any], head: int | None) -> Commit | None:
+    """The last batch of this run among the snapshots that led to one; those of other branches do not count."""
+    by_id = {row.snapshot_id: row for row in snapshots}
+    while head in by_id:
+        row = by_id[head]
         commit = Commit.from_text(row.summary.get(_PROPERTY), writer_of(target))
         if commit is not None:
             return commit
         if row.summary.get(f"{_ICEBERG_STREAMED}queryId") == run_of(target.checkpoint):
             return Commit(Position(int(row.summary[f"{_ICEBERG_STREAMED}epochId"])))
+        head = row.parent_id
     return None
+
+
+def split_catalog(spark: SparkSession, table: str) -> tuple[str, str]:
+    """The catalog of a table, and the name that it has there."""
+    catalog, _, rest = table.partition(".")
+    is_named = bool(rest) and spark.conf.get(f"spark.sql.catalog.{catalog.strip('`')}", None) is not None
+    return (catalog, rest) if is_named else (quote(spark.catalog.currentCatalog()), table)
 
 
 class DeltaSourceConnector(SourceConnector[DeltaSource]):
@@ -357,9 +609,7 @@ class IcebergSinkConnector(SinkConnector[IcebergSink]):
 
     def writer(self) -> Write:
         """What writes batches."""
-        if self.target.changes != "upsert":
-            return super().writer()
-        return iceberg_merger(self.target, self.target.sink.lowercase_options[TABLE])
+        return iceberg_writer(self.target)
 
     def position(self, spark: SparkSession) -> Position | None:
         """The last batch that the table has."""

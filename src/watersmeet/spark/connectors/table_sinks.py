@@ -83,8 +83,10 @@ def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> 
 
 def needs_batches(target: SinkTarget, spark: SparkSession) -> bool:
     """Whether the target is written batch by batch; else Spark's own streaming sink writes there."""
-    is_batched = target.format.is_batched and is_reachable(spark, target.sink.lowercase_options.get(PATH, ""))
-    return is_batched or target.changes is not None
+    if target.changes is not None:
+        return True
+    path = target.sink.lowercase_options.get(PATH, "")
+    return target.format.is_batched and (not target.format.has_files or is_reachable(spark, path))
 
 
 class AddRows(Protocol):

@@ -159,8 +159,9 @@ def _link_files(source: Source, replay: ReplayRange, links: Path) -> Source:
     """The source as one of links to those of its files that are replayed, under the names that they have."""
     root = Path(local_path(source.lowercase_options["path"])).absolute()
     links.mkdir(parents=True)
-    if not root.is_dir():
-        # A pattern, a file, or another machine's: all of it is read, and what is not asked for left out.
+    if not root.is_dir() or "basepath" in source.lowercase_options:
+        # A pattern, a file, another machine's, or a folder in one that Spark must see, too: all of it is read, and what
+        # is not asked for left out.
         return source
     for file in replay.files(source.lowercase_options["path"]):
         link = links / Path(file).relative_to(root)
