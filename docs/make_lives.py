@@ -11,7 +11,7 @@ from watersmeet.tools.testing import parse_case, read_case
 from watersmeet.tools.testing.assertions import trace_case
 
 ROOT = Path(__file__).parent.parent
-STORIES = ROOT / "src" / "watersmeet" / "board" / "stories"
+STORIES = ROOT / "src" / "watersmeet" / "tools" / "studio" / "board" / "stories"
 CONCEPTS = ROOT / "docs" / "concepts.md"
 BELOW = re.compile(r"^```yaml\n((?:(?!^```).)*)^```\n\n!\[[^\]]*\]\(images/lives-(\w+)\.svg\)", re.M | re.S)
 """A case with its picture below."""

@@ -93,7 +93,7 @@ def test_values_of_records_have_the_columns_of_their_schema():
     }  # fmt: skip
     with pytest.raises(NoColumnsError, match="`u` is of several types"):
         of_values(**{"avro.schema": json.dumps(record(("u", ["int", "string"])))})
-    with pytest.raises(NoColumnsError, match="do not tell"):
+    with pytest.raises(NoColumnsError, match="do not declare"):
         of_values()
     with registry() as known:
         known.add("orders-value", record(("id", "int")))

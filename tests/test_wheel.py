@@ -39,9 +39,9 @@ def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
     assert packed == {f"watersmeet/{path.relative_to(SOURCE).as_posix()}" for path in files}
     # what the documents, the types, the pages and the commands need besides Python
     folders = (
-        "page/files/page.html",
-        "board/static/index.html",
-        "board/stories/sync.yaml",
+        "tools/studio/page/files/page.html",
+        "tools/studio/board/static/index.html",
+        "tools/studio/board/stories/sync.yaml",
         "cli/starter/watersmeet.yml",
     )
     assert {f"watersmeet/{name}" for name in ("py.typed", "errors.toml", "functions.txt", *folders)} <= packed
@@ -56,11 +56,11 @@ def test_it_says_what_it_is(wheel: Path) -> None:
     assert said["Version"] == __version__
     assert said["Requires-Python"] == ">=3.11"
     assert "Typing :: Typed" in said.get_all("Classifier", [])
-    vendored = {path.name for path in (SOURCE / "ui" / "assets").glob("LICENSE.*")}
+    vendored = {path.name for path in (SOURCE / "tools" / "studio" / "assets").glob("LICENSE.*")}
     assert len(vendored) >= 3
     assert {Path(name).name for name in licences} == {"LICENSE", *vendored}
     # each of these has its licence named in the table beside them
-    table = (SOURCE / "ui" / "assets" / "README.md").read_text("utf-8")
+    table = (SOURCE / "tools" / "studio" / "assets" / "README.md").read_text("utf-8")
     assert vendored == set(re.findall(r"`(LICENSE\.\w+)`", table))
     named = set(re.findall(r"\b(MIT|Apache-2\.0|BSD-\d-Clause|ISC)\b", table))
     assert named == set(said["License-Expression"].split(" AND "))

@@ -118,8 +118,8 @@ def test_nothing_follows_from_a_misspelt_name_in_group_by(refused):
 def test_check_says_that_the_rows_of_groups_are_kept(analyzed):
     for sql, words in {
         "SELECT TABLE k, max(n) AS m FROM s GROUP BY k": "by the number of keys: one row per s.k",
-        "SELECT TABLE k, count(DISTINCT n) AS m FROM s GROUP BY k": "one row per s.k, what count(DISTINCT s.n) is of",
+        "SELECT TABLE k, count(DISTINCT n) AS m FROM s GROUP BY k": "one row per s.k, the input of count(DISTINCT s.n)",
         "SELECT TABLE count(DISTINCT n) AS m FROM s GROUP BY window(at, '5 minutes')": "bounded by time",
     }.items():
         assert bounds_in_words(bounds_of(analyzed(f"{SOURCES} {sql};"))).endswith(words)
-    assert "what max(t.n) is of" in bounds_in_words(bounds_of(analyzed(f"{SOURCES} SELECT TABLE max(n) AS m FROM t;")))
+    assert "the input of max(t.n)" in bounds_in_words(bounds_of(analyzed(f"{SOURCES} SELECT TABLE max(n) AS m FROM t;")))

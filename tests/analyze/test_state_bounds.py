@@ -118,7 +118,7 @@ KEPT = "bounded by time, and by the number of keys: "
             "SELECT TABLE id, n FROM n QUALIFY RANK() OVER (PARTITION BY id ORDER BY n DESC) = 1",
             f"{KEPT}the rows that are ordered",
         ),
-        ("SELECT TABLE id, max(n) AS n FROM n GROUP BY id", f"{KEPT}one row per n.id, what max(n) is of"),
+        ("SELECT TABLE id, max(n) AS n FROM n GROUP BY id", f"{KEPT}one row per n.id, the input of max(n)"),
         ("SELECT TABLE date_trunc('HOUR', since) AS h, sum(n) AS n FROM n GROUP BY date_trunc('HOUR', since)",
          f"{KEPT}one row per date_trunc('HOUR', n.since)"),
         ("SELECT TABLE until, sum(n) AS n FROM sessions GROUP BY until", f"{KEPT}one row per sessions.until"),

@@ -19,7 +19,7 @@ from watersmeet.cli.app import app
 from watersmeet.tools.studio.board.server import BoardSession
 
 ROOT = Path(__file__).parent.parent.parent
-STORY = ROOT / "src" / "watersmeet" / "board" / "stories" / "interval.yaml"
+STORY = ROOT / "src" / "watersmeet" / "tools" / "studio" / "board" / "stories" / "interval.yaml"
 
 
 def watersmeet(*arguments: object) -> Result:

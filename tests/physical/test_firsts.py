@@ -72,7 +72,7 @@ def test_a_state_from_before_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     script = BIDS.format(shown=SINCE, having="") + f"SELECT TABLE auction, n FROM counts {RANK};"
     (query,) = analyze(read_script(script))
     now = plan_query(query, OPERATORS)
-    monkeypatch.setattr("watersmeet.physical.push_down", lambda plan: plan)
+    monkeypatch.setattr("watersmeet.physical.push_down_top_n", lambda plan: plan)
     before = plan_query(query, OPERATORS)
     assert now != before
     assert identity_of(now, 4) == identity_of(before, 4)

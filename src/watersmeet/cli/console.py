@@ -78,7 +78,7 @@ def _refuse_missing_spark() -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyspark":
+        if (error.name or "").partition(".")[0] not in ("pyspark", "py4j"):
             raise
         raise refuse("SPARK_NOT_INSTALLED", package="pyspark") from None
 

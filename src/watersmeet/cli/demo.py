@@ -164,7 +164,7 @@ def prepare_folder(folder: Path, project: str = "folder") -> None:
             raise refuse("FOLDER_NOT_EMPTY", path=folder / SQL, what="was edited", hint=hint)
         for name in ("data", "storage", "output"):
             shutil.rmtree(folder / name, ignore_errors=True)
-    copy_folder("watersmeet.cli", project, folder)
+    copy_folder("watersmeet.cli", f"demo_projects/{project}", folder)
     if project == "folder":
         prepare_folders(folder / "data")
 
