@@ -122,4 +122,6 @@ def test_check_says_that_the_rows_of_groups_are_kept(analyzed):
         "SELECT TABLE count(DISTINCT n) AS m FROM s GROUP BY window(at, '5 minutes')": "bounded by time",
     }.items():
         assert bounds_in_words(bounds_of(analyzed(f"{SOURCES} {sql};"))).endswith(words)
-    assert "the input of max(t.n)" in bounds_in_words(bounds_of(analyzed(f"{SOURCES} SELECT TABLE max(n) AS m FROM t;")))
+    assert "the input of max(t.n)" in bounds_in_words(
+        bounds_of(analyzed(f"{SOURCES} SELECT TABLE max(n) AS m FROM t;"))
+    )
