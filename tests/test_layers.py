@@ -199,3 +199,19 @@ def test_no_module_hides_one_of_pythons_own() -> None:
     # Workers may have this folder itself on their path.
     names = {path.stem for path in PACKAGE.iterdir()}
     assert names.isdisjoint(sys.stdlib_module_names)
+
+
+def test_files_hold_a_subject() -> None:
+    files = [*PACKAGE.rglob("*.py")]
+    assert len(files) <= 340, "merge siblings that are always read together"
+
+
+def test_a_package_is_not_hidden_by_a_name_of_its_parent() -> None:
+    # A submodule becomes an attribute of its package: what was imported under the same name before is gone.
+    for package in PACKAGE.rglob("__init__.py"):
+        inside = {path.stem for path in package.parent.iterdir()} - {"__init__"}
+        module = ".".join(package.parent.relative_to(PACKAGE.parent).parts)
+        taken = {
+            name for source, names in imports(package) for name in names if source not in (module, f"{module}.{name}")
+        }
+        assert not inside & taken, f"{module}: {inside & taken}"
