@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any, cast
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the usual name  # noqa: N812 - the usual name  # noqa: N812 - the usual name
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import DataType, DecimalType
 
 from watersmeet.catalog import Field, Source

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name  # noqa: N812 - the usual name  # noqa: N812 - the usual name
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.connectors import EXTENSIONS, connector_of
