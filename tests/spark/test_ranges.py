@@ -239,6 +239,23 @@ def test_a_text_is_its_exact_value_or_malformed(spark: SparkSession, tmp_path: P
     check(frame, columns, cases)
 
 
+def test_values_in_the_names_of_folders_have_their_declared_types(spark: SparkSession, tmp_path: Path) -> None:
+    from watersmeet.spark.connectors.malformed import load_text
+
+    folder = tmp_path / "n=7" / "at=2026-03-02 08%3A00%3A00"
+    folder.mkdir(parents=True)
+    (folder / "values.json").write_text('{"id": 1, "m": 100}\n{"id": 2, "m": 200}')
+    fields = (Field("id", "BIGINT"), Field("m", "TINYINT"), Field("n", "TINYINT"), Field("at", "TIMESTAMP"))
+    source = Source("s", fields, kind="table", format="json", options={"static": "true"})
+    schema = ", ".join(f"`{field.name}` {field.type}" for field in fields)
+    frame = load_text(spark, source, schema, {"path": f"file:{tmp_path}"}, is_json=True)
+    assert [(f.name, f.dataType.simpleString()) for f in frame.schema][:4] == [
+        ("id", "bigint"), ("m", "tinyint"), ("n", "tinyint"), ("at", "timestamp"),
+    ]  # fmt: skip
+    rows = frame.selectExpr("id", "m", "n", "date_format(at, 'yyyy-MM-dd HH:mm')").orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(1, 100, 7, "2026-03-02 08:00"), (2, None, 7, "2026-03-02 08:00")]
+
+
 FILES = [
     ("parquet", "INT", "TINYINT"), ("parquet", "INT", "SMALLINT"), ("parquet", "SMALLINT", "TINYINT"),
     ("orc", "INT", "TINYINT"), ("orc", "BIGINT", "SMALLINT"), ("orc", "BIGINT", "INT"), ("orc", "DOUBLE", "FLOAT"),

@@ -11,19 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 from typing import cast
+from urllib.parse import unquote
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import DoubleType, FloatType
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import REFUSAL_PREFIX, Refusal
 from watersmeet.formats.records import CHANGE, RECORD_METADATA
 from watersmeet.formats.source import SHOWN, MalformedPolicy, policy_for
-from watersmeet.locations import location_of
+from watersmeet.locations import local_path, location_of
 from watersmeet.logical.expressions import quote
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.progress import MALFORMED_PREFIX as COUNTED
@@ -119,8 +121,10 @@ def load_text(
     checked = {} if is_json or "enforceschema" in source.lowercase_options else {"enforceSchema": "false"}
     opened = permissive_options({**checked, **options})
     rereads = is_json and _rereads(schema, opened)
-    fields = fields_of(schema)
-    wide = widen_schema(schema, widen_json) if is_json else schema
+    # Values in the names of folders are no JSON: Spark reads those columns itself, in their declared types.
+    folders = folder_names({**source.options, **options}) if is_json else frozenset[str]()
+    fields = StructType([field for field in fields_of(schema) if field.name.lower() not in folders])
+    wide = widen_schema(schema, widen_json, folders) if is_json else schema
     reader_options = {**opened, NON_NUMERIC: "false"} if rereads else opened
     frame = load(spark, source, with_corrupt_record(wide), reader_options)
     place = place_of(file=frame.metadataColumn("_metadata").getField("file_path"))
@@ -145,6 +149,25 @@ def load_text(
     columns = [value.alias(name) for name, value in {**read, **fitted}.items()]
     reason = reason.otherwise(explain_misread(unread, F.struct(*columns), types, options, is_json=is_json))
     return frame.select(*columns, reason.alias(REASON), quote(PLACE), text.alias(VALUE))
+
+
+def folder_names(options: Mapping[str, str]) -> frozenset[str]:
+    """The columns, in lower case, that folders below the path of a source on this machine have in their names.
+
+    Of a path elsewhere they are not known: a TIMESTAMP in the names of its folders stops the query.
+    """
+    said = {name.lower(): value for name, value in options.items()}
+    path = local_path(said.get("path", ""))
+    folder, names = Path(path), set[str]()
+    if "basepath" in said:
+        names.update(part.partition("=")[0].lower() for part in folder.parts if "=" in part)
+    while "://" not in path and folder.is_dir():
+        below = next((entry for entry in folder.iterdir() if "=" in entry.name and entry.is_dir()), None)
+        if below is None:
+            break
+        names.add(unquote(below.name).partition("=")[0].lower())
+        folder = below
+    return frozenset(names)
 
 
 def _rereads(schema: str, options: Mapping[str, str]) -> bool:

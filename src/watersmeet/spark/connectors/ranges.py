@@ -7,7 +7,7 @@ read as wider ones, see `widen_json` and `widen_file`, and then made narrow. `is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from typing import cast
 
@@ -79,12 +79,19 @@ def widen_orc(type_: DataType) -> DataType:
     return _replace_types(type_, {**wide, FloatType: DoubleType()})
 
 
-def widen_schema(schema: str, widen: Callable[[DataType], DataType]) -> str:
-    """A schema with the wider types of its columns; the others stay as they are written."""
+def widen_schema(schema: str, widen: Callable[[DataType], DataType], unchanged: Collection[str] = ()) -> str:
+    """A schema with the wider types of its columns, but for those of these names, in lower case.
+
+    Types that are not widened stay as they are written.
+    """
     fields = fields_of(schema)
-    if widen(fields) == fields:
-        return schema
-    return cast("StructType", widen(fields)).toDDL()
+    wide = StructType(
+        [
+            field if field.name.lower() in unchanged else StructField(field.name, widen(field.dataType), field.nullable)
+            for field in fields
+        ]
+    )
+    return schema if all(a.dataType == b.dataType for a, b in zip(wide, fields, strict=True)) else wide.toDDL()
 
 
 def fields_of(schema: str) -> StructType:
