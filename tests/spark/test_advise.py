@@ -94,8 +94,8 @@ def test_frames_are_advised_on_as_batches_and_as_streams(shop: Path, spark: Spar
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"on": "left.id > right.order_id"}, "no equality"),
-        ({"on": "nothing"}, "no equality"),
+        ({"on": "left.id > right.order_id"}, "not an equality"),
+        ({"on": "nothing"}, "not an equality"),
         ({"left_time": "att"}, "did you mean `at`?"),
         ({"keep": 2}, "a share from 0.5 to 1"),
         ({"sample": 0}, "at least 1"),

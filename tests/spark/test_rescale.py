@@ -116,7 +116,7 @@ def test_a_query_of_a_program_goes_on_into_its_sink(spark: SparkSession, tmp_pat
     start("moved", 2)
     checkpoint = tmp_path / "checkpoint-moved"
     told = watersmeet("state", "rescale", checkpoint, "--shards", "3", "--partitions", "4")
-    assert told.stdout == "checkpoint-moved: 3 shards on 4 partitions, was 2 shards on 2 partitions.\n"
+    assert told.stdout == "checkpoint-moved: 3 shards on 4 partitions, before: 2 shards on 2 partitions.\n"
     arrive(tmp_path, 1)
     with pytest.raises(WatersmeetError) as raised:
         start("moved", 2)
