@@ -86,11 +86,11 @@ def test_workers_read_what_spark_reads(spark: SparkSession, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "more", "read"),
     [
-        ("", "", "l and r: workers"),
-        (", maxFilesPerTrigger '1'", "", "l and r: workers"),
-        (", mergeSchema 'true'", "", "l: workers"),
-        ("", " AND r.v <> 'q'", "l and r: workers"),
-        ("", " AND upper(l.s) = r.v", "r: workers"),
+        ("", "", "l and r: Python workers"),
+        (", maxFilesPerTrigger '1'", "", "l and r: Python workers"),
+        (", mergeSchema 'true'", "", "l: Python workers"),
+        ("", " AND r.v <> 'q'", "l and r: Python workers"),
+        ("", " AND upper(l.s) = r.v", "r: Python workers"),
         ("", " AND l.g = CAST(r.v AS DOUBLE)", None),
     ],
 )
