@@ -81,7 +81,7 @@ def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: Sp
         (KEYED, {"op": "d", "before": None, "after": None}, "no `before`"),
         (KEYED, {"op": "c", "before": None, "after": None}, "no `after`"),
         (KEYED, {"op": "t", "before": None, "after": None}, "truncated"),
-        (KEYED, {"id": 1, "name": "no envelope"}, "no `op`"),
+        (KEYED, {"id": 1, "name": "no envelope"}, "its `op` is not"),
     ],
 )
 def test_what_cannot_be_followed_stops_the_query(
