@@ -104,7 +104,7 @@ def test_messages_come_and_go_and_what_is_none_is_kept_apart(
     wrong = told(COLUMNS, "a_int64 AS id", "old.Stock")
     assert "`id`: the message requires it, but the column may be NULL" in wrong.message
     wrong = told(COLUMNS, "a_int64 - 1 AS a_uint32")
-    reason = "`a_uint32` is uint32 and gets -1"
+    reason = "`a_uint32` is uint32 but gets -1"
     expected = Refusal("PROTOBUF_VALUE", {"name": "out", "message": "shop.Order", "reason": reason})
     assert expected.message in wrong.message and wrong.hint == expected.hint
 

@@ -265,6 +265,8 @@ FILES = [
 
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
 def test_a_value_of_a_file_is_exact_or_stops_the_query(spark: SparkSession, tmp_path: Path, format_: str) -> None:
+    from watersmeet.spark.connectors import decode_changes, source_connector
+
     """With or without ANSI, whose casts would give another value; also inside of other types."""
     pairs = [(stored, declared) for name, stored, declared in FILES if name == format_]
     rows: list[dict[str, Any]] = []
@@ -298,13 +300,13 @@ def test_a_value_of_a_file_is_exact_or_stops_the_query(spark: SparkSession, tmp_
     frame.select("id", *columns).coalesce(1).write.format(format_).save(f"file:{tmp_path}/files")
     fields = (Field("id", "BIGINT"), *(Field(name, wrap.format(pairs[n][1])) for (n, wrap), name in names.items()))
     source = Source("s", fields, kind="table", format=format_, options={"static": "true"})
-    feed, reader = feed_of(source), source_format(source)
-    loaded = reader.load(spark, feed.schema(reader), {"path": f"file:{tmp_path}/files"})
+    schema = feed_of(source).schema(source_format(source))
+    loaded = source_connector(source).load(spark, schema, {"path": f"file:{tmp_path}/files"})
     good = [n for n, row in enumerate(rows) if row["fits"]]
     for ansi in ("true", "false"):
         spark.conf.set("spark.sql.ansi.enabled", ansi)
         try:
-            for row in feed.changes(loaded.where(F.col("id").isin(good))).collect():
+            for row in decode_changes(source, loaded.where(F.col("id").isin(good))).collect():
                 expected = rows[row["id"]]
                 values = [row[f"v{expected['column']}_{m}"] for m in range(4)]
                 assert [values[0], values[1][0], values[2]["v"], values[3]["k"]] == [expected["value"]] * 4
@@ -314,7 +316,7 @@ def test_a_value_of_a_file_is_exact_or_stops_the_query(spark: SparkSession, tmp_
             for m, number in enumerate(random.Random(ansi).sample(bad, 4)):
                 column = f"v{rows[number]['column']}_{m}"
                 with pytest.raises(Exception, match="VALUE_OUT_OF_RANGE") as raised:
-                    feed.changes(loaded.where(F.col("id") == number)).select(column).collect()
+                    decode_changes(source, loaded.where(F.col("id") == number)).select(column).collect()
                 refusal = refusal_in(str(raised.value))
                 assert refusal is not None and refusal.parameters["column"] == column
         finally:
@@ -417,7 +419,7 @@ def test_times_of_records_in_protobuf_are_exact_or_malformed(kind: str, limit: t
 
 
 def test_values_of_debezium_and_of_keys_are_exact_or_malformed(spark: SparkSession) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.spark.connectors.debezium import debezium_changes
     from watersmeet.spark.connectors.records import decode_records
 
     numbers = [-129, -128, -1, 0, 127, 128, 200, 255, 256]
@@ -428,7 +430,7 @@ def test_values_of_debezium_and_of_keys_are_exact_or_malformed(spark: SparkSessi
     texts += [json.dumps({"payload": {"op": "c", "after": row}}) for row in rows]
     texts += ['{"op": "c", "after": {"id": 1, "d": 1e400}}', '{"op": "c", "after": {"id": 1, "d": "Infinity"}}']
     frame = spark.createDataFrame([(text,) for text in texts], "value STRING").coalesce(1)
-    read = [tuple(row) for row in Debezium(source).changes(frame).select("n", "`#reason`").collect()]
+    read = [tuple(row) for row in debezium_changes(source, frame).select("n", "`#reason`").collect()]
     fits = [*[-128 <= number <= 127 for number in numbers] * 2, False, True]
     assert [reason is None for _, reason in read] == fits
     assert [value for value, reason in read if reason is None][:-1] == [n for n in numbers if -128 <= n <= 127] * 2

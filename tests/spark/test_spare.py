@@ -24,10 +24,10 @@ pytestmark = pytest.mark.spark
 STARTS = """
 import os, sys
 from pathlib import Path
-from watersmeet.spark.private import spare
-spare.start_prefork_server(os.environ, Path(sys.argv[1]))
-spare.start_prefork_server(os.environ, Path(sys.argv[1]))
-((folder, process),) = spare._processes.items()
+from watersmeet.spark.private import prefork_server
+prefork_server.start_prefork_server(os.environ, Path(sys.argv[1]))
+prefork_server.start_prefork_server(os.environ, Path(sys.argv[1]))
+((folder, process),) = prefork_server._processes.items()
 print(folder, process.pid, flush=True)
 sys.stdin.read()
 """
