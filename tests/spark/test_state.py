@@ -52,7 +52,7 @@ def test_a_copy_of_a_running_querys_checkpoint_is_read(spark: SparkSession, chec
     shown = watersmeet(
         "state", "read", copy, "--side", "o", "--where", "id = 2", "--as", "json", "--into", tmp_path / "o"
     )
-    assert (shown.exit_code, shown.stdout) == (0, f"{tmp_path}/o: the rows after batch 0.\n")
+    assert (shown.exit_code, shown.stdout) == (0, f"Wrote the rows after batch 0 to {tmp_path}/o.\n")
     (row,) = [json.loads(line) for file in (tmp_path / "o").glob("*.json") for line in file.read_text().splitlines()]
     assert (row["id"], row["_matched"], row["amount"]) == (2, False, 20.5)
     assert "--where" in watersmeet("state", "read", copy, "--side", "o", "--where", "nothing = 2").stderr
