@@ -101,7 +101,7 @@ def guard_observer(what: str, observe: Callable[P, None], on_news: Callable[[str
 
     >>> failing = guard_observer("The page", lambda batch: print(1 / batch), print)
     >>> failing(0), failing(0)
-    The page shows less than there is: ZeroDivisionError: division by zero. The query goes on. This is said once.
+    The page is incomplete: ZeroDivisionError: division by zero. The query continues. This message appears only once.
     (None, None)
     """
     is_reported = False
