@@ -121,7 +121,7 @@ def load_text(
     checked = {} if is_json or "enforceschema" in source.lowercase_options else {"enforceSchema": "false"}
     opened = permissive_options({**checked, **options})
     rereads = is_json and _rereads(schema, opened)
-    # Values in the names of folders are no JSON: Spark reads those columns itself, in their declared types.
+    # Values in the names of folders are not JSON: Spark reads those columns itself, in their declared types.
     folders = folder_names({**source.options, **options}) if is_json else frozenset[str]()
     fields = StructType([field for field in fields_of(schema) if field.name.lower() not in folders])
     wide = widen_schema(schema, widen_json, folders) if is_json else schema
