@@ -38,11 +38,15 @@ def data_of(workload: Workload) -> Path:
 
 
 def in_a_process(run: Run, tree: Path = TREE) -> Measured:
-    """Measure in a process and a JVM of its own, on the package of a tree, with the memory that it takes."""
+    """Measure in a process and a JVM of its own, on the package of a tree, with the memory that it takes.
+
+    A tree that has a benchmark of its own runs its own contenders, because they import modules that may have moved.
+    """
     command = [sys.executable, "-m", "bench.contender", json.dumps(asdict(run)), str(data_of(run.workload))]
-    path = os.pathsep.join((str(tree / "src"), str(TREE)))
+    home = tree if (tree / "bench" / "contender.py").exists() else TREE
+    path = os.pathsep.join((str(tree / "src"), str(home)))
     environ = os.environ | {"PYTHONPATH": path, LAUNCHED: str(time.time())}
-    result, peak = told_by(run.contender, command, environ)
+    result, peak = told_by(run.contender, command, environ, home)
     return _with_memory(result, peak)
 
 
@@ -107,10 +111,12 @@ def _without_large_data(run: Run, measure: Measure) -> Measured:
     return found
 
 
-def told_by(name: str, command: Sequence[str], environ: Mapping[str, str]) -> tuple[Measured, Peak]:
+def told_by(
+    name: str, command: Sequence[str], environ: Mapping[str, str], folder: Path = TREE
+) -> tuple[Measured, Peak]:
     """What a process says in the line that begins with RESULT, and the memory that it took."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, cwd=TREE, env=environ, **pipes)
+    process = subprocess.Popen(command, cwd=folder, env=environ, **pipes)
     with process, Peak(process.pid) as peak:
         said, errors = process.communicate()
     lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
