@@ -48,7 +48,6 @@ from watersmeet.physical.nodes import (
     join_plans,
     leaf_plans,
     read_sources,
-    scan_plans,
     view_plans,
 )
 from watersmeet.physical.push_down import push_down_top_n
@@ -59,7 +58,6 @@ from watersmeet.physical.scans import (
     idle_of,
     lags_of,
     late_columns,
-    output_columns,
     plan_scan,
     times_of,
     view_watermarks,
@@ -91,7 +89,6 @@ __all__ = [
     "plan_query",
     "read_chaining",
     "read_sources",
-    "scan_plans",
     "sources_of",
     "view_plans",
 ]  # fmt: skip
@@ -254,7 +251,7 @@ class _Planner:
         assert isinstance(table, AnalyzedScan)
         scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
         below = self.plan(stream, inside)
-        columns = tuple(column for column in (*output_columns(below), *output_columns(scan)) if column in inside)
+        columns = tuple(column for column in (*below.frame_columns, *scan.frame_columns) if column in inside)
         why = (self.planner(join).by_spark,)
         return StaticJoinPlan(below, scan, join.expressions, join.pads(port) is None, columns, why, join)
 
@@ -274,7 +271,7 @@ class _Planner:
         """One side of a join, and what the join is told of it."""
         relation = join.inputs[port]
         plan = self.plan(relation, inside, travel)
-        shown = tuple(column for column in output_columns(plan) if column in needed)
+        shown = tuple(column for column in plan.frame_columns if column in needed)
         visible = frozenset(relation.aliases)
         late = late_columns(plan) if self.late == "kept" and _can_have_late_rows(relation) else ()
         return PortInput(plan, visible, shown, times_of(relation), lags_of(relation), idle_of(relation), late)
@@ -306,15 +303,10 @@ def _any_column(relation: AnalyzedRelation) -> frozenset[str]:
 
 def _limit_state(plan: RelationPlan, limits: Limits) -> RelationPlan:
     """The plan with the limit on every join."""
-    match plan:
-        case ScanPlan():
-            return plan
-        case UnionPlan():
-            return replace(plan, inputs=tuple(_limit_state(input_plan, limits) for input_plan in plan.inputs))
-        case StaticJoinPlan():
-            return replace(plan, stream=_limit_state(plan.stream, limits))
-        case ViewPlan() | LateralPlan():
-            return replace(plan, input=_limit_state(plan.input, limits))
-        case JoinPlan():
-            ports = tuple(replace(port, input=_limit_state(port.input, limits)) for port in plan.ports)
-            return replace(plan, ports=ports, operator=plan.operator.with_limit(limits.max_rows, limits.overflow))
+
+    def limit(node: RelationPlan) -> RelationPlan:
+        if not isinstance(node, JoinPlan):
+            return node
+        return replace(node, operator=node.operator.with_limit(limits.max_rows, limits.overflow))
+
+    return plan.transform(limit)

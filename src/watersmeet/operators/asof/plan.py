@@ -18,7 +18,7 @@ from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT
 from watersmeet.operators.forecaster import PortRetention, lag_of
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortInput, Route, ScanPlan, Types
+from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortInput, Route, Types
 from watersmeet.physical.ports import JoinCondition, padding_of, unions_of
 
 
@@ -59,8 +59,8 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) ->
 
 def _upsert_key(port_input: PortInput) -> tuple[str, ...]:
     """The primary key of the versions, if they are changes of a table."""
-    versions = port_input.plan
-    return versions.keys if isinstance(versions, ScanPlan) and versions.changes == "versions" else ()
+    versions = port_input.plan.scan
+    return versions.keys if versions is not None and versions.changes == "versions" else ()
 
 
 PLAN = JoinPlanner(plan, changelog_mode=lambda join, port: "versions")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from watersmeet.logical.expressions import Expr
-from watersmeet.logical.relation import AnalyzedLeaf, Padding
+from watersmeet.logical.relation import Padding
 from watersmeet.operators.core.operator import Port
 from watersmeet.operators.forecaster import PortRetention
 from watersmeet.operators.state.shard import PRESERVED
@@ -35,11 +35,9 @@ from watersmeet.physical.nodes import (
     PortInput,
     PortPlan,
     Route,
-    ScanPlan,
     Types,
 )
 from watersmeet.physical.ports import JoinCondition, Operands, key_template, leaf_column, padding_of
-from watersmeet.physical.scans import output_columns
 from watersmeet.schema import INTEGERS
 
 POSITION = "#position"
@@ -113,19 +111,17 @@ def _port(
     # The rows come as they were delivered; only who asks for the arrival that caused a row needs to know their places.
     position = (POSITION,) if join.punctuated and not ordered else ()
     port_plan = replace(port_plan, shard_by=shard_by, position=POSITION if position else None)
-    port_plan = port_plan if port_plan.names else _with_some_column(port_plan, leaf)
+    port_plan = port_plan if port_plan.names else _with_some_column(port_plan)
     side = replace(
         on.operator_port(port_input, port, port_plan), order=next(iter(ordered + position), None), unmatched=unmatched
     )
     return port_plan, side, window
 
 
-def _with_some_column(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
+def _with_some_column(plan: PortPlan) -> PortPlan:
     """The plan of a side of which nothing is read, with some column: rows without columns could not be counted."""
-    if not isinstance(plan.input, ScanPlan):
-        return replace(plan, columns=output_columns(plan.input)[:1])
-    columns = plan.input.columns or (scan.source.fields[0].name,)
-    return replace(plan, input=replace(plan.input, columns=columns), columns=(f"{scan.alias}.{columns[0]}",))
+    below = plan.input.with_some_column()
+    return replace(plan, input=below, columns=below.frame_columns[:1])
 
 
 def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec:

@@ -25,7 +25,6 @@ from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.logical.passes.table_sinks import static_tables_outside_joins, with_static_sources
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.physical import scan_plans
 from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
 from watersmeet.queries import analyze
@@ -101,7 +100,7 @@ class Prepared:
     @property
     def used(self) -> list[Source | Sink]:
         """What it reads from and writes to."""
-        scans = scan_plans(self.built.plan.relation)
+        scans = self.built.plan.relation.leaves
         sources = [source for scan in scans for source in scan.parts or (scan.source,)]
         return [*sources, self.target.sink, *(other.sink for other in self.others.values())]
 
@@ -232,7 +231,7 @@ def _prepare_query(
         check_target(output, where, spark)
     rewinds = tuple(output for output, where in places if is_ahead(output, spark, ahead, where))
     sink_connector(target).check_rows(built.compiled.result.drop(*others), place)
-    used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
+    used = {scan.source.name for scan in planned.plan.relation.leaves} if keeps_malformed else set[str]()
     unread = select_malformed([source for source in script.sources if source.name in used], looked)
     prepared = Prepared(
         name,
