@@ -6,7 +6,7 @@ import ast
 import dataclasses
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
@@ -54,7 +54,10 @@ CLASSES: list[type[RelationPlan]] = list(get_args(RelationPlan))
 
 def test_every_class_of_nodes_is_a_frozen_node_of_the_tree() -> None:
     assert {*PlanNode.__subclasses__()} == {*CLASSES}
-    assert all(cls.__dataclass_params__.frozen for cls in CLASSES)  # pyright: ignore[reportAttributeAccessIssue]
+    assert {type(node) for node in _nodes()} == {*CLASSES}
+    for node in _nodes():
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            node.filters = ()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -70,8 +73,12 @@ def test_a_node_over_its_own_children_is_the_same(cls: type[RelationPlan]) -> No
 def test_children_are_all_relations_in_the_fields_of_a_node(cls: type[RelationPlan]) -> None:
     for node in (node for node in _nodes() if isinstance(node, cls)):
         ports = node.ports if isinstance(node, JoinPlan) else ()
-        values = [getattr(part, field.name) for part in (node, *ports) for field in dataclasses.fields(part)]
-        below = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
+        values: list[object] = [
+            getattr(part, field.name) for part in (node, *ports) for field in dataclasses.fields(part)
+        ]
+        below: list[object] = []
+        for value in values:
+            below += cast("tuple[object, ...]", value) if isinstance(value, tuple) else [value]
         assert [id(each) for each in below if isinstance(each, PlanNode)] == [id(child) for child in node.children]
 
 

@@ -64,7 +64,7 @@ def _edits(opened: OpenedScript, spark: SparkSession, storage: Path) -> Edits:
     if not (storage / "checkpoints").is_dir():
         raise refuse("NO_CHECKPOINT", path=storage, reason="there are no checkpoints in it")
     try:
-        prepared = prepare(opened.script, spark, storage, accepting="tell")
+        prepared = prepare(opened.script, spark, storage, opened.queries, accepting="tell")
     except WatersmeetError as error:
         raise opened.project.relocate(error) from error
     edits: Edits = {}
