@@ -33,7 +33,6 @@ from watersmeet.physical.nodes import (
     JoinPlan,
     JoinPlanner,
     LateralPlan,
-    PortInput,
     PortPlan,
     QueryPlan,
     RelationPlan,
@@ -260,21 +259,23 @@ class _Planner:
         times = frozenset(column for side in join.inputs for column in times_of(side))
         inside = needed | times | _columns_read(join)
         planner = self.planner(join)
-        port_inputs = tuple(
-            self.input(join, n, needed, inside, planner.changelog_mode(join, n)) for n in range(len(join.inputs))
+        ports = tuple(
+            self.port(join, n, needed, inside, planner.changelog_mode(join, n)) for n in range(len(join.inputs))
         )
-        return planner.plan(join, port_inputs, self.types)
+        return planner.plan(join, ports, self.types)
 
-    def input(
-        self, join: AnalyzedJoin, port: int, needed: frozenset[str], inside: frozenset[str], travel: ChangelogMode
-    ) -> PortInput:
-        """One side of a join, and what the join is told of it."""
-        relation = join.inputs[port]
+    def port(
+        self, join: AnalyzedJoin, number: int, needed: frozenset[str], inside: frozenset[str], travel: ChangelogMode
+    ) -> PortPlan:
+        """One side of a join, as far as it is known before its family plans it."""
+        relation = join.inputs[number]
         plan = self.plan(relation, inside, travel)
         shown = tuple(column for column in plan.frame_columns if column in needed)
-        visible = frozenset(relation.aliases)
         late = late_columns(plan) if self.late == "kept" and _can_have_late_rows(relation) else ()
-        return PortInput(plan, visible, shown, times_of(relation), lags_of(relation), idle_of(relation), late)
+        return PortPlan(
+            plan, shown, lags=lags_of(relation), times=times_of(relation), aliases=frozenset(relation.aliases),
+            needed=shown, idle=idle_of(relation), late=late,
+        )  # fmt: skip
 
 
 def _can_have_late_rows(relation: AnalyzedRelation) -> bool:

@@ -278,23 +278,6 @@ class LateralPlan(PlanNode):
         return (*self.input.frame_columns, *own)
 
 
-@dataclass(frozen=True)
-class PortInput:
-    """What a join family is told of one side.
-
-    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns with their
-    ``lags`` and ``idle`` times in microseconds, ``late`` the columns that late rows show.
-    """
-
-    plan: RelationPlan
-    aliases: frozenset[str]
-    needed: tuple[str, ...]
-    times: tuple[str, ...]
-    lags: tuple[WatermarkLag, ...]
-    idle: tuple[tuple[str, int], ...]
-    late: tuple[str, ...]
-
-
 Route = Literal["key", "partition", "time", "spread", "all", "one"]
 """Where a row goes: to the shard of its ``key`` (if that is NULL, to any), to that of its ``partition`` (if that is
 NULL, all to one); without a key, to a shard by its ``time``, or ``spread`` by all its columns (equal rows go the same
@@ -304,6 +287,8 @@ way), or to ``all`` shards; or every row to ``one`` shard."""
 @dataclass(frozen=True)
 class PortPlan:
     """One side of a join, up to the exchange.
+
+    The planner says what it knows of the input, and the family of the join adds what it sends through the exchange.
 
     - ``columns``: columns of the input that go on as they are
     - ``computed``: columns that the join needs besides
@@ -316,6 +301,10 @@ class PortPlan:
     - ``position``: the column that tells in which order the rows of a batch were delivered, if that matters
     - ``is_chained``: its rows come from a join that runs in the same operator, and go through no exchange (see
       `watersmeet.physical.chaining`); ``unchained_reason``: why those of a join go through the exchange all the same
+    - ``aliases``: the aliases that the join may name of the side
+    - ``needed``: the columns that the result or a later join asks for
+    - ``idle``: after how long its watermarked columns count as idle, in microseconds
+    - ``late``: the columns that its late rows show
     """
 
     input: RelationPlan
@@ -332,6 +321,10 @@ class PortPlan:
     position: str | None = None
     is_chained: bool = False
     unchained_reason: str = ""
+    aliases: frozenset[str] = frozenset()
+    needed: tuple[str, ...] = ()
+    idle: tuple[tuple[str, int], ...] = ()
+    late: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -558,12 +551,12 @@ def _with_weights(join: AnalyzedJoin, port: int) -> ChangelogMode:
 class JoinPlanner(Generic[J]):
     """How a family of joins is planned.
 
-    - ``plan``: the plan of a join over its inputs
+    - ``plan``: the plan of a join over its ports, of which only the inputs are planned yet
     - ``changelog_mode``: how the rows of a table may reach a port of a join
     - ``by_spark``: why Spark does a join by itself where the rows of one input pass one by one
     """
 
-    plan: Callable[[J, tuple[PortInput, ...], Types], JoinPlan]
+    plan: Callable[[J, tuple[PortPlan, ...], Types], JoinPlan]
     changelog_mode: Callable[[J, int], ChangelogMode] = _with_weights
     by_spark: str = ""
 
