@@ -18,7 +18,7 @@ from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
-from watersmeet.physical import join_plans, plan_query, scan_plans
+from watersmeet.physical import join_plans, plan_query
 from watersmeet.project import Project, fill_columns, resolve_paths, root_references
 from watersmeet.queries import analyze
 from watersmeet.tools.advise.pair import AdviceRequest, PairAdvice, advise_pair
@@ -122,7 +122,7 @@ def current_bounds(query: AnalyzedQuery) -> Iterator[tuple[tuple[str, str], tupl
         bounds = {life.port: life.bound for life in OPERATORS[family].forecast(plan)}
         later, earlier = bounds.get(0), bounds.get(1)
         if later is not None and earlier is not None:
-            left, right = ([scan.alias for scan in scan_plans(port.input)] for port in plan.ports)
+            left, right = ([scan.alias for scan in port.input.leaves] for port in plan.ports)
             yield from (((mine, other), (earlier, later)) for mine in left for other in right)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,7 @@ from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import find_suspicions
-from watersmeet.logical.query import bounds_in_words, bounds_of
+from watersmeet.logical.query import AnalyzedQuery, bounds_in_words, bounds_of
 from watersmeet.logical.words import word
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query, read_sources
@@ -64,7 +64,7 @@ def _edits(opened: OpenedScript, spark: SparkSession, storage: Path) -> Edits:
     if not (storage / "checkpoints").is_dir():
         raise refuse("NO_CHECKPOINT", path=storage, reason="there are no checkpoints in it")
     try:
-        prepared = prepare(opened.script, spark, storage, accepting="tell")
+        prepared = prepare(opened.script, spark, storage, opened.queries, accepting="tell")
     except WatersmeetError as error:
         raise opened.project.relocate(error) from error
     edits: Edits = {}
@@ -83,7 +83,7 @@ def _edits(opened: OpenedScript, spark: SparkSession, storage: Path) -> Edits:
 def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:
     """What speaks against starting these queries now; ``empty`` is a folder without input."""
     script = opened.script
-    refusals = _prepare_refusals(script, spark, storage)
+    refusals = _prepare_refusals(script, spark, storage, opened.queries)
     while True:
         # What reads a source that cannot be read is looked at as well, as if nothing had come from there.
         unread = {refusal.place.start for refusal in refusals if refusal.place is not None}
@@ -113,11 +113,13 @@ def _find_missing_inputs(
             yield from (replace(refusal, place=place) for refusal in source_connector(source).check_exists(spark))
 
 
-def _prepare_refusals(script: Script, spark: SparkSession, storage: Path) -> list[Refusal]:
+def _prepare_refusals(
+    script: Script, spark: SparkSession, storage: Path, analyzed: Sequence[AnalyzedQuery] | None = None
+) -> list[Refusal]:
     from watersmeet.spark.run.prepare import prepare
 
     try:
-        prepare(script, spark, storage)
+        prepare(script, spark, storage, analyzed)
     except WatersmeetError as error:
         return list(error.refusals)
     return []

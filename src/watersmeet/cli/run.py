@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from watersmeet.logical.nodes import Script
     from watersmeet.metrics.progress import Progress
+    from watersmeet.physical import QueryPlan
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there. ``end``: that, and the input counts as finished."""
@@ -215,8 +216,7 @@ def run_opened(
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error. A
     second one does not wait.
     """
-    from watersmeet.operators import OPERATORS
-    from watersmeet.physical import plan_query, read_sources
+    from watersmeet.physical import read_sources
     from watersmeet.physical.change import same_join_notes
     from watersmeet.spark.exchange.observations import spark_ui_url
     from watersmeet.spark.run import watching
@@ -226,15 +226,17 @@ def run_opened(
     collector = metrics or MetricsRegistry()
     names = _names(opened)
     collector.checkpoints = {name: make_size_probe(storage / "checkpoints" / name) for name in names}
-    plans = {name: plan_query(query, OPERATORS) for name, query in zip(names, opened.queries, strict=True)}
-    collector.files = {
-        name: backlog_counters(read_sources(plan.relation), storage / "checkpoints" / name)
-        for name, plan in plans.items()
-    }
-    for _, note in same_join_notes(plans):
-        notify(f"note: {note}")
     recorder = Recorder(storage, notify, spark_ui_url(spark))
-    forecasts = ForecastMonitor(plans, storage)
+    forecasts = ForecastMonitor({}, storage)
+
+    def take_plans(plans: Mapping[str, QueryPlan]) -> None:
+        collector.files = {
+            name: backlog_counters(read_sources(plan.relation), storage / "checkpoints" / name)
+            for name, plan in plans.items()
+        }
+        for _, note in same_join_notes(plans):
+            notify(f"note: {note}")
+        forecasts.take_plans(plans)
 
     def compare_forecast(progress: Progress) -> None:
         for departure in forecasts.new_alerts(progress):
@@ -282,6 +284,7 @@ def run_opened(
                 on_life=collector.record_activity,
                 on_end=end,
                 on_news=notify,
+                on_plans=take_plans,
                 is_interrupted=lambda: bool(noted),
             )
         except KeyboardInterrupt:

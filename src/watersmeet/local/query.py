@@ -280,7 +280,7 @@ class LocalQuery:
         """The rows that a relation gives in a batch."""
         match plan:
             case ScanPlan():
-                return _scan(plan, arrivals)
+                return self.scan(plan, arrivals)
             case ViewPlan():
                 return _project_view(plan, self.relation(plan.input, arrivals, watermarks))
             case UnionPlan():
@@ -293,6 +293,10 @@ class LocalQuery:
                 return self.join(
                     plan, [self.relation(port.input, arrivals, watermarks) for port in plan.ports], watermarks
                 )
+
+    def scan(self, plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> LocalFrame:
+        """The rows of a source."""
+        return _scan(plan, arrivals)
 
     def join(self, plan: JoinPlan, inputs: list[LocalFrame], watermarks: Watermarks) -> LocalFrame:
         """The rows that a join gives of those of its ports."""

@@ -33,7 +33,6 @@ from watersmeet.physical.nodes import (
     JoinPlan,
     JoinPlanner,
     LateralPlan,
-    PortInput,
     PortPlan,
     QueryPlan,
     RelationPlan,
@@ -48,7 +47,6 @@ from watersmeet.physical.nodes import (
     join_plans,
     leaf_plans,
     read_sources,
-    scan_plans,
     view_plans,
 )
 from watersmeet.physical.push_down import push_down_top_n
@@ -59,7 +57,6 @@ from watersmeet.physical.scans import (
     idle_of,
     lags_of,
     late_columns,
-    output_columns,
     plan_scan,
     times_of,
     view_watermarks,
@@ -91,7 +88,6 @@ __all__ = [
     "plan_query",
     "read_chaining",
     "read_sources",
-    "scan_plans",
     "sources_of",
     "view_plans",
 ]  # fmt: skip
@@ -254,7 +250,7 @@ class _Planner:
         assert isinstance(table, AnalyzedScan)
         scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
         below = self.plan(stream, inside)
-        columns = tuple(column for column in (*output_columns(below), *output_columns(scan)) if column in inside)
+        columns = tuple(column for column in (*below.frame_columns, *scan.frame_columns) if column in inside)
         why = (self.planner(join).by_spark,)
         return StaticJoinPlan(below, scan, join.expressions, join.pads(port) is None, columns, why, join)
 
@@ -263,21 +259,23 @@ class _Planner:
         times = frozenset(column for side in join.inputs for column in times_of(side))
         inside = needed | times | _columns_read(join)
         planner = self.planner(join)
-        port_inputs = tuple(
-            self.input(join, n, needed, inside, planner.changelog_mode(join, n)) for n in range(len(join.inputs))
+        ports = tuple(
+            self.port(join, n, needed, inside, planner.changelog_mode(join, n)) for n in range(len(join.inputs))
         )
-        return planner.plan(join, port_inputs, self.types)
+        return planner.plan(join, ports, self.types)
 
-    def input(
-        self, join: AnalyzedJoin, port: int, needed: frozenset[str], inside: frozenset[str], travel: ChangelogMode
-    ) -> PortInput:
-        """One side of a join, and what the join is told of it."""
-        relation = join.inputs[port]
+    def port(
+        self, join: AnalyzedJoin, number: int, needed: frozenset[str], inside: frozenset[str], travel: ChangelogMode
+    ) -> PortPlan:
+        """One side of a join, as far as it is known before its family plans it."""
+        relation = join.inputs[number]
         plan = self.plan(relation, inside, travel)
-        shown = tuple(column for column in output_columns(plan) if column in needed)
-        visible = frozenset(relation.aliases)
+        shown = tuple(column for column in plan.frame_columns if column in needed)
         late = late_columns(plan) if self.late == "kept" and _can_have_late_rows(relation) else ()
-        return PortInput(plan, visible, shown, times_of(relation), lags_of(relation), idle_of(relation), late)
+        return PortPlan(
+            plan, shown, lags=lags_of(relation), times=times_of(relation), aliases=frozenset(relation.aliases),
+            needed=shown, idle=idle_of(relation), late=late,
+        )  # fmt: skip
 
 
 def _can_have_late_rows(relation: AnalyzedRelation) -> bool:
@@ -306,15 +304,10 @@ def _any_column(relation: AnalyzedRelation) -> frozenset[str]:
 
 def _limit_state(plan: RelationPlan, limits: Limits) -> RelationPlan:
     """The plan with the limit on every join."""
-    match plan:
-        case ScanPlan():
-            return plan
-        case UnionPlan():
-            return replace(plan, inputs=tuple(_limit_state(input_plan, limits) for input_plan in plan.inputs))
-        case StaticJoinPlan():
-            return replace(plan, stream=_limit_state(plan.stream, limits))
-        case ViewPlan() | LateralPlan():
-            return replace(plan, input=_limit_state(plan.input, limits))
-        case JoinPlan():
-            ports = tuple(replace(port, input=_limit_state(port.input, limits)) for port in plan.ports)
-            return replace(plan, ports=ports, operator=plan.operator.with_limit(limits.max_rows, limits.overflow))
+
+    def limit(node: RelationPlan) -> RelationPlan:
+        if not isinstance(node, JoinPlan):
+            return node
+        return replace(node, operator=node.operator.with_limit(limits.max_rows, limits.overflow))
+
+    return plan.transform(limit)

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from watersmeet.logical.expressions import Expr
 from watersmeet.physical.nodes import (
     Computed,
     JoinPlan,
-    LateralPlan,
     QueryPlan,
     RelationPlan,
-    ScanPlan,
-    StaticJoinPlan,
     Types,
-    UnionPlan,
     ViewPlan,
     join_plans,
 )
@@ -54,7 +50,7 @@ def chain_operators(plan: QueryPlan, types: Types, groups: ChainGroups | None = 
 
     A port that a join feeds through the exchange all the same says why.
     """
-    return replace(plan, relation=_ChainWalk(types, groups).chain(plan.relation)[0])
+    return replace(plan, relation=plan.relation.transform(_ChainWalk(types, groups).chain))
 
 
 def chain_groups(relation: RelationPlan) -> ChainGroups:
@@ -128,42 +124,32 @@ def code_side(join: JoinPlan, place: int, link: ChainLink) -> int | None:
 
 @dataclass
 class _ChainWalk:
-    """Goes through a plan as `join_plans` does, innermost first."""
+    """Marks the ports of the joins of a plan; ``numbers``: those of the joins so far, innermost first."""
 
     types: Types
     groups: ChainGroups | None
-    stages: int = 0
+    numbers: dict[int, int] = field(default_factory=dict[int, int])
 
-    def chain(self, relation: RelationPlan) -> tuple[RelationPlan, int]:
-        """The relation with its ports marked, and the number of its last stage, if it ends in one."""
-        match relation:
-            case ScanPlan():
-                return relation, -1
-            case ViewPlan() | LateralPlan():
-                below, number = self.chain(relation.input)
-                return replace(relation, input=below), number
-            case UnionPlan():
-                return replace(relation, inputs=tuple(self.chain(child)[0] for child in relation.inputs)), -1
-            case StaticJoinPlan():
-                return replace(relation, stream=self.chain(relation.stream)[0]), -1
-            case JoinPlan():
-                return self._join(relation)
+    def chain(self, relation: RelationPlan) -> RelationPlan:
+        """A node whose ports say which joins run in its operator; what it reads says so already."""
+        if not isinstance(relation, JoinPlan):
+            return relation
+        join = self._join(relation, len(self.numbers))
+        self.numbers[id(join)] = len(self.numbers)
+        return join
 
-    def _join(self, join: JoinPlan) -> tuple[JoinPlan, int]:
-        inputs = [self.chain(port.input) for port in join.ports]
-        number, self.stages = self.stages, self.stages + 1
-        ports = [replace(port, input=input_plan) for port, (input_plan, _) in zip(join.ports, inputs, strict=True)]
-        join = replace(join, ports=tuple(ports))
+    def _join(self, join: JoinPlan, number: int) -> JoinPlan:
+        ports = [*join.ports]
         for place, port in enumerate(ports):
             if not join_plans(port.input):
                 continue
             reason = self.why_not_chained(join, place)
             if reason is None and any(other.is_chained for other in ports):
                 reason = "only one of the joins before it does"
-            if reason is None and not self._may_chain(inputs[place][1], number):
+            if reason is None and not self._may_chain(self.numbers.get(id(port.input.origin), -1), number):
                 reason = OFF
             ports[place] = replace(port, is_chained=reason is None, unchained_reason=reason or "")
-        return replace(join, ports=tuple(ports)), number
+        return replace(join, ports=tuple(ports))
 
     def _may_chain(self, before: int, number: int) -> bool:
         return self.groups is None or any(before in group and number in group for group in self.groups)

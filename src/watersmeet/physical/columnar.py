@@ -30,7 +30,6 @@ from watersmeet.physical.nodes import (
     ScanPlan,
     ViewPlan,
     join_plans,
-    scan_plans,
 )
 from watersmeet.physical.ports import plain_condition
 from watersmeet.schema import INTEGERS, normalise_type
@@ -126,7 +125,7 @@ def is_columnar(port: PortPlan) -> bool:
     """Whether workers may read the files of a side themselves, as far as its declaration tells."""
     type_of = _leaf_types(port.input)
     path = columnar_path(port, type_of)
-    if path is None or not isinstance(path.leaf, ScanPlan) or not is_file_of_columns(path.leaf):
+    if path is None or path.leaf.scan is None or not is_file_of_columns(path.leaf.scan):
         return False
     hashed = (*port.hashed, *port.shard_by, *(port.columns if port.route == "spread" else ()))
     return not any(_is_unhashed(type_of(_origin(path, name)) or "") for name in hashed)
@@ -139,10 +138,10 @@ def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
     """
     joins = join_plans(relation)
     ports = [port for join in joins for port in join.ports]
-    read = Counter(scan.source.name for port in ports if is_columnar(port) for scan in scan_plans(port.input))
-    scanned = Counter(scan.source.name for scan in scan_plans(relation))
+    read = Counter(scan.source.name for port in ports if is_columnar(port) for scan in port.input.leaves)
+    scanned = Counter(scan.source.name for scan in relation.leaves)
     first = [join.ports[number] for join in joins for number in join.operator.ports_to_preload]
-    awaited = {scan.source.name for port in first for scan in scan_plans(port.input)}
+    awaited = {scan.source.name for port in first for scan in port.input.leaves}
     return frozenset(name for name, times in scanned.items() if read[name] == times and name not in awaited)
 
 
@@ -180,18 +179,17 @@ def _origin(passage: ColumnarPath, name: str) -> str:
 
 def _leaf_types(relation: RelationPlan) -> TypeOf:
     """The types that a leaf declares."""
-    while isinstance(relation, ViewPlan | LateralPlan):
-        relation = relation.input
-    if not isinstance(relation, ScanPlan):
+    scan = relation.origin.scan
+    if scan is None:
         return lambda column: None
-    types = {f"{relation.alias}.{field.name}": normalise_type(field.type) for field in relation.source.fields}
+    types = {f"{scan.alias}.{field.name}": normalise_type(field.type) for field in scan.source.fields}
     return types.get
 
 
 def _relation_path(relation: RelationPlan, type_of: TypeOf) -> ColumnarPath | None:
+    if relation.scan is not None:
+        return _scan_path(relation.scan, type_of)
     match relation:
-        case ScanPlan():
-            return _scan_path(relation, type_of)
         case JoinPlan() if not relation.after and not relation.derived and not relation.pads:
             return ColumnarPath(relation)
         case ViewPlan():
@@ -200,7 +198,7 @@ def _relation_path(relation: RelationPlan, type_of: TypeOf) -> ColumnarPath | No
         case LateralPlan() if relation.array.op == "windows" and not relation.filters:
             below = _relation_path(relation.input, type_of)
             time = _plain(relation.array.args[0])
-            if below is None or time is None or not isinstance(below.leaf, ScanPlan):
+            if below is None or time is None or below.leaf.scan is None:
                 return None
             name = f"{relation.alias}.{relation.alias}"
             return below.then(AssignWindows(time, windows_in(relation.array), name, is_outer=True))
@@ -234,7 +232,7 @@ def _view_path(view: ViewPlan, below: ColumnarPath, type_of: TypeOf) -> Columnar
         if window is not None:
             unfold, field = window
             if unfold not in below.steps:
-                if not isinstance(below.leaf, ScanPlan) or any(isinstance(step, AssignWindows) for step in below.steps):
+                if below.leaf.scan is None or any(isinstance(step, AssignWindows) for step in below.steps):
                     return None
                 below = below.then(unfold)
             columns.append((name, ColumnRef(unfold.name) if field is None else FieldAccess(unfold.name, field)))

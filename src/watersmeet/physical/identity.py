@@ -31,7 +31,6 @@ from watersmeet.physical.nodes import (
     UnionPlan,
     ViewPlan,
     join_plans,
-    scan_plans,
 )
 from watersmeet.schema import Type, parse_type
 
@@ -60,7 +59,7 @@ def identity_of(plan: QueryPlan, shards: int) -> Data:
     """
     stages = [join.identity for join in join_plans(plan.relation)]
     texts = _texts(stages)
-    sources = [_source(number, scan, texts) for number, scan in enumerate(scan_plans(plan.relation))]
+    sources = [_source(number, scan, texts) for number, scan in enumerate(plan.relation.leaves)]
     clocks = [join.operator.needs_clock for join in join_plans(plan.relation)]
     identity: dict[str, Any] = {
         "format": FORM, "shards": shards, "sources": sources, "stages": stages, "clocks": clocks,
@@ -73,7 +72,7 @@ def identity_of(plan: QueryPlan, shards: int) -> Data:
 
 def scan_words(plan: QueryPlan) -> dict[str, dict[str, str]]:
     """What people call each scan by its number: its alias, and the source it reads."""
-    scans = enumerate(scan_plans(plan.relation))
+    scans = enumerate(plan.relation.leaves)
     return {str(n): {"alias": scan.alias.rsplit("/", 1)[-1], "source": scan.source.name} for n, scan in scans}
 
 
@@ -91,7 +90,7 @@ def scan_names(plan: QueryPlan) -> dict[str, str]:
     """The watermarked columns of the sources of a query, with their canonical names."""
     return {
         f"{scan.alias}.{watermark.column}": f"{number}.{watermark.column.lower()}"
-        for number, scan in enumerate(scan_plans(plan.relation))
+        for number, scan in enumerate(plan.relation.leaves)
         for watermark in scan.source.watermarks
     }
 

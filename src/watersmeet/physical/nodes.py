@@ -10,8 +10,8 @@ enough to explain a query.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from watersmeet.catalog import Source
 from watersmeet.logical.expressions import Expr
@@ -66,8 +66,66 @@ Changes = Literal["upserts", "weights", "versions"]
 as a version: an upsert or delete that a filter may drop like any other row."""
 
 
+class PlanNode:
+    """A node of a physical plan, and the one way to go through a plan: by what a node reads.
+
+    ``walk`` and ``transform`` go from the sources to the result and from left to right, so joins come innermost first.
+    """
+
+    @property
+    def children(self) -> tuple[RelationPlan, ...]:
+        """The relations that the node reads, from left to right."""
+        return ()
+
+    def with_children(self, children: tuple[RelationPlan, ...]) -> RelationPlan:
+        """The node over other relations, as many as it reads."""
+        assert not children, f"a {type(self).__name__} reads no relation"
+        return cast("RelationPlan", self)
+
+    def transform(self, change: Callable[[RelationPlan], RelationPlan]) -> RelationPlan:
+        """The plan with every node changed, each after those that it reads."""
+        children = tuple(child.transform(change) for child in self.children)
+        is_same = all(new is old for new, old in zip(children, self.children, strict=True))
+        return change(cast("RelationPlan", self) if is_same else self.with_children(children))
+
+    def walk(self) -> Iterator[RelationPlan]:
+        """All nodes of the plan, each after those that it reads."""
+        for child in self.children:
+            yield from child.walk()
+        yield cast("RelationPlan", self)
+
+    @property
+    def leaves(self) -> tuple[ScanPlan, ...]:
+        """The scans of the plan, from left to right."""
+        return tuple(leaf for child in self.children for leaf in child.leaves)
+
+    @property
+    def frame_columns(self) -> tuple[str, ...]:
+        """The columns of the node's frame, in order."""
+        raise NotImplementedError
+
+    @property
+    def origin(self) -> RelationPlan:
+        """The node whose rows these are: views, laterals and static tables only filter, repeat and extend them."""
+        return cast("RelationPlan", self)
+
+    @property
+    def scan(self) -> ScanPlan | None:
+        """The node itself, if it is a scan."""
+        return None
+
+    @property
+    def source_name(self) -> str | None:
+        """The source whose rows the node brings, those of a union together; None: they are the rows of a join."""
+        return None if self.origin is self else self.origin.source_name
+
+    def with_some_column(self) -> RelationPlan:
+        """The node with a column in its frame, for rows without columns could not be counted."""
+        return cast("RelationPlan", self)
+
+
 @dataclass(frozen=True)
-class ScanPlan:
+class ScanPlan(PlanNode):
     """A source: which of its columns are read, and which of its rows; of a union, the sources it is made of.
 
     ``changes``: how the rows of a table travel; None: it is a stream. A row of an upserting table that a filter drops
@@ -82,6 +140,30 @@ class ScanPlan:
     changes: Changes | None = None
 
     @property
+    def leaves(self) -> tuple[ScanPlan, ...]:
+        """The scan itself."""
+        return (self,)
+
+    @property
+    def scan(self) -> ScanPlan:
+        """The scan itself."""
+        return self
+
+    def with_some_column(self) -> ScanPlan:
+        """The scan, of whose source the first column is read if no other is."""
+        return self if self.columns else replace(self, columns=(self.source.fields[0].name,))
+
+    @property
+    def frame_columns(self) -> tuple[str, ...]:
+        """The columns that are read, as ``alias.column``."""
+        return tuple(f"{self.alias}.{name}" for name in self.columns)
+
+    @property
+    def source_name(self) -> str:
+        """The source, or the sources of a union."""
+        return "+".join(part.name for part in self.parts) or self.source.name
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The primary key of a table, as columns of its frame."""
         fields = (self.source.field(name) for name in self.source.primary_key)
@@ -89,7 +171,7 @@ class ScanPlan:
 
 
 @dataclass(frozen=True)
-class ViewPlan:
+class ViewPlan(PlanNode):
     """A query as an input: its relation, what of its WHERE is left, and the columns that are asked for.
 
     ``filters`` are conditions over its own columns; ``watermarks`` says what the watermarks of its joins are called
@@ -108,9 +190,29 @@ class ViewPlan:
         """The columns of its frame."""
         return tuple(f"{self.alias}.{output.name}" for output in self.outputs)
 
+    @property
+    def frame_columns(self) -> tuple[str, ...]:
+        """The columns that are asked for."""
+        return self.columns
+
+    @property
+    def children(self) -> tuple[RelationPlan, ...]:
+        """The relation that it reads."""
+        return (self.input,)
+
+    def with_children(self, children: tuple[RelationPlan, ...]) -> ViewPlan:
+        """The same over another relation."""
+        (below,) = children
+        return replace(self, input=below)
+
+    @property
+    def origin(self) -> RelationPlan:
+        """The node below whose rows these are."""
+        return self.input.origin
+
 
 @dataclass(frozen=True)
-class UnionPlan:
+class UnionPlan(PlanNode):
     """The rows of several inputs as one: the columns of each, in the order of ``columns``, which they become.
 
     ``taken``: per input, the columns of its frame that are taken.
@@ -122,9 +224,30 @@ class UnionPlan:
     columns: tuple[str, ...]
     filters: tuple[Expr, ...] = ()
 
+    @property
+    def children(self) -> tuple[RelationPlan, ...]:
+        """The inputs."""
+        return self.inputs
+
+    def with_children(self, children: tuple[RelationPlan, ...]) -> UnionPlan:
+        """The union of other inputs."""
+        assert len(children) == len(self.inputs), "a union keeps the number of its inputs"
+        return replace(self, inputs=children)
+
+    @property
+    def frame_columns(self) -> tuple[str, ...]:
+        """The columns that those of the inputs become."""
+        return self.columns
+
+    @property
+    def source_name(self) -> str | None:
+        """The sources of all inputs, if no join is among them."""
+        names = [child.source_name for child in self.inputs]
+        return None if None in names else "+".join(name for name in names if name is not None)
+
 
 @dataclass(frozen=True)
-class LateralPlan:
+class LateralPlan(PlanNode):
     """Each row of the input once with every element of an array, which is the column ``alias.alias``."""
 
     alias: str
@@ -133,22 +256,26 @@ class LateralPlan:
     filters: tuple[Expr, ...] = ()
     is_shown: bool = True
 
+    @property
+    def children(self) -> tuple[RelationPlan, ...]:
+        """The relation that it reads."""
+        return (self.input,)
 
-@dataclass(frozen=True)
-class PortInput:
-    """What a join family is told of one side.
+    def with_children(self, children: tuple[RelationPlan, ...]) -> LateralPlan:
+        """The same over another relation."""
+        (below,) = children
+        return replace(self, input=below)
 
-    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns with their
-    ``lags`` and ``idle`` times in microseconds, ``late`` the columns that late rows show.
-    """
+    @property
+    def origin(self) -> RelationPlan:
+        """The node below whose rows these are."""
+        return self.input.origin
 
-    plan: RelationPlan
-    aliases: frozenset[str]
-    needed: tuple[str, ...]
-    times: tuple[str, ...]
-    lags: tuple[WatermarkLag, ...]
-    idle: tuple[tuple[str, int], ...]
-    late: tuple[str, ...]
+    @property
+    def frame_columns(self) -> tuple[str, ...]:
+        """The columns of the input, and the elements where they are asked for."""
+        own = (f"{self.alias}.{self.alias}",) if self.is_shown else ()
+        return (*self.input.frame_columns, *own)
 
 
 Route = Literal["key", "partition", "time", "spread", "all", "one"]
@@ -161,6 +288,8 @@ way), or to ``all`` shards; or every row to ``one`` shard."""
 class PortPlan:
     """One side of a join, up to the exchange.
 
+    The planner says what it knows of the input, and the family of the join adds what it sends through the exchange.
+
     - ``columns``: columns of the input that go on as they are
     - ``computed``: columns that the join needs besides
     - ``predicates``: the side's own part of ON; rows for which it is not true arrive flagged in the column ``dead``
@@ -172,6 +301,10 @@ class PortPlan:
     - ``position``: the column that tells in which order the rows of a batch were delivered, if that matters
     - ``is_chained``: its rows come from a join that runs in the same operator, and go through no exchange (see
       `watersmeet.physical.chaining`); ``unchained_reason``: why those of a join go through the exchange all the same
+    - ``aliases``: the aliases that the join may name of the side
+    - ``needed``: the columns that the result or a later join asks for
+    - ``idle``: after how long its watermarked columns count as idle, in microseconds
+    - ``late``: the columns that its late rows show
     """
 
     input: RelationPlan
@@ -188,6 +321,10 @@ class PortPlan:
     position: str | None = None
     is_chained: bool = False
     unchained_reason: str = ""
+    aliases: frozenset[str] = frozenset()
+    needed: tuple[str, ...] = ()
+    idle: tuple[tuple[str, int], ...] = ()
+    late: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -210,7 +347,7 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class JoinPlan:
+class JoinPlan(PlanNode):
     """A join: its ports, the operator, what is left to Spark after it, and why it is done so.
 
     - ``columns``: the columns of its frame
@@ -236,6 +373,21 @@ class JoinPlan:
     identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
+    def children(self) -> tuple[RelationPlan, ...]:
+        """The inputs of its ports."""
+        return tuple(port.input for port in self.ports)
+
+    def with_children(self, children: tuple[RelationPlan, ...]) -> JoinPlan:
+        """The join with other inputs at its ports."""
+        ports = zip(self.ports, children, strict=True)
+        return replace(self, ports=tuple(replace(port, input=child) for port, child in ports))
+
+    @property
+    def frame_columns(self) -> tuple[str, ...]:
+        """The columns of its frame."""
+        return self.columns
+
+    @property
     def may_miss(self) -> tuple[bool, ...]:
         """Whether a row of the frame may have no part of a port."""
         join = self.analyzed
@@ -249,19 +401,39 @@ class JoinPlan:
 
 
 @dataclass(frozen=True)
-class StaticJoinPlan:
+class StaticJoinPlan(PlanNode):
     """A join with a table that never changes, which Spark does by itself and which keeps nothing.
 
     ``condition``: all of ON; ``is_inner``: stream rows without a match are none; ``columns``: those of its frame.
     """
 
     stream: RelationPlan
-    table: ScanPlan
+    table: RelationPlan
     condition: tuple[Expr, ...]
     is_inner: bool
     columns: tuple[str, ...]
     why: tuple[str, ...]
     analyzed: AnalyzedJoin
+
+    @property
+    def children(self) -> tuple[RelationPlan, ...]:
+        """The stream and the table."""
+        return (self.stream, self.table)
+
+    def with_children(self, children: tuple[RelationPlan, ...]) -> StaticJoinPlan:
+        """The join of another stream with another table."""
+        stream, table = children
+        return replace(self, stream=stream, table=table)
+
+    @property
+    def frame_columns(self) -> tuple[str, ...]:
+        """The columns of its frame."""
+        return self.columns
+
+    @property
+    def origin(self) -> RelationPlan:
+        """The node below whose rows the stream has."""
+        return self.stream.origin
 
 
 RelationPlan = ScanPlan | ViewPlan | UnionPlan | LateralPlan | StaticJoinPlan | JoinPlan
@@ -285,50 +457,26 @@ class QueryPlan:
     is_changelog: bool = False
 
 
-def children(relation: RelationPlan) -> tuple[RelationPlan, ...]:
-    """What a relation reads."""
-    match relation:
-        case ScanPlan():
-            return ()
-        case ViewPlan() | LateralPlan():
-            return (relation.input,)
-        case UnionPlan():
-            return relation.inputs
-        case StaticJoinPlan():
-            return (relation.stream, relation.table)
-        case JoinPlan():
-            return tuple(port.input for port in relation.ports)
-
-
-def scan_plans(relation: RelationPlan) -> tuple[ScanPlan, ...]:
-    """The scans of a plan from left to right."""
-    if isinstance(relation, ScanPlan):
-        return (relation,)
-    return tuple(scan for child in children(relation) for scan in scan_plans(child))
-
-
 def read_sources(relation: RelationPlan) -> list[Source]:
     """The sources that a plan reads, those of unions one by one."""
-    return [source for scan in scan_plans(relation) for source in (scan.parts or (scan.source,))]
+    return [source for scan in relation.leaves for source in (scan.parts or (scan.source,))]
 
 
 def view_plans(relation: RelationPlan) -> tuple[ViewPlan, ...]:
     """The views of a plan, innermost first."""
-    own = (relation,) if isinstance(relation, ViewPlan) else ()
-    return (*(view for child in children(relation) for view in view_plans(child)), *own)
+    return tuple(node for node in relation.walk() if isinstance(node, ViewPlan))
 
 
 def leaf_plans(relation: RelationPlan) -> tuple[LeafPlan, ...]:
     """Whatever has an alias of its own in a plan, from left to right, without what is inside views."""
     if isinstance(relation, LeafPlan):
         return (relation,)
-    return tuple(leaf for child in children(relation) for leaf in leaf_plans(child))
+    return tuple(leaf for child in relation.children for leaf in leaf_plans(child))
 
 
 def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
     """The joins of a plan, innermost first."""
-    own = (relation,) if isinstance(relation, JoinPlan) else ()
-    return (*(join for child in children(relation) for join in join_plans(child)), *own)
+    return tuple(node for node in relation.walk() if isinstance(node, JoinPlan))
 
 
 def join_name(plan: JoinPlan) -> str:
@@ -403,12 +551,12 @@ def _with_weights(join: AnalyzedJoin, port: int) -> ChangelogMode:
 class JoinPlanner(Generic[J]):
     """How a family of joins is planned.
 
-    - ``plan``: the plan of a join over its inputs
+    - ``plan``: the plan of a join over its ports, of which only the inputs are planned yet
     - ``changelog_mode``: how the rows of a table may reach a port of a join
     - ``by_spark``: why Spark does a join by itself where the rows of one input pass one by one
     """
 
-    plan: Callable[[J, tuple[PortInput, ...], Types], JoinPlan]
+    plan: Callable[[J, tuple[PortPlan, ...], Types], JoinPlan]
     changelog_mode: Callable[[J, int], ChangelogMode] = _with_weights
     by_spark: str = ""
 

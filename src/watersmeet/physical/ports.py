@@ -17,7 +17,7 @@ from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedScan, ConditionalJ
 from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, Operator, columns_of
 from watersmeet.operators.core.operator import Port
-from watersmeet.physical.nodes import ChangelogMode, Computed, PortInput, PortPlan, Route, Types, WatermarkLag
+from watersmeet.physical.nodes import ChangelogMode, Computed, PortPlan, Route, Types, WatermarkLag
 from watersmeet.schema import EXACT
 
 Wrapped = tuple[Expr, str]
@@ -181,7 +181,7 @@ class JoinCondition:
     @staticmethod
     def of(
         join: ConditionalJoin,
-        inputs: Sequence[PortInput],
+        inputs: Sequence[PortPlan],
         types: Types,
         further: Callable[[Operands], Iterable[Condition]] = lambda operands: (),
     ) -> JoinCondition:
@@ -196,40 +196,45 @@ class JoinCondition:
             join, operands, keys, condition, tuple(part for part, condition in parts if condition is None)
         )
 
-    def visible_columns(self, port_input: PortInput) -> tuple[str, ...]:
+    def visible_columns(self, port: PortPlan) -> tuple[str, ...]:
         """What the frame of the join shows of a side: what is asked for later, and what Spark filters by."""
-        filtered = [ref.column for expr in self.after for ref in expr.references if ref.source in port_input.aliases]
-        return tuple(dict.fromkeys((*port_input.needed, *filtered)))
+        filtered = [ref.column for expr in self.after for ref in expr.references if ref.source in port.aliases]
+        return tuple(dict.fromkeys((*port.needed, *filtered)))
 
-    def port_plan(self, port_input: PortInput, port: int, route: Route, further: Iterable[str] = ()) -> PortPlan:
+    def port_plan(self, port: PortPlan, number: int, route: Route, further: Iterable[str] = ()) -> PortPlan:
         """The way of one side up to the exchange: what is shown of it, ``further`` columns, and what ON needs."""
-        only = (self.join.left_only, self.join.right_only)[port]
+        only = (self.join.left_only, self.join.right_only)[number]
         columns = (
-            *self.visible_columns(port_input),
+            *self.visible_columns(port),
             *further,
-            *port_input.times,
-            *self.operands.columns[port],
-            *port_input.late,
+            *port.times,
+            *self.operands.columns[number],
+            *port.late,
         )
-        return PortPlan(
-            port_input.plan, tuple(dict.fromkeys(columns)), tuple(self.operands.computed[port]), only,
-            DEAD if only else None, self.keys.code(port), self.keys.hash_columns(port), port_input.lags, route,
-            port_input.times,
-        )  # fmt: skip
+        return replace(
+            port,
+            columns=tuple(dict.fromkeys(columns)),
+            computed=tuple(self.operands.computed[number]),
+            predicates=only,
+            dead=DEAD if only else None,
+            code=self.keys.code(number),
+            hashed=self.keys.hash_columns(number),
+            route=route,
+        )
 
-    def operator_port(self, port_input: PortInput, port: int, plan: PortPlan) -> Port:
+    def operator_port(self, port: PortPlan, number: int) -> Port:
         """How the kernel finds the rows of a side that came that way."""
         mentioned = frozenset[str]() if self.condition is None else columns_of(self.condition)
-        read = tuple(name for name in plan.names if name in mentioned)
+        read = tuple(name for name in port.names if name in mentioned)
         return Port(
-            self.visible_columns(port_input),
-            port_input.times,
-            self.keys.names(port),
-            plan.code,
+            self.visible_columns(port),
+            port.times,
+            self.keys.names(number),
+            port.code,
             self.keys.exact,
-            plan.dead,
+            port.dead,
             read,
-            port_input.late,
+            port.late,
         )
 
     def why_after(self, what: str = "pairs") -> tuple[str, ...]:
@@ -249,16 +254,16 @@ def changelog_mode_of(join: ConditionalJoin, port: int) -> ChangelogMode:
     return "upserts" if join.keys and key and key.issuperset(named) else "weights"
 
 
-def changelog_port(on: JoinCondition, port_input: PortInput, port: int, route: Route) -> tuple[PortPlan, Port]:
+def changelog_port(on: JoinCondition, port: PortPlan, number: int, route: Route) -> tuple[PortPlan, Port]:
     """The way of a side that is a table up to the exchange, and how the kernel finds its changes there."""
-    side = on.join.inputs[port]
+    side = on.join.inputs[number]
     upserts: tuple[str, ...] = ()
-    if isinstance(side, AnalyzedScan) and changelog_mode_of(on.join, port) == "upserts":
+    if isinstance(side, AnalyzedScan) and changelog_mode_of(on.join, number) == "upserts":
         fields = (side.source.field(name) for name in side.source.primary_key)
         upserts = tuple(f"{side.alias}.{field.name}" for field in fields if field is not None)
-    plan = on.port_plan(port_input, port, route, (*upserts, OP) if upserts else (WEIGHT,))
+    plan = on.port_plan(port, number, route, (*upserts, OP) if upserts else (WEIGHT,))
     plan = replace(plan, position=POSITION) if upserts else plan
-    return plan, replace(on.operator_port(port_input, port, plan), times=(), late=(), upsert_key=upserts)
+    return plan, replace(on.operator_port(plan, number), times=(), late=(), upsert_key=upserts)
 
 
 def padding_of(pad: Padding, leaf: AnalyzedLeaf) -> Padding:

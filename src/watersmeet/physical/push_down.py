@@ -12,12 +12,8 @@ from watersmeet.logical.expressions import ARITHMETIC, COMPARISONS, Expr, finali
 from watersmeet.operators.core.order import SortColumn, TopN
 from watersmeet.physical.nodes import (
     JoinPlan,
-    LateralPlan,
     QueryPlan,
     RelationPlan,
-    ScanPlan,
-    StaticJoinPlan,
-    UnionPlan,
     ViewPlan,
 )
 
@@ -40,26 +36,15 @@ WHY = "of groups that have ended, only those are handed on that may be among the
 
 def push_down_top_n(plan: QueryPlan) -> QueryPlan:
     """The plan in which every stage knows that no more than the first of its rows are asked for, where that is so."""
-    return replace(plan, relation=_push_down(plan.relation))
+    return replace(plan, relation=plan.relation.transform(_push_down))
 
 
 def _push_down(relation: RelationPlan) -> RelationPlan:
-    match relation:
-        case ScanPlan():
-            return relation
-        case ViewPlan() | LateralPlan():
-            return replace(relation, input=_push_down(relation.input))
-        case UnionPlan():
-            return replace(relation, inputs=tuple(map(_push_down, relation.inputs)))
-        case StaticJoinPlan():
-            return replace(relation, stream=_push_down(relation.stream))
-        case JoinPlan():
-            inputs = [_push_down(port.input) for port in relation.ports]
-            top_n = relation.operator.top_n
-            if top_n is not None:
-                inputs = [_push_into(input_plan, top_n) for input_plan in inputs]
-            ports = zip(relation.ports, inputs, strict=True)
-            return replace(relation, ports=tuple(replace(port, input=input_plan) for port, input_plan in ports))
+    """A node that hands the first rows it asks for on to what it reads."""
+    top_n = relation.operator.top_n if isinstance(relation, JoinPlan) else None
+    if top_n is None:
+        return relation
+    return relation.with_children(tuple(_push_into(child, top_n) for child in relation.children))
 
 
 def _push_into(relation: RelationPlan, top_n: TopN) -> RelationPlan:

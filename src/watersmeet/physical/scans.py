@@ -16,12 +16,9 @@ from watersmeet.logical.relation import (
 )
 from watersmeet.physical.nodes import (
     Changes,
-    JoinPlan,
     LateralPlan,
     RelationPlan,
     ScanPlan,
-    StaticJoinPlan,
-    UnionPlan,
     ViewPlan,
     WatermarkLag,
 )
@@ -63,22 +60,10 @@ def all_columns(leaf: AnalyzedLeaf) -> tuple[str, ...]:
     return tuple(f"{leaf.alias}.{field.name}" for field in leaf.source.fields if not field.hidden)
 
 
-def output_columns(plan: RelationPlan) -> tuple[str, ...]:
-    """The columns of a plan's frame, in order."""
-    match plan:
-        case ScanPlan():
-            return tuple(f"{plan.alias}.{name}" for name in plan.columns)
-        case LateralPlan():
-            own = (f"{plan.alias}.{plan.alias}",) if plan.is_shown else ()
-            return (*output_columns(plan.input), *own)
-        case ViewPlan() | UnionPlan() | StaticJoinPlan() | JoinPlan():
-            return plan.columns
-
-
 def find_windows(plan: RelationPlan) -> LateralPlan | None:
     """The windows that rows of a source come in, if the plan is that of ``TABLE(HOP(...))`` and the like."""
     inner = plan.input if isinstance(plan, ViewPlan) else None
-    if not isinstance(inner, LateralPlan) or not isinstance(inner.input, ScanPlan):
+    if not isinstance(inner, LateralPlan) or inner.input.scan is None:
         return None
     return inner if inner.array.op == "windows" else None
 
@@ -86,7 +71,7 @@ def find_windows(plan: RelationPlan) -> LateralPlan | None:
 def late_columns(plan: RelationPlan) -> tuple[str, ...]:
     """The columns that a late row of a plan shows: all of them, but for the bounds of windows."""
     if not isinstance(plan, ViewPlan) or find_windows(plan) is None:
-        return output_columns(plan)
+        return plan.frame_columns
     shown = zip(plan.outputs, plan.columns, strict=True)
     return tuple(name for output, name in shown if not any(ref.path for ref in output.expr.refs))
 

@@ -18,11 +18,11 @@ from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT
 from watersmeet.operators.forecaster import PortRetention, lag_of
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortInput, Route, ScanPlan, Types
+from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortPlan, Route, Types
 from watersmeet.physical.ports import JoinCondition, padding_of, unions_of
 
 
-def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+def plan(join: AnalyzedAsofJoin, inputs: tuple[PortPlan, ...], types: Types) -> JoinPlan:
     """The plan of an as-of join of questions with the versions of a source."""
     assert not join.residual, "the analysis refuses conditions across the sides"
     on = JoinCondition.of(join, inputs, types)
@@ -32,7 +32,7 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) ->
     port_plans = [on.port_plan(inputs[p], p, routes[p], (OP,) if p == 1 and keys else ()) for p in (0, 1)]
     sides = [
         replace(
-            on.operator_port(inputs[p], p, port_plans[p]),
+            on.operator_port(port_plans[p], p),
             times=tuple(dict.fromkeys((*inputs[p].times, time))),
             compared=time,
         )
@@ -57,10 +57,10 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) ->
     return JoinPlan(tuple(port_plans), operator, (*sides[0].columns, *sides[1].columns), (), why, join, pads)
 
 
-def _upsert_key(port_input: PortInput) -> tuple[str, ...]:
+def _upsert_key(side: PortPlan) -> tuple[str, ...]:
     """The primary key of the versions, if they are changes of a table."""
-    versions = port_input.plan
-    return versions.keys if isinstance(versions, ScanPlan) and versions.changes == "versions" else ()
+    versions = side.input.scan
+    return versions.keys if versions is not None and versions.changes == "versions" else ()
 
 
 PLAN = JoinPlanner(plan, changelog_mode=lambda join, port: "versions")

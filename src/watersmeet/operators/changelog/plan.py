@@ -10,11 +10,11 @@ from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
 from watersmeet.operators.forecaster import PortRetention
-from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, Route, Types
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Route, Types
 from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port
 
 
-def plan(join: AnalyzedTableJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+def plan(join: AnalyzedTableJoin, inputs: tuple[PortPlan, ...], types: Types) -> JoinPlan:
     """The plan of a join of two tables."""
     on = JoinCondition.of(join, inputs, types)
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))

@@ -21,13 +21,13 @@ from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, RowExpi
 from watersmeet.operators.state.shard import PRESERVED, Kind
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, Route, Types, ViewPlan
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Route, Types, ViewPlan
 from watersmeet.physical.ports import JoinCondition, Operands, unions_of
 from watersmeet.physical.scans import find_windows
 from watersmeet.schema import INTEGERS
 
 
-def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortPlan, ...], types: Types) -> JoinPlan:
     """The plan of an interval join over two inputs."""
     pair, lower, upper = _range(join, (inputs[0].aliases, inputs[1].aliases))
     others = [bound for bound in join.bounds if {str(bound.column), str(bound.other)} != set(pair)]
@@ -40,8 +40,7 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types
     ]
     ends = [tuple(dict.fromkeys(expiry.column for port, expiry in expiries if port == p)) for p in (0, 1)]
     left, right = (
-        replace(on.operator_port(inputs[p], p, port_plans[p]), compared=pair[p], ends=ends[p], window=windows[p])
-        for p in (0, 1)
+        replace(on.operator_port(port_plans[p], p), compared=pair[p], ends=ends[p], window=windows[p]) for p in (0, 1)
     )
     why = _why(on, routes, is_timed=all(join.is_timed(port) for port in (0, 1)))
     operator = IntervalJoinOperator(
@@ -55,23 +54,23 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types
     return JoinPlan(tuple(port_plans), operator, (*left.columns, *right.columns), on.after, why, join)
 
 
-def _window(join: AnalyzedIntervalJoin, port_input: PortInput) -> PortWindow | None:
+def _window(join: AnalyzedIntervalJoin, side: PortPlan) -> PortWindow | None:
     """The windows that say when rows of a side are late.
 
     Rows of the other side wait until their window is over only if nothing else ends them sooner.
     """
-    lateral = find_windows(port_input.plan)
+    lateral = find_windows(side.input)
     if lateral is None or join.bounds or not all(expiry.is_near for expiry in join.row_expiries):
         return None
-    assert isinstance(port_input.plan, ViewPlan)
+    assert isinstance(side.input, ViewPlan)
     shown = {
         (o.expr.refs[0].column, o.expr.refs[0].path): n
-        for o, n in zip(port_input.plan.outputs, port_input.plan.columns, strict=True)
+        for o, n in zip(side.input.outputs, side.input.columns, strict=True)
         if o.expr.op == "column"
     }
     time = shown.get((lateral.array.args[0].refs[0].column, ()))
     end = shown.get((f"{lateral.alias}.{lateral.alias}", ("end",)))
-    if time not in port_input.times or end is None:
+    if time not in side.times or end is None:
         return None
     windows = windows_in(lateral.array)
     is_cumulative = windows.number > 1 and windows.start == 0

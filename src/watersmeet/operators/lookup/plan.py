@@ -15,18 +15,18 @@ from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 from watersmeet.operators.lookup.kernel import LookupJoinOperator, LookupKind
 from watersmeet.physical.change import CLOCK, ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, Route, Types
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Route, Types
 from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port, unions_of
 
 
-def plan(join: AnalyzedLookupJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+def plan(join: AnalyzedLookupJoin, inputs: tuple[PortPlan, ...], types: Types) -> JoinPlan:
     """The plan of a lookup join."""
     on = JoinCondition.of(join, inputs, types)
     table = 1 if join.table == "right" else 0
     # Without an equality every stream row asks for the whole table, which therefore goes to all shards.
     stream_route, table_route = cast("tuple[Route, Route]", ("key", "key") if on.keys.pairs else ("spread", "all"))
     rows = replace(on.port_plan(inputs[1 - table], 1 - table, stream_route), position=POSITION)
-    stream = (rows, replace(on.operator_port(inputs[1 - table], 1 - table, rows), late=()))
+    stream = (rows, replace(on.operator_port(rows, 1 - table), late=()))
     looked_up = changelog_port(on, inputs[table], table, table_route)
     (left_way, left), (right_way, right) = (stream, looked_up) if table == 1 else (looked_up, stream)
     operator = LookupJoinOperator(

@@ -5,28 +5,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from watersmeet.operators.core.operator import Port
 from watersmeet.operators.forecaster import PortRetention, lag_of
 from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
 from watersmeet.operators.sync.kernel import SyncJoinOperator
-from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortInput, PortPlan, Types
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import unions_of
 
 
-def plan(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+def plan(join: AnalyzedSyncJoin, inputs: tuple[PortPlan, ...], types: Types) -> JoinPlan:
     """The plan of a sync join over two or more sources."""
     times = tuple(str(time) for time in join.times)
     operator = SyncJoinOperator(
-        tuple(
-            Port(port_input.needed, (time,), late=port_input.late)
-            for port_input, time in zip(inputs, times, strict=True)
-        ),
+        tuple(Port(side.needed, (time,), late=side.late) for side, time in zip(inputs, times, strict=True)),
         join.disorder,
-        idle=tuple(idle for port_input in inputs for idle in port_input.idle if _column(idle[0]) in times),
-        unions=unions_of(lag for port_input in inputs for lag in port_input.lags if lag.column in times),
+        idle=tuple(idle for side in inputs for idle in side.idle if _column(idle[0]) in times),
+        unions=unions_of(lag for side in inputs for lag in side.lags if lag.column in times),
     )
-    ports = tuple(_port(port_input, time) for port_input, time in zip(inputs, times, strict=True))
-    columns = tuple(column for port_input in inputs for column in port_input.needed)
+    ports = tuple(_port(side, time) for side, time in zip(inputs, times, strict=True))
+    columns = tuple(column for side in inputs for column in side.needed)
     words = "dropped and counted" if join.disorder == "drop" else "an error"
     why = (
         f"sync join of {len(inputs)} ports: rows match when all ports have the same time",
@@ -36,10 +35,10 @@ def plan(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...], types: Types) ->
     return JoinPlan(ports, operator, columns, (), why, join)
 
 
-def _port(port_input: PortInput, time: str) -> PortPlan:
-    columns = tuple(dict.fromkeys((*port_input.needed, time, *port_input.late)))
-    lags = tuple(lag for lag in port_input.lags if lag.column == time)
-    return PortPlan(port_input.plan, columns, lags=lags, route="time", times=(time,))
+def _port(side: PortPlan, time: str) -> PortPlan:
+    columns = tuple(dict.fromkeys((*side.needed, time, *side.late)))
+    lags = tuple(lag for lag in side.lags if lag.column == time)
+    return replace(side, columns=columns, lags=lags, route="time", times=(time,))
 
 
 def _column(watermark: str) -> str:

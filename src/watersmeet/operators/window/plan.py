@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from watersmeet.logical.expressions import Expr
-from watersmeet.logical.relation import AnalyzedLeaf, Padding
+from watersmeet.logical.relation import Padding
 from watersmeet.operators.core.operator import Port
 from watersmeet.operators.forecaster import PortRetention
 from watersmeet.operators.state.shard import PRESERVED
@@ -32,14 +32,11 @@ from watersmeet.physical.nodes import (
     Derived,
     JoinPlan,
     JoinPlanner,
-    PortInput,
     PortPlan,
     Route,
-    ScanPlan,
     Types,
 )
 from watersmeet.physical.ports import JoinCondition, Operands, key_template, leaf_column, padding_of
-from watersmeet.physical.scans import output_columns
 from watersmeet.schema import INTEGERS
 
 POSITION = "#position"
@@ -57,7 +54,7 @@ class Sharding:
         return "partition" if self.pairs else "one"
 
 
-def plan(join: AnalyzedWindowJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+def plan(join: AnalyzedWindowJoin, inputs: tuple[PortPlan, ...], types: Types) -> JoinPlan:
     """The plan of a window join over two sources."""
     on = JoinCondition.of(join, inputs, types)
     sharding = _choose_sharding(join)
@@ -97,35 +94,31 @@ def _punctuation_columns(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
 
 
 def _port(
-    join: AnalyzedWindowJoin, port: int, port_input: PortInput, on: JoinCondition, sharding: Sharding
+    join: AnalyzedWindowJoin, port: int, plan: PortPlan, on: JoinCondition, sharding: Sharding
 ) -> tuple[PortPlan, Port, WindowSpec]:
     """What goes through the exchange for one side, and how the kernel finds it there."""
     leaf = (join.left, join.right)[port]
     # No watermark matters to a window, so no column is carried for one.
-    port_input = replace(port_input, times=(), lags=(), late=())
+    plan = replace(plan, times=(), lags=(), late=())
     window = _window(join.windows[port], port, on.operands)
     order = join.order[port]
     ordered = () if order is None else (f"{leaf.alias}.{order}",)
     unmatched = tuple(f"{leaf.alias}.{f.name}" for f in leaf.source.fields) if join.unmatched[port] else ()
-    port_plan = on.port_plan(port_input, port, sharding.route(), (*ordered, *unmatched))
+    plan = on.port_plan(plan, port, sharding.route(), (*ordered, *unmatched))
     chosen = tuple(on.keys.names(port)[i] for i in sharding.pairs)
     shard_by = () if len(chosen) == len(on.keys.pairs) else chosen
     # The rows come as they were delivered; only who asks for the arrival that caused a row needs to know their places.
     position = (POSITION,) if join.punctuated and not ordered else ()
-    port_plan = replace(port_plan, shard_by=shard_by, position=POSITION if position else None)
-    port_plan = port_plan if port_plan.names else _with_some_column(port_plan, leaf)
-    side = replace(
-        on.operator_port(port_input, port, port_plan), order=next(iter(ordered + position), None), unmatched=unmatched
-    )
-    return port_plan, side, window
+    plan = replace(plan, shard_by=shard_by, position=POSITION if position else None)
+    plan = plan if plan.names else _with_some_column(plan)
+    side = replace(on.operator_port(plan, port), order=next(iter(ordered + position), None), unmatched=unmatched)
+    return plan, side, window
 
 
-def _with_some_column(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
+def _with_some_column(plan: PortPlan) -> PortPlan:
     """The plan of a side of which nothing is read, with some column: rows without columns could not be counted."""
-    if not isinstance(plan.input, ScanPlan):
-        return replace(plan, columns=output_columns(plan.input)[:1])
-    columns = plan.input.columns or (scan.source.fields[0].name,)
-    return replace(plan, input=replace(plan.input, columns=columns), columns=(f"{scan.alias}.{columns[0]}",))
+    below = plan.input.with_some_column()
+    return replace(plan, input=below, columns=below.frame_columns[:1])
 
 
 def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec:

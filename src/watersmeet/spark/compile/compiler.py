@@ -354,9 +354,7 @@ class Compiler:
 
     def leaf_schema(self, port: PortPlan, side: InputFrame) -> StructType | None:
         """What workers get of the leaf of a port, if that are columns: those of files, or of the records of a join."""
-        relation = port.input
-        while isinstance(relation, ViewPlan | LateralPlan):
-            relation = relation.input
+        relation = port.input.origin
         if isinstance(relation, JoinPlan):
             return self.forward_schema(side.joins[-1])
         if not isinstance(relation, ScanPlan) or relation.source.name not in self.files:

@@ -31,7 +31,7 @@ from watersmeet.formats import source_format
 from watersmeet.formats.source import MalformedPolicy, policy_for
 from watersmeet.locations import location_of
 from watersmeet.logical.nodes import Script
-from watersmeet.physical import QueryPlan, join_plans, scan_plans
+from watersmeet.physical import QueryPlan, join_plans
 from watersmeet.physical.identity import digest
 from watersmeet.spark.connectors.malformed import count_malformed, readable_rows
 from watersmeet.spark.connectors.reading import is_static, read_source
@@ -206,7 +206,7 @@ def tables_to_load(plan: QueryPlan) -> tuple[Source, ...]:
     tables: dict[str, Source] = {}
     for join in join_plans(plan.relation):
         for port in join.operator.ports_to_preload:
-            for scan in scan_plans(join.ports[port].input):
+            for scan in join.ports[port].input.leaves:
                 tables |= {source.name: source for source in scan.parts or (scan.source,)}
     return tuple(tables.values())
 

@@ -23,15 +23,8 @@ from watersmeet.operators.core.python_values import python_rows
 from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
 from watersmeet.physical import (
     JoinPlan,
-    LateralPlan,
     QueryPlan,
-    RelationPlan,
-    ScanPlan,
-    StaticJoinPlan,
-    UnionPlan,
-    ViewPlan,
     join_plans,
-    scan_plans,
     view_plans,
 )
 from watersmeet.schema import is_moment
@@ -59,7 +52,7 @@ def make_reading(
         f"{JOIN_PREFIX}{name_of(join)}": {
             side: first.get(source, source)
             for side, port in zip(port_names(len(join.ports)), join.ports, strict=True)
-            if (source := _source(port.input)) is not None
+            if (source := port.input.source_name) is not None
         }
         for join in join_plans(plan.relation)
     }
@@ -71,29 +64,13 @@ def temporal_columns(plan: QueryPlan) -> frozenset[str]:
     """The watermarked columns of a query that hold timestamps or dates."""
     columns = {
         f"{scan.alias}.{watermark.column}"
-        for scan in scan_plans(plan.relation)
+        for scan in plan.relation.leaves
         for watermark in scan.source.watermarks
         if (field := scan.source.field(watermark.column)) is not None and is_moment(field.type)
     }
     for view in view_plans(plan.relation):
         columns |= {outer for inner, outer in view.watermarks if inner in columns}
     return frozenset(columns)
-
-
-def _source(plan: RelationPlan) -> str | None:
-    """The source whose rows a relation brings; None if they are those of a join, which has counted them."""
-    match plan:
-        case ScanPlan():
-            return "+".join(part.name for part in plan.parts) or plan.source.name
-        case ViewPlan() | LateralPlan():
-            return _source(plan.input)
-        case StaticJoinPlan():
-            return _source(plan.stream)
-        case UnionPlan():
-            names = [_source(one) for one in plan.inputs]
-            return None if None in names else "+".join(name for name in names if name is not None)
-        case JoinPlan():
-            return None
 
 
 def core_count(spark: SparkSession) -> int | None:

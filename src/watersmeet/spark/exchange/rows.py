@@ -29,7 +29,7 @@ from watersmeet.formats.records import CHANGE
 from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
 from watersmeet.logical.expressions import quote
 from watersmeet.operators.core.changes import WEIGHT
-from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan, ScanPlan
+from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
 
 PORT_OUTPUT_PREFIX = "_port_"
@@ -84,8 +84,9 @@ def port_structs(plan: QueryPlan) -> Iterator[tuple[str, Column]]:
     """The ports that have outputs of their own: under which name each is shown, and its row."""
     if plan.ports_into and isinstance(plan.relation, JoinPlan):
         for number, port in enumerate(plan.relation.ports, 1):
-            assert isinstance(port.input, ScanPlan)
-            alias, fields = port.input.alias, port.input.source.fields
+            scan = port.input.scan
+            assert scan is not None, "the analysis lets only sources have ports of their own"
+            alias, fields = scan.alias, scan.source.fields
             yield (
                 f"{PORT_OUTPUT_PREFIX}{number}",
                 F.struct(*(F.col(quote(f"{alias}.{f.name}")).alias(f.name) for f in fields)),

@@ -39,15 +39,32 @@ from watersmeet.spark.session.workers import check_workers
 
 
 @dataclass(frozen=True)
-class Built:
-    """A query ready to be started: what was found out about it, its plan, and its frames."""
+class PlannedQuery:
+    """A query that may run, and how; nothing of it is on Spark yet."""
 
     query: AnalyzedQuery
     plan: QueryPlan
+
+
+@dataclass(frozen=True)
+class Built:
+    """A query ready to be started: what was found out about it, its plan, and its frames."""
+
+    planned: PlannedQuery
     compiled: Compiled
     compiler: Compiler
     signature: NamedIdentity
     reading: ProgressSchema
+
+    @property
+    def query(self) -> AnalyzedQuery:
+        """The query as it was analysed."""
+        return self.planned.query
+
+    @property
+    def plan(self) -> QueryPlan:
+        """How it runs."""
+        return self.planned.plan
 
 
 def build(
@@ -82,14 +99,6 @@ def build(
     return tuple(compile_plan(script, plan, compiler) for plan in plans)
 
 
-@dataclass(frozen=True)
-class PlannedQuery:
-    """A query that may run, and how; nothing of it is on Spark yet."""
-
-    query: AnalyzedQuery
-    plan: QueryPlan
-
-
 def plan_on(
     script: Script,
     query: AnalyzedQuery,
@@ -121,7 +130,7 @@ def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> B
     watch_frame(compiled.result, compiler.token, reading)
     for join in compiled.joins:
         check_condition(join.plan, script, [compiler.arrow(schema) for schema in join.inputs])
-    return Built(planned.query, planned.plan, compiled, compiler, signature, reading)
+    return Built(planned, compiled, compiler, signature, reading)
 
 
 def chain_groups(script: Script, spark: SparkSession, unsaid: str) -> ChainGroups | None:

@@ -25,7 +25,6 @@ from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.logical.passes.table_sinks import static_tables_outside_joins, with_static_sources
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.physical import scan_plans
 from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
 from watersmeet.queries import analyze
@@ -42,7 +41,7 @@ from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.refusals import is_unknown_format, unwritable_sink
-from watersmeet.spark.run.build import Built, chain_groups, check_provider, compile_plan, plan_on
+from watersmeet.spark.run.build import Built, PlannedQuery, chain_groups, check_provider, compile_plan, plan_on
 from watersmeet.spark.run.clock import check_clocks
 from watersmeet.spark.run.rebuild import RebuildPlan, plan_rebuild
 from watersmeet.spark.run.starts import SinkAhead, is_ahead, read_owner
@@ -101,7 +100,7 @@ class Prepared:
     @property
     def used(self) -> list[Source | Sink]:
         """What it reads from and writes to."""
-        scans = scan_plans(self.built.plan.relation)
+        scans = self.built.plan.relation.leaves
         sources = [source for scan in scans for source in scan.parts or (scan.source,)]
         return [*sources, self.target.sink, *(other.sink for other in self.others.values())]
 
@@ -138,12 +137,14 @@ def prepare(
     accepting: Accepting = "refuse",
     sample_rows: SampleRows = "none",
     ahead: SinkAhead = "refuse",
+    planned: Mapping[str, PlannedQuery] | None = None,
 ) -> list[Prepared]:
     """All queries of a script, or one error with all that speaks against starting them.
 
     ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
     may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``sample_rows``: whether
     the metrics of a batch carry some sample rows. ``ahead``: what becomes of sinks that are ahead of their checkpoint.
+    ``planned``: how queries run, by name, where they were prepared before.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
@@ -158,7 +159,19 @@ def prepare(
             with _collect_refusals(refusals):
                 name = parsed.into or f"query{number}"
                 prepared.append(
-                    _prepare_query(script, parsed, query, name, spark, storage, inputs, accepting, sample_rows, ahead)
+                    _prepare_query(
+                        script,
+                        parsed,
+                        query,
+                        name,
+                        spark,
+                        storage,
+                        inputs,
+                        accepting,
+                        sample_rows,
+                        ahead,
+                        (planned or {}).get(name),
+                    )
                 )
     if refusals:
         raise WatersmeetError(refusals)
@@ -185,6 +198,7 @@ def _prepare_query(
     accepting: Accepting,
     sample_rows: SampleRows,
     ahead: SinkAhead,
+    planned: PlannedQuery | None,
 ) -> Prepared:
     checkpoint, watermark_folder = storage / "checkpoints" / name, storage / "marks" / name
     anew = _new_start_hint(parsed)
@@ -203,7 +217,7 @@ def _prepare_query(
         sample_rows=sample_rows, recovers=True,
     )  # fmt: skip
     chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains
-    planned = plan_on(script, query, compiler, chaining=chaining)
+    planned = planned or plan_on(script, query, compiler, chaining=chaining)
     compiler = replace(compiler, watermarks=_rename_watermarks(watermarks, scan_names(planned.plan)))
     tables = tables_to_load(planned.plan)
     built = compile_plan(script, planned, replace(compiler, frames=observe_rows(frames, tables)))
@@ -232,7 +246,7 @@ def _prepare_query(
         check_target(output, where, spark)
     rewinds = tuple(output for output, where in places if is_ahead(output, spark, ahead, where))
     sink_connector(target).check_rows(built.compiled.result.drop(*others), place)
-    used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
+    used = {scan.source.name for scan in planned.plan.relation.leaves} if keeps_malformed else set[str]()
     unread = select_malformed([source for source in script.sources if source.name in used], looked)
     prepared = Prepared(
         name,

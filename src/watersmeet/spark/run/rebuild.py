@@ -19,7 +19,7 @@ from watersmeet.logical.nodes import Script
 from watersmeet.metrics.history import read_history
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.operator import NOW, Watermarks
-from watersmeet.physical import join_plans, scan_plans
+from watersmeet.physical import join_plans
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.physical.identity import scan_names
 from watersmeet.spark.compile.shards import PARTITIONS
@@ -67,7 +67,7 @@ class RebuildPlan:
     @property
     def sources(self) -> list[Source]:
         """What the query reads now, with options as Spark must have them."""
-        scanned = [source for scan in scan_plans(self.built.plan.relation) for source in scan.parts or (scan.source,)]
+        scanned = [source for scan in self.built.plan.relation.leaves for source in scan.parts or (scan.source,)]
         return list({source.name: self.script.with_options(source) for source in scanned}.values())
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from watersmeet.locations import find_missing, location_of, resolve_references
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import RESULT_OBSERVATION, Progress
+from watersmeet.physical import QueryPlan
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import locate, with_lines
@@ -34,6 +35,7 @@ from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.refusals import first_line, kafka_failure, last_cause, report_spark_death, start_failure
+from watersmeet.spark.run.build import PlannedQuery
 from watersmeet.spark.run.clock import take_clocks
 from watersmeet.spark.run.prepare import Prepared, prepare
 from watersmeet.spark.run.rebuild import rebuild
@@ -72,6 +74,7 @@ def run_script(
     on_end: Callable[[str], None] = lambda query: None,
     on_news: Callable[[str], None] = lambda text: None,
     is_interrupted: Callable[[], bool] = lambda: False,
+    on_plans: Callable[[Mapping[str, QueryPlan]], None] = lambda plans: None,
 ) -> None:
     """Run all queries of a script, all of them checked before the first one starts.
 
@@ -84,14 +87,15 @@ def run_script(
     that had a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
     tables that are being loaded and of queries that start again. ``sample_rows``: whether the progress of a batch
     carries some sample rows. ``ahead``: what becomes of sinks that have batches which the checkpoint, put back from an
-    older copy, does not have.
+    older copy, does not have. ``on_plans`` gets the plans of all queries by name, before the first one starts: nobody
+    else need plan them.
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
     failed: dict[str, WatersmeetError] = {}
     with report_spark_death():
         _apply_settings(script, spark)
-        listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted)
+        listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted, on_plans)
         try:
             preparing = partial(
                 prepare, script, spark, storage, analyzed, accepting=accepting, sample_rows=sample_rows, ahead=ahead
@@ -115,7 +119,7 @@ class _OnlySparkReadsError(Exception):
 
 
 def _prepare_and_run(
-    preparing: Callable[[set[str]], list[Prepared]],
+    preparing: Callable[..., list[Prepared]],
     trigger: Trigger,
     policy: RestartPolicy,
     listeners: Listeners,
@@ -123,8 +127,14 @@ def _prepare_and_run(
 ) -> None:
     """Prepare queries and run them; once more for every source that turns out to be Spark's to read."""
     by_spark: set[str] = set()
+    planned: dict[str, PlannedQuery] = {}
     while True:
-        prepared = [query for query in preparing(by_spark) if query.name not in failed]
+        queries = preparing(by_spark=by_spark, planned=planned)
+        if not planned:
+            # Who reads files is no part of a plan: the queries are planned once, however often they are prepared.
+            planned = {query.name: query.built.planned for query in queries}
+            listeners.on_plans({name: each.plan for name, each in planned.items()})
+        prepared = [query for query in queries if query.name not in failed]
         for query in prepared:
             _rebuild(query, listeners)
             for target in query.ahead:

@@ -21,6 +21,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.metrics.logs import guard_observer
 from watersmeet.metrics.progress import Progress, Totals, progress_of
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
+from watersmeet.physical import QueryPlan
 from watersmeet.spark.connectors.static import Loading
 from watersmeet.spark.exchange.observations import core_count
 from watersmeet.spark.private.introspection import is_waiting_for_rows
@@ -99,9 +100,9 @@ class RestartPolicy:
 class Listeners:
     """Who is told what, while queries run.
 
-    Of every batch; of a query that was started, that failed (why, and in how many seconds it starts again), that lives
-    (it had a batch or waits for rows) or that has ended; what there is to say in words. ``is_interrupted`` is asked
-    whether all is to stop.
+    How the queries are planned, before the first one starts; of every batch; of a query that was started, that failed
+    (why, and in how many seconds it starts again), that lives (it had a batch or waits for rows) or that has ended;
+    what there is to say in words. ``is_interrupted`` is asked whether all is to stop.
     """
 
     on_progress: Callable[[Progress], None]
@@ -111,6 +112,7 @@ class Listeners:
     on_end: Callable[[str], None]
     on_news: Callable[[str], None]
     is_interrupted: Callable[[], bool]
+    on_plans: Callable[[Mapping[str, QueryPlan]], None] = lambda plans: None
 
 
 @dataclass(frozen=True)

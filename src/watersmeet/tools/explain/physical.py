@@ -19,13 +19,10 @@ from watersmeet.physical.nodes import (
     PortPlan,
     QueryPlan,
     RelationPlan,
-    ScanPlan,
     StaticJoinPlan,
-    ViewPlan,
-    children,
     join_name,
     join_plans,
-    scan_plans,
+    view_plans,
 )
 from watersmeet.tools.explain.query import PlanDetails, Stateful, query_topology, render_query
 from watersmeet.tools.explain.svg import draw
@@ -42,7 +39,7 @@ def plan_details(plan: QueryPlan, families: Families, shards: Sequence[str] = SH
     columns = dict(_columns_by_alias(plan.relation))
     read_as_columns = sources_of_columns(plan.relation)
     joins = join_plans(plan.relation)
-    statics = tuple(_statics(plan.relation))
+    statics = [node for node in plan.relation.walk() if isinstance(node, StaticJoinPlan)]
 
     def find_join(stateful: Stateful) -> JoinPlan | None:
         return next((join for join in joins if join.analyzed is stateful), None)
@@ -86,26 +83,15 @@ def _operators(joins: Sequence[JoinPlan]) -> dict[int, str]:
     return names
 
 
-def _statics(relation: RelationPlan) -> Iterator[StaticJoinPlan]:
-    if isinstance(relation, StaticJoinPlan):
-        yield relation
-    for child in children(relation):
-        yield from _statics(child)
-
-
 def _columns_by_alias(relation: RelationPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The columns that are asked for of every source and every view, by alias."""
-    if isinstance(relation, ScanPlan):
-        yield relation.alias, relation.columns
-    if isinstance(relation, ViewPlan):
-        yield relation.alias, tuple(output.name for output in relation.outputs)
-    for child in children(relation):
-        yield from _columns_by_alias(child)
+    yield from ((view.alias, tuple(output.name for output in view.outputs)) for view in view_plans(relation))
+    yield from ((scan.alias, scan.columns) for scan in relation.leaves)
 
 
 def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
     """Which sources the workers read themselves."""
-    own = [scan for port in join.ports if is_columnar(port) for scan in scan_plans(port.input)]
+    own = [scan for port in join.ports if is_columnar(port) for scan in port.input.leaves]
     scans = [scan for scan in own if scan.source.name in read]
     if not scans:
         return []

@@ -66,9 +66,14 @@ class ForecastMonitor:
     """
 
     def __init__(self, plans: Mapping[str, QueryPlan], storage: Path) -> None:
-        self.plans = plans
-        self._batches = {name: deque(read_history(storage, name).batches[-RECENT:], RECENT) for name in plans}
+        self.storage = storage
         self._reported: dict[str, set[tuple[str, str]]] = {}
+        self.take_plans(plans)
+
+    def take_plans(self, plans: Mapping[str, QueryPlan]) -> None:
+        """Know how the queries run: what of them is not known here has no forecast."""
+        self.plans = plans
+        self._batches = {name: deque(read_history(self.storage, name).batches[-RECENT:], RECENT) for name in plans}
 
     def new_alerts(self, progress: Progress) -> list[ForecastAlert]:
         """The states that have left their forecast with this batch."""

@@ -17,16 +17,10 @@ from watersmeet.operators.forecaster import Families, PortRetention
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
     JoinPlan,
-    LateralPlan,
     PortPlan,
     QueryPlan,
     RelationPlan,
-    ScanPlan,
-    StaticJoinPlan,
-    UnionPlan,
-    ViewPlan,
     join_plans,
-    scan_plans,
 )
 from watersmeet.tools.forecast.costs import MEASURED, Costs, format_quantity, row_bytes, runs_alive, times_written
 from watersmeet.tools.forecast.rates import Rate
@@ -122,7 +116,7 @@ def forecast_query(plan: QueryPlan, families: Families, inputs: ForecastInput) -
     operators = tuple(_operator(one, families, inputs) for one in plans)
     states = [one for operator in operators for one in operator.states]
     stored = None if any(one.bytes is None for one in states) else sum(one.bytes or 0 for one in states)
-    rates = [inputs.rate(scan.source.name) for scan in scan_plans(plan.relation)]
+    rates = [inputs.rate(scan.source.name) for scan in plan.relation.leaves]
     rows_in = (
         None if any(rate is None for rate in rates) else sum(rate.per_second for rate in rates if rate is not None)
     )
@@ -219,7 +213,7 @@ def _state_forecast(plan: JoinPlan, retention: PortRetention, inputs: ForecastIn
         missing = f"the state of {who}, which the plan does not determine: {retention.law}"
         return StateForecast(who, retention.law, missing=missing)
     if retention.by == "keys" or retention.per_key:
-        names = [scan.source.name.lower() for scan in scan_plans(port.input)]
+        names = [scan.source.name.lower() for scan in port.input.leaves]
         keys = next((inputs.keys[name] for name in names if name in inputs.keys), None)
         if keys is None:
             return StateForecast(who, retention.law, missing=f"the number of keys of {who}: `--keys {names[0]}=1000`")
@@ -242,43 +236,37 @@ def _state_forecast(plan: JoinPlan, retention: PortRetention, inputs: ForecastIn
 
 
 def _rate_hint(relation: RelationPlan, who: str) -> str:
-    if isinstance(relation, ScanPlan):
-        return f"the rate of {relation.source.name}: `--rate {relation.source.name}=1000/s`, or `watersmeet advise`"
+    if relation.scan is not None:
+        name = relation.scan.source.name
+        return f"the rate of {name}: `--rate {name}=1000/s`, or `watersmeet advise`"
     return f"the rate at which the previous join sends rows to {who}"
 
 
 def _rate(relation: RelationPlan, inputs: ForecastInput) -> Rate | None:
     """The rate of what feeds a port; of a join before it nobody knows it."""
-    match relation:
-        case ScanPlan():
-            whole = inputs.rates.get("+".join(part.name for part in relation.parts).lower()) if relation.parts else None
-            if whole is not None:
-                return whole
-            if relation.parts:
-                rates = [inputs.rate(part.name) for part in relation.parts]
-                part_rates = [rate for rate in rates if rate is not None]
-                return Rate(sum(rate.per_second for rate in part_rates)) if len(part_rates) == len(rates) else None
-            return inputs.rate(relation.source.name)
-        case ViewPlan() | LateralPlan():
-            return _rate(relation.input, inputs) if not isinstance(relation.input, JoinPlan) else None
-        case StaticJoinPlan():
-            return _rate(relation.stream, inputs)
-        case UnionPlan():
-            return None
-        case JoinPlan():
-            return None
+    scan = relation.origin.scan
+    if scan is None:
+        return None
+    if not scan.parts:
+        return inputs.rate(scan.source.name)
+    whole = inputs.rates.get(scan.source_name.lower())
+    if whole is not None:
+        return whole
+    rates = [inputs.rate(part.name) for part in scan.parts]
+    part_rates = [rate for rate in rates if rate is not None]
+    return Rate(sum(rate.per_second for rate in part_rates)) if len(part_rates) == len(rates) else None
 
 
 def _behind(relation: RelationPlan, inputs: ForecastInput) -> int:
-    return max((inputs.behind.get(scan.source.name.lower(), 0) for scan in scan_plans(relation)), default=0)
+    return max((inputs.behind.get(scan.source.name.lower(), 0) for scan in relation.leaves), default=0)
 
 
 def _source_names(relation: RelationPlan) -> str:
-    return " with ".join(scan.alias if scan.parts else scan.source.name for scan in scan_plans(relation))
+    return " with ".join(scan.alias if scan.parts else scan.source.name for scan in relation.leaves)
 
 
 def _port_width(port: PortPlan, inputs: ForecastInput) -> float:
-    scans = {scan.alias: scan for scan in scan_plans(port.input)}
+    scans = {scan.alias: scan for scan in port.input.leaves}
 
     def column(name: str) -> tuple[str, str | None]:
         alias, _, own = name.partition(".")

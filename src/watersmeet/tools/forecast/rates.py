@@ -12,7 +12,7 @@ from typing import Any, Literal
 from watersmeet.errors import refuse
 from watersmeet.metrics.progress import Progress, port_names
 from watersmeet.operators.core.operator import END_OF_INPUT
-from watersmeet.physical import QueryPlan, ScanPlan, join_name, join_plans, scan_plans
+from watersmeet.physical import QueryPlan, ScanPlan, join_name, join_plans
 
 Origin = Literal["given", "sampled", "runs"]
 """Where a rate comes from. ``sampled``: ``watersmeet advise`` has counted rows per event time; ``runs``: the batches of
@@ -98,9 +98,9 @@ def observe_rates(batches: Sequence[Progress], plan: QueryPlan) -> ObservedRates
     some = batches[-RECENT:]
     if not some:
         return ObservedRates()
-    scans = scan_plans(plan.relation)
-    rates = {_name(scan).lower(): rate for scan in scans if (rate := _rate(some, scan)) is not None}
-    newest = {_name(scan).lower(): time for scan in scans if (time := _newest(some[-1], scan)) is not None}
+    scans = plan.relation.leaves
+    rates = {scan.source_name.lower(): rate for scan in scans if (rate := _rate(some, scan)) is not None}
+    newest = {scan.source_name.lower(): time for scan in scans if (time := _newest(some[-1], scan)) is not None}
     ahead = max(newest.values(), default=0)
     return ObservedRates(
         rates, {name: ahead - time for name, time in newest.items() if time < ahead}, _keys(some[-1], plan)
@@ -121,17 +121,13 @@ def merge_rates(observations: Sequence[ObservedRates], sampled: Mapping[str, Rat
     return replace(merged, rates={**sampled, **rates})
 
 
-def _name(scan: ScanPlan) -> str:
-    return "+".join(part.name for part in scan.parts) or scan.source.name
-
-
 def _columns(scan: ScanPlan) -> list[str]:
     return [f"{scan.alias}.{mark.column}" for mark in scan.source.watermarks]
 
 
 def _rate(batches: Sequence[Progress], scan: ScanPlan) -> Rate | None:
     """Rows that came while the watermark of a source moved, by how far it did."""
-    name = _name(scan)
+    name = scan.source_name
     for column in _columns(scan):
         watermarks = [
             (place, watermark)
@@ -165,7 +161,7 @@ def _keys(batch: Progress, plan: QueryPlan) -> dict[str, int]:
     for join in join_plans(plan.relation):
         numbers = batch.operators.get(join_name(join))
         for side, port in zip(port_names(len(join.ports)), join.ports, strict=True):
-            scan = port.input
-            if numbers is not None and side in numbers.sides and isinstance(scan, ScanPlan) and scan.changes:
+            scan = port.input.scan
+            if numbers is not None and side in numbers.sides and scan is not None and scan.changes:
                 keys[scan.source.name.lower()] = numbers.sides[side].state_rows
     return {name: rows for name, rows in keys.items() if rows}

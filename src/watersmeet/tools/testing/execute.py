@@ -23,7 +23,7 @@ from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
 from watersmeet.operators.core.rowwise import event_time
 from watersmeet.operators.time_zones import in_zone_of_script
-from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
+from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, view_plans
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.tools.testing.case import Case, CaseBatch, script_of
@@ -275,7 +275,7 @@ def _watermark_columns(case: Case, name: str, plan: QueryPlan) -> list[str]:
     """The watermarked columns that a mark's name stands for: a source or alias, or one column of it."""
     columns = [
         f"{scan.alias}.{w.column}"
-        for scan in scan_plans(plan.relation)
+        for scan in plan.relation.leaves
         for w in scan.source.watermarks
         if name in {scan.alias, scan.source.name, f"{scan.alias}.{w.column}", f"{scan.source.name}.{w.column}"}
     ]
@@ -297,7 +297,7 @@ def _watermark_value(case: Case, value: Any, column: str, kind: Any) -> int:
 def _times(plan: QueryPlan) -> tuple[str, ...]:
     """The watermarked columns of a query: those of its sources, and those to which it gives a watermark itself."""
     lags = (lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags)
-    own = (f"{s.alias}.{w.column}" for s in scan_plans(plan.relation) for w in s.source.watermarks)
+    own = (f"{s.alias}.{w.column}" for s in plan.relation.leaves for w in s.source.watermarks)
     return tuple(dict.fromkeys((*own, *lags)))
 
 
@@ -305,7 +305,7 @@ def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
     """The watermarked columns of a query with their types."""
     types = {
         f"{scan.alias}.{w.column}": arrow_type(f.type)
-        for scan in scan_plans(plan.relation)
+        for scan in plan.relation.leaves
         for w in scan.source.watermarks
         for f in scan.source.fields
         if f.name == w.column

@@ -29,7 +29,7 @@ from watersmeet.logical.expressions import quote
 from watersmeet.logical.nodes import Script
 from watersmeet.operators.core.operator import NOW
 from watersmeet.operators.core.python_values import python_rows
-from watersmeet.physical import QueryPlan, scan_plans
+from watersmeet.physical import QueryPlan
 from watersmeet.physical.identity import scan_names
 from watersmeet.schema import arrow_type
 from watersmeet.spark.connectors.malformed import PLACE, REASON, VALUE, place_of
@@ -75,7 +75,7 @@ def read_input_history(
 
     ``rebuilt``: the last batch whose rows its state was rebuilt from.
     """
-    read = (source_part for scan in scan_plans(plan.relation) for source_part in (scan.parts or (scan.source,)))
+    read = (source_part for scan in plan.relation.leaves for source_part in (scan.parts or (scan.source,)))
     sources = {source_part.name: script.with_options(source_part) for source_part in read}
     tables: dict[str, pa.Table] = {}
     malformed: list[Unreadable] = []

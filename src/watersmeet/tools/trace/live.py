@@ -26,7 +26,7 @@ from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
-from watersmeet.physical import QueryPlan, join_plans, plan_query, scan_plans
+from watersmeet.physical import QueryPlan, join_plans, plan_query
 from watersmeet.schema import arrow_type
 from watersmeet.tools.trace import questions as asking
 from watersmeet.tools.trace.answer import Answer
@@ -105,7 +105,7 @@ def questions_of(plan: QueryPlan, row: Mapping[str, str | None]) -> list[Questio
     Of a union there is one for each of its sources, for nobody sees which it came from. Values that are no longer whole
     as text are left out.
     """
-    for scan in scan_plans(plan.relation):
+    for scan in plan.relation.leaves:
         mine = {name.partition(".")[2]: text for name, text in row.items() if name.partition(".")[0] == scan.alias}
         questions = [
             Question(source, values)
@@ -157,13 +157,11 @@ def answer_of_frames(
     from watersmeet.tools.trace.input_history import InputHistory
 
     plan = plan_query(query, OPERATORS, late="kept")
-    sources = {
-        scanned.name: scanned for scan in scan_plans(plan.relation) for scanned in (scan.parts or (scan.source,))
-    }
+    sources = {scanned.name: scanned for scan in plan.relation.leaves for scanned in (scan.parts or (scan.source,))}
     tables = {name: _collect_rows(source, frames[name]) for name, source in sources.items()}
     lags = [lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags]
     times = [
-        f"{scan.alias}.{watermark.column}" for scan in scan_plans(plan.relation) for watermark in scan.source.watermarks
+        f"{scan.alias}.{watermark.column}" for scan in plan.relation.leaves for watermark in scan.source.watermarks
     ]
     watermarks = {**dict.fromkeys((*times, *lags), END_OF_INPUT), LOADED: 1}
     ran = RecordedQuery(query.into or "the query", plan, script, Path(), Path())

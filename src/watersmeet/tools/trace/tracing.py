@@ -18,7 +18,7 @@ from watersmeet.operators.core.python_values import python_rows, python_values
 from watersmeet.operators.core.rowwise import ReferenceStep, RemovedRow, Row, freeze
 from watersmeet.operators.outcomes import OutcomeKind, Words
 from watersmeet.operators.tracer import Families, TraceContext, tracer_of
-from watersmeet.physical import JoinPlan, QueryPlan, RelationPlan, ScanPlan, join_plans
+from watersmeet.physical import JoinPlan, QueryPlan, ScanPlan, join_plans
 from watersmeet.tools.trace.lineage import TraceStage, output_rows, row_column
 from watersmeet.tools.trace.recorder import RowEvent, TraceRecorder
 
@@ -59,13 +59,11 @@ class Trace(LocalQuery):
             self.recorder.note_dropped(frame.lost[before:], [*self.stages.values()][-1].context.words)
         self._show(frame)
 
-    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], watermarks: Watermarks) -> LocalFrame:
-        """The rows that a relation gives; those of a source get their numbers."""
-        if isinstance(plan, ScanPlan):
-            names = [part.name for part in plan.parts] or [plan.source.name]
-            numbered = {name: self._number_arrivals(plan, name, arrivals[name]) for name in names}
-            arrivals = {**arrivals, **numbered}
-        return super().relation(plan, arrivals, watermarks)
+    def scan(self, plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> LocalFrame:
+        """The rows of a source, with their numbers."""
+        names = [part.name for part in plan.parts] or [plan.source.name]
+        numbered = {name: self._number_arrivals(plan, name, arrivals[name]) for name in names}
+        return super().scan(plan, {**arrivals, **numbered})
 
     def join(self, plan: JoinPlan, inputs: list[LocalFrame], watermarks: Watermarks) -> LocalFrame:
         """The rows that a join gives; which rows went no further before it, and who moves its marks."""

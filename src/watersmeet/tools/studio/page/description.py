@@ -18,13 +18,12 @@ from watersmeet.operators.explainer import JoinExplainer, PairDistance
 from watersmeet.physical import (
     JoinPlan,
     QueryPlan,
-    ScanPlan,
+    RelationPlan,
     join_plans,
     limits_of,
     plan_query,
     read_chaining,
     read_sources,
-    scan_plans,
 )
 from watersmeet.spark.state.offset_log import FileCounter, backlog_counters
 from watersmeet.tools.explain.physical import plan_details
@@ -291,7 +290,7 @@ def _columns(plan: QueryPlan, script: Script) -> dict[str, WatermarkColumn]:
     times = (time for join in join_plans(plan.relation) for port in join.ports for time in port.times)
     # What nobody can write is of no use to a reader.
     columns = {time: WatermarkColumn(time) for time in times if not time.startswith("#")}
-    for scan in scan_plans(plan.relation):
+    for scan in plan.relation.leaves:
         for watermark in scan.source.watermarks:
             name = f"{scan.alias}.{watermark.column}"
             beats = scan.source.name.lower() in beating
@@ -304,11 +303,10 @@ def _sides(join: JoinPlan) -> dict[str, OperatorSide]:
     return {name: _side(port.input, port.times) for name, port in zip(names, join.ports, strict=True)}
 
 
-def _side(input: object, times: tuple[str, ...]) -> OperatorSide:
-    if isinstance(input, ScanPlan):
-        source = "+".join(part.name for part in input.parts) or input.source.name
-        return OperatorSide(source, times, source)
-    alias = getattr(input, "alias", "")
+def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
+    if relation.scan is not None:
+        return OperatorSide(relation.scan.source_name, times, relation.scan.source_name)
+    alias = getattr(relation, "alias", "")
     return OperatorSide(alias if alias and not alias.startswith("#") else "rows", times)
 
 
