@@ -33,8 +33,8 @@ from google.protobuf.message_factory import GetMessageClass
 from rich.console import Console
 from rich.table import Table
 
-from watersmeet.formats.avro.decoding import AvroDecoder
-from watersmeet.formats.avro.schema import read_schema
+from watersmeet.codec.avro_decoding import AvroDecoder
+from watersmeet.codec.avro_schema import read_schema
 from watersmeet.formats.protobuf.decoding import ProtobufDecoder
 from watersmeet.formats.protobuf.descriptor import read_messages
 

@@ -1,1 +1,1 @@
-"""Avro: schemas, and values read and written a column at a time."""
+"""The Avro codec, which reads and writes a column at a time with numpy. It knows nothing of the rest of Watersmeet."""

@@ -1,4 +1,4 @@
-"""Rows out of messages of Protobuf: the package ``protobuf`` parses a message at a time, Arrow columns are built of them.
+"""Rows out of messages of Protobuf: the package ``protobuf`` parses them, and Arrow columns are built of the result.
 
 A field without presence that is left out has its default: its writer may have left out a 0. Any other that is left out
 is NULL, unless its message gives it a default. Moments and durations are messages of seconds and nanoseconds. Spark
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.binary import SchemaError, spark_type_name
+from watersmeet.codec.binary import SchemaError, spark_type_name
 from watersmeet.formats.protobuf.descriptor import (
     DURATION,
     TIMESTAMP,

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.catalog import Field
+from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import did_you_mean
-from watersmeet.formats.binary import SchemaError
 from watersmeet.logical.words import word
 
 PROTOBUF = "protobuf"

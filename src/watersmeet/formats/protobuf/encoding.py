@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.binary import (
+from watersmeet.codec.binary import (
     Ragged,
     SchemaError,
     bytes_of,
