@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.catalog import Source
+from watersmeet.codec.avro_decoding import AvroDecoder
+from watersmeet.codec.avro_encoding import encode_rows, schema_of
+from watersmeet.codec.avro_schema import read_schema
+from watersmeet.codec.binary import SchemaError
 from watersmeet.formats import source_format
-from watersmeet.formats.avro.decoding import AvroDecoder
-from watersmeet.formats.avro.encoding import encode_rows, schema_of
-from watersmeet.formats.avro.schema import read_schema
-from watersmeet.formats.binary import SchemaError
 
 # All that a writer may have: also what nobody can ask for, a type within itself and one of several.
 NODE = {"type": "record", "name": "Node", "fields": [

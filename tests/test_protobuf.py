@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from tests import protobuf_messages
 
 from watersmeet.catalog import Source
-from watersmeet.formats.binary import SchemaError
+from watersmeet.codec.binary import SchemaError
 from watersmeet.formats.columns import NoColumnsError, columns_of
 from watersmeet.formats.protobuf.decoding import ProtobufDecoder
 from watersmeet.formats.protobuf.descriptor import DescriptorError, read_messages

@@ -1,4 +1,4 @@
-"""Durations, text to microseconds and back, and counts of things in words.
+"""Durations, text to microseconds and back; counts of things in words; and rows of text in columns.
 
 Months and years are not durations here: their length depends on where they start.
 """
@@ -6,6 +6,7 @@ Months and years are not durations here: their length depends on where they star
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -149,6 +150,23 @@ def format_count(number: int, thing: str) -> str:
     ('2 queries', '2 keys')
     """
     return f"{number:,} {thing if number == 1 else _plural(thing)}"
+
+
+def align_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+    """Rows as lines of text whose cells stand below each other; ``right``: the columns that are flush right.
+
+    Nothing is wrapped or cut off, and no line ends with a space, so the lines are the same on a pipe and a terminal.
+
+    >>> list(align_columns([("side", "rows"), ("orders", "3")], right=[1]))
+    ['side    rows', 'orders     3']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if place in right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
 
 
 def _plural(thing: str) -> str:

@@ -93,12 +93,26 @@ def test_only_this_machine_is_answered_and_only_what_asks_for_it(page: str) -> N
     assert ask(page, "/")[0] == 200
     assert ask(page, "/", Host=f"localhost:{port}")[0] == 200
     # A name that somebody made to point here.
-    assert ask(page, "/", Host=f"rebound.example:{port}")[0] == 403
+    assert ask(page, "/", Host=f"rebound.example:{port}")[0] == 421
     assert ask(page, "/", Host=f"[::1]:{port}")[0] == 200
     for malformed in ("[::1", "localhost:1:2", "localhost/x", ""):
         assert ask(page, "/", Host=malformed)[0] == 400
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         assert ask(page, "/api/project", method)[0] == 405
+
+
+def test_the_page_has_the_rules_of_the_board(page: str) -> None:
+    """Another site, several hosts, and more than may be sent: one guard is before both."""
+    assert ask(page, "/api/project", Origin="http://rebound.example")[0] == 403
+    assert ask(page, "/api/project", Origin=page.rstrip("/"))[0] == 200
+    found = urlsplit(page)
+    for head, status in (
+        ("Host: localhost", 400),
+        ("Content-Length: 99999999999", 413),
+    ):
+        with socket.create_connection((found.hostname or "", found.port or 0), timeout=20) as connection:
+            connection.sendall(f"GET /api/project HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n".encode())
+            assert connection.recv(100).startswith(f"HTTP/1.1 {status}".encode()), head
 
 
 def test_every_answer_says_what_a_browser_may_do_with_it(page: str) -> None:
@@ -130,7 +144,7 @@ def test_only_rows_that_are_shown_can_be_asked_about(query: QueryDescription) ->
         assert asked == [("joined", {"o.order_id": "3", "d.courier": None}, 700)]
         for wrong in ("/api/why/joined?row=99", "/api/why/joined?row=x", "/api/why/joined", "/api/why/other?row=0"):
             assert ask(address, wrong)[0] == 404
-        assert ask(address, f"/api/why/joined?row={number}", Host="rebound.example")[0] == 403
+        assert ask(address, f"/api/why/joined?row={number}", Host="rebound.example")[0] == 421
     with serve_page(watch, 0, "0.0.0.0", "hush") as address:
         assert ask(address.replace("0.0.0.0", "127.0.0.1"), f"/api/why/joined?row={number}")[0] == 401
     assert len(asked) == 1

@@ -367,8 +367,8 @@ def _number(value: Any) -> Any:
 
 
 def test_values_of_records_in_avro_are_exact_or_malformed() -> None:
-    from watersmeet.formats.avro.decoding import AvroDecoder
-    from watersmeet.formats.avro.schema import read_schema
+    from watersmeet.codec.avro_decoding import AvroDecoder
+    from watersmeet.codec.avro_schema import read_schema
 
     numbers = [
         end + step for end in (-(2**31), -(2**15), -128, 0, 127, 255, 2**15, 2**16, 2**31 - 1) for step in (-1, 0, 1)
@@ -401,18 +401,20 @@ def _varint(number: int) -> bytes:
     [("timestamps", (-62_135_596_800, 253_402_300_799)), ("durations", (-315_576_000_000, 315_576_000_000))],
 )
 def test_times_of_records_in_protobuf_are_exact_or_malformed(kind: str, limit: tuple[int, int]) -> None:
-    from watersmeet.formats.binary import reader_of
-    from watersmeet.formats.protobuf import values as moments
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from watersmeet.formats.protobuf import decoding
 
     ends = [end + step for end in (*limit, 0, 2**62) for step in (-1, 0, 1)]
     ends += [2**63 - 1, -(2**63), -(2**63) + 1, MOST_SECONDS, MOST_SECONDS + 1, -MOST_SECONDS - 1]
-    parts = pa.StructArray.from_arrays(
-        [pa.array(ends), pa.array([0] * len(ends), pa.int32())], names=["seconds", "nanos"]
+    made = Timestamp if kind == "timestamps" else Duration
+    messages = decoding.ParsedMessages(
+        [made(seconds=end) for end in ends], np.arange(len(ends)), np.zeros(len(ends), bool)
     )
-    reader = reader_of(pa.array([b""] * len(ends)))
-    read = getattr(moments, kind)(reader, parts).cast(pa.int64()).to_pylist()
+    read = getattr(decoding, kind)(messages).cast(pa.int64()).to_pylist()
     fits = [limit[0] <= end <= limit[1] for end in ends]
-    assert [not bad for bad in reader.bad.tolist()] == fits
+    assert [not bad for bad in messages.bad.tolist()] == fits
     assert [value for value, fit in zip(read, fits, strict=True) if fit] == [
         end * 10**6 for end, fit in zip(ends, fits, strict=True) if fit
     ]

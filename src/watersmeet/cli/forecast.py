@@ -14,7 +14,7 @@ from watersmeet.cli.advise import ADVICE_FILE
 from watersmeet.cli.console import Format, print_text
 from watersmeet.cli.run import storage_folder
 from watersmeet.cli.script import OpenedScript, open_script
-from watersmeet.duration import format_count, parse_duration
+from watersmeet.duration import align_columns, format_count, parse_duration
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.metrics.history import read_history
 from watersmeet.operators import OPERATORS
@@ -150,7 +150,7 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
         parts = (entry.rows, entry.marks, entry.records, entry.calls)
         note = "" if entry.share < 0.5 else f"<- {entry.dominates} dominate"
         rows.append((f"  {entry.tasks:,}", *(f"{part:,.3g}" for part in parts), f"{entry.share:.0%}", note))
-    yield from _align_columns(rows)
+    yield from align_columns(rows)
     yield "  Each task sends every shard a record of watermarks and one of rows, so they grow with tasks x shards."
     yield "  Fewer, larger tasks (spark.sql.files.maxPartitionBytes, minPartitions of Kafka) and longer batches"
     yield "  (maxFilesPerTrigger, maxOffsetsPerTrigger) reduce them. You do not need more shards than cores."
@@ -163,7 +163,7 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
             rows.append(
                 (f"  {entry['tasks']:,}", *times, f"{entry['records']:,}", f"{entry['per_row'] * 1e6:,.3g}", "")
             )
-        yield from _align_columns(rows)
+        yield from align_columns(rows)
     yield ""
     yield f"Costs are rough. They were measured at commit {MEASURED.commit} on {MEASURED.machine},"
     yield "not on a cluster. `make bench` measures them on yours. Add room for bursts, replays and other queries."
@@ -184,13 +184,7 @@ def _heaviest(plan: ClusterPlan) -> Iterator[str]:
 
 def _lines(lines: Sequence[CostLine]) -> Iterator[str]:
     rows = [(f"  {line.name}", format_quantity(line.value, line.unit), line.law, line.assumed) for line in lines]
-    yield from _align_columns(rows)
-
-
-def _align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from align_columns(rows)
 
 
 def _data(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict[str, Any]]) -> dict[str, object]:

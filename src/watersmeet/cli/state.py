@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import StrEnum
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from watersmeet.cli.console import REFUSED, Format, print_text, report_errors
-from watersmeet.duration import format_count
+from watersmeet.duration import align_columns, format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import location_of
 
@@ -39,7 +39,8 @@ def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
             print_text(str(text))
         return
     records: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
-    print_text(_table([rows.columns, *([_cell(value) for value in row] for row in records[:limit])]))
+    cells = [rows.columns, *([_cell(value) for value in row] for row in records[:limit])]
+    print_text("\n".join(align_columns(cells)))
     if len(records) > limit:
         typer.echo("There are more rows: show more with --limit, or write all of them with --as.")
     elif not records:
@@ -113,7 +114,7 @@ def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
                 else [spine["shards"]]
             )
             table += [_line(spine, shards, by_shard=by_shard) for shards in parts]
-        lines += [f"   {line}" for line in _table(table).splitlines()] if len(table) > 1 else ["   no rows"]
+        lines += [f"   {line}" for line in align_columns(table)] if len(table) > 1 else ["   no rows"]
         lines += [f"   {spine['kept']}: rows are kept {spine['lives']}" for spine in operator["kept"]]
     return "\n".join(lines)
 
@@ -139,14 +140,6 @@ def _sortable(text: str) -> tuple[int, str]:
         return int(text), ""
     # Years after 9999 begin with a plus, those before 0 with a minus.
     return (1 if text.startswith("+") else -1 if text.startswith("-") else 0), text
-
-
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    listed = list(rows)
-    widths = [max(len(row[place]) for row in listed) for place in range(len(listed[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in listed
-    )
 
 
 def _cell(value: object) -> str:

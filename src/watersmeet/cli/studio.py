@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import secrets
 import socket
@@ -23,6 +22,7 @@ from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.local.cells import FAILURES, NeedsSparkError
+from watersmeet.metrics.endpoint import bind_failure, is_loopback
 from watersmeet.metrics.progress import Progress
 from watersmeet.project import SPEC_NAME, storage_folder
 from watersmeet.tools.studio.board.model import blank_other_queries
@@ -122,15 +122,15 @@ def play_board(path: Path | None, save: Path | None, host: str, port: int | None
             raise refuse("BOARD_NOT_INSTALLED", package=package)
     from watersmeet.tools.studio.board.server import BoardSession as Session
     from watersmeet.tools.studio.board.server import build_catalog, open_board
+    from watersmeet.tools.studio.web import address_of
 
     if save is not None and not save.absolute().parent.is_dir():
         raise typer.BadParameter(f"--save {save}: there is no folder {save.parent}")
     catalog = build_catalog(path if path is not None and path.is_dir() else Path())
     first = open_board(_first(path, [entry.path for entry in catalog]))
     server_socket = _open_socket(host, port)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{server_socket.getsockname()[1]}"
-    session = Session(first, catalog, save, "" if _is_loopback(host) else secrets.token_urlsafe(16))
-    address += f"/?token={session.token}" if session.token else ""
+    session = Session(first, catalog, save, "" if is_loopback(host) else secrets.token_urlsafe(16))
+    address = address_of(host, server_socket, session.token)
     typer.echo(f"The drawing board is at {address}")
     typer.echo(f"It saves to {save}." if save is not None else "It saves as a download; --save FILE names a file.")
     typer.echo("Ctrl-C ends it.")
@@ -150,12 +150,10 @@ def _first(path: Path | None, catalog_paths: list[Path]) -> Path:
 
 
 def _serve(session: BoardSession, server_socket: socket.socket) -> None:
-    import uvicorn
-
     from watersmeet.tools.studio.board.server import application
+    from watersmeet.tools.studio.web import make_server
 
-    config = uvicorn.Config(application(session), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
+    server = make_server(application(session))
     # It closes in order and may then pass the interrupt on, or not: that depends on when it came.
     with suppress(KeyboardInterrupt):
         server.run(sockets=[server_socket])
@@ -163,18 +161,13 @@ def _serve(session: BoardSession, server_socket: socket.socket) -> None:
         raise Interrupted
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _open_socket(host: str, port: int | None) -> socket.socket:
     """A socket that listens there; without a port that was asked for, at the usual one or at any that is free."""
+    from watersmeet.tools.studio.web import open_socket
+
     for number in (PORT, 0) if port is None else (port,):
         try:
-            return socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+            return open_socket(host, number)
         except (OSError, OverflowError) as error:
             is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             if not (is_taken and port is None and number):
@@ -183,13 +176,12 @@ def _open_socket(host: str, port: int | None) -> socket.socket:
 
 
 def _refusal(error: OSError | OverflowError, host: str, port: int) -> WatersmeetError:
-    reason, hint = str(error), "give an address of this machine: `--host 127.0.0.1`."
-    if isinstance(error, OSError):
-        reason = error.strerror or reason
-        if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            is_taken = error.errno == errno.EADDRINUSE
-            reason = "another process listens there" if is_taken else "this user may not open that port"
-            hint = "leave `--port` out: a free port is used."
+    reason, is_port = bind_failure(error)
+    hint = (
+        "leave `--port` out: a free port is used."
+        if is_port
+        else "give an address of this machine: `--host 127.0.0.1`."
+    )
     return refuse("BOARD_ADDRESS", address=f"{host}:{port}", reason=reason, hint=hint)
 
 

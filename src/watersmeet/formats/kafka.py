@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from typing import ClassVar, Literal, get_args
 
 from watersmeet.catalog import Sink, Source
+from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import Place, Refusal
-from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.columns import FIXED
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import JSON, KEYS, VALUE_FORMAT, wrong_descriptor

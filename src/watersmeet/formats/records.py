@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from watersmeet.catalog import Source
+from watersmeet.codec.avro_schema import AVRO, KEY_SCHEMA, SCHEMA
 from watersmeet.errors import Refusal
-from watersmeet.formats.avro.schema import AVRO, KEY_SCHEMA, SCHEMA
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, PROTOBUF
 from watersmeet.formats.protobuf.descriptor import OPTIONS as OF_PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY

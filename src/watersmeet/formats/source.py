@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from watersmeet.catalog import Source
+from watersmeet.codec.avro_schema import SCHEMA
 from watersmeet.errors import Refusal
-from watersmeet.formats.avro.schema import SCHEMA
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.locations import is_secret, local_path, mask_secrets

@@ -188,18 +188,27 @@ def _open_server(metrics: MetricsRegistry, port: int, host: str, names: Collecti
 
 
 def _refusal(error: OSError | OverflowError, port: int, host: str) -> WatersmeetError:
+    reason, is_port = bind_failure(error)
     other = port + 1 if 1024 <= port < 65535 else 9464
-    hint = f"give another port: `--metrics-port {other}`."
+    option = (
+        f"another port: `--metrics-port {other}`"
+        if is_port
+        else f"an address of this machine: `--metrics-host {LOOPBACK}`"
+    )
+    return refuse("METRICS_ADDRESS", address=f"{_in_address(host)}:{port}", reason=reason, hint=f"give {option}.")
+
+
+def bind_failure(error: OSError | OverflowError) -> tuple[str, bool]:
+    """Why an address cannot be listened at, and whether another port would help.
+
+    >>> bind_failure(OSError(errno.EADDRINUSE, "Address already in use"))
+    ('another process listens there', True)
+    """
     if isinstance(error, OverflowError):
-        reason = "ports go from 0 to 65535"
-    elif error.errno == errno.EADDRINUSE:
-        reason = "another process listens there"
-    elif error.errno == errno.EACCES:
-        reason = "this user may not open that port"
-    else:
-        reason = error.strerror or str(error)
-        hint = f"give an address of this machine: `--metrics-host {LOOPBACK}`."
-    return refuse("METRICS_ADDRESS", address=f"{_in_address(host)}:{port}", reason=reason, hint=hint)
+        return "ports go from 0 to 65535", True
+    reasons = {errno.EADDRINUSE: "another process listens there", errno.EACCES: "this user may not open that port"}
+    reason = reasons.get(error.errno or 0)
+    return (error.strerror or str(error), False) if reason is None else (reason, True)
 
 
 def _in_address(host: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from watersmeet.catalog import Source
-from watersmeet.formats.avro.schema import AVRO, SCHEMA, AvroSchema, AvroType, read_schema, split_null
-from watersmeet.formats.binary import SchemaError
+from watersmeet.codec.avro_schema import AVRO, SCHEMA, AvroSchema, AvroType, read_schema, split_null
+from watersmeet.codec.binary import SchemaError
 from watersmeet.formats.columns.files import Kind, NoColumnsError, type_of
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, OPTIONS, PROTOBUF, DescriptorError, columns_in
 from watersmeet.formats.registry import SUBJECT, URL, Registry, RegistryError, subject_in

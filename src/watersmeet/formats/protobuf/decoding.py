@@ -1,201 +1,267 @@
-"""Rows out of messages of Protobuf, a field of all rows at a time.
+"""Rows out of messages of Protobuf: the package ``protobuf`` parses them, and Arrow columns are built of the result.
 
-A field may come anywhere, several times, or not at all. Of one that can be there once the last counts, and messages
-that come several times are one, as Protobuf says. A field without presence that is left out has its default: its writer
-may have left out a 0. Any other that is left out is NULL, unless its message gives it a default.
+A field without presence that is left out has its default: its writer may have left out a 0. Any other that is left out
+is NULL, unless its message gives it a default. Moments and durations are messages of seconds and nanoseconds. Spark
+counts microseconds, so smaller parts are cut off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.binary import Reader, SchemaError, add_padding, reader_of, spark_type_name
+from watersmeet.codec.binary import SchemaError, spark_type_name
 from watersmeet.formats.protobuf.descriptor import (
-    BYTES,
     DURATION,
     TIMESTAMP,
+    UNSIGNED,
     WRAPPERS,
-    Fields,
     Messages,
     ProtoField,
     ProtoMessage,
-    fields_of,
 )
-from watersmeet.formats.protobuf.values import (
-    MOMENT,
-    Scalars,
-    check_type,
-    default_of,
-    durations,
-    elements_of,
-    timestamps,
-    wire_of,
-)
+
+_WHOLE, _LONG = (pa.int32(), pa.int64()), (pa.int64(),)
+_READ_AS: Mapping[str, tuple[Any, ...]] = {
+    "int32": _WHOLE, "sint32": _WHOLE, "sfixed32": _WHOLE, "uint32": _LONG, "fixed32": _LONG, "int64": _LONG,
+    "sint64": _LONG, "sfixed64": _LONG, "uint64": (UNSIGNED,), "fixed64": (UNSIGNED,), "bool": (pa.bool_(),),
+    "float": (pa.float32(), pa.float64()), "double": (pa.float64(),), "string": (pa.string(),),
+    "bytes": (pa.binary(),), "enum": (pa.string(), pa.int32()),
+}  # fmt: skip
+"""What each type may be read as: nothing that has no room for one of its values."""
+_MICROS, _NANOS = 1_000_000, 1_000_000_000
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999."""
+_SECONDS_OF_A_DURATION = 315_576_000_000
 
 
 @dataclass(frozen=True)
 class DecodedMessages:
-    """Values of rows as a struct of columns, and which of the rows have bytes that are no such message."""
+    """Values of rows as a struct of columns, and which of the rows have bytes that are not such a message."""
 
     values: Any
     bad: Any
 
 
 @dataclass(frozen=True)
-class ProtobufDecoder:
-    """How rows are read: the message that they are, and the Arrow type that is asked for.
+class ParsedMessages:
+    """Messages, each of a row, or within it; ``bad`` has a place per row, and is set for rows that are broken."""
 
-    Making one refuses what cannot be read so, with a `SchemaError`. Columns that the message does not have are NULL,
-    which is for those to judge who know where else they may come from; within columns there are none.
+    parsed: Sequence[Any]
+    rows: Any
+    bad: Any
+
+    def fail(self, broken: Any) -> None:
+        """Set the rows of some messages as bad, by a mask or by their places."""
+        self.bad[self.rows[broken]] = True
+
+    def within(self, parsed: Sequence[Any], chosen: Any) -> ParsedMessages:
+        """Messages that lie in chosen ones of these."""
+        return ParsedMessages(parsed, self.rows[chosen], self.bad)
+
+
+Convert = Callable[[ParsedMessages], Any]
+"""Makes an Arrow array of messages: a value of each."""
+
+
+@dataclass(frozen=True)
+class ProtobufDecoder:
+    """How rows are read: the message that they are, and the Arrow type that is requested.
+
+    Making one refuses types that cannot be read so, with a `SchemaError`. Columns that the message does not have are
+    NULL, since they may come from the key of a record; within columns a missing field is refused.
     """
 
     messages: Messages
     wanted: Any
 
     def __post_init__(self) -> None:
-        self.rows(pa.array([b""]))
+        self._struct(self.messages.root_message, self.wanted)
 
     def rows(self, values: Any) -> DecodedMessages:
         """Rows out of their bytes."""
-        reader = reader_of(values)
-        return DecodedMessages(self._message(self.messages.root_message, self.wanted, reader), reader.bad)
+        from google.protobuf.message import DecodeError
 
-    def _message(self, message: ProtoMessage, wanted: Any, reader: Reader) -> Any:
-        """Messages as structs."""
-        fields_read = fields_of(reader)
-        for field in message.fields:
-            if field.is_required:
-                counts = np.bincount(
-                    fields_read.messages[fields_read.numbers == field.number], minlength=len(reader.ends)
-                )
-                reader.fail(np.flatnonzero(counts == 0))
-        columns: list[Any] = []
+        made = message_class(self.messages.files, self.messages.root)
+        parse, is_checked = made.FromString, self.messages.has_required
+        bad = np.zeros(len(values), bool)
+        parsed: list[Any] = []
+        for place, value in enumerate(values.to_pylist()):
+            try:
+                message = parse(value or b"")
+                bad[place] = is_checked and not message.IsInitialized()
+            except DecodeError:
+                bad[place], message = True, made()
+            parsed.append(message)
+        convert = self._struct(self.messages.root_message, self.wanted)
+        return DecodedMessages(convert(ParsedMessages(parsed, np.arange(len(parsed)), bad)), bad)
+
+    def _struct(self, message: ProtoMessage, wanted: Any) -> Convert:
+        """What makes structs of messages."""
+        columns: list[Convert] = []
         for column in wanted:
             field = message.field(column.name)
             if field is None and wanted is not self.wanted:
                 raise SchemaError(f"{message.name} has no `{column.name}`")
             if field is None:
-                columns.append(pa.nulls(len(reader.ends), column.type))
+                columns.append(_nulls(column.type))
                 continue
             try:
-                columns.append(
-                    self._column(field, column.type, reader, fields_read.where(fields_read.numbers == field.number))
-                )
+                columns.append(self._column(field, column.type))
             except SchemaError as error:
                 raise SchemaError(f"`{field.name}`: {error}") from error
         fields = [field.with_nullable(True) for field in wanted]
-        return pa.StructArray.from_arrays(columns, fields=fields)
+        return lambda messages: pa.StructArray.from_arrays([column(messages) for column in columns], fields=fields)
 
-    def _column(self, field: ProtoField, wanted: Any, reader: Reader, fields: Fields) -> Any:
-        """A field of messages as a column."""
+    def _column(self, field: ProtoField, wanted: Any) -> Convert:
+        """What makes a column of a field."""
         inner = self.messages.by_name.get(field.message)
-        if inner is None:
-            return self._scalars(field, wanted, reader, fields)
         if field.kind == "group":
             raise SchemaError("it is a group, which a column cannot be")
-        fields = fields.where(fields.wires == BYTES)
-        if inner.is_entry:
-            return self._map(inner, wanted, reader, fields)
-        if not field.is_repeated:
-            return self._single(inner, wanted, reader, fields)
-        _check_kind(wanted, "is_list", "repeated")
-        fields = fields.where(np.argsort(fields.messages, kind="stable"))
-        values = self._within(inner, wanted.value_type, reader, fields.messages, fields.starts, fields.ends)
-        return _lists(wanted, fields.messages, len(reader.ends), values)
-
-    def _scalars(self, field: ProtoField, wanted: Any, reader: Reader, fields: Fields) -> Any:
-        count = len(reader.ends)
+        if inner is not None and inner.is_entry:
+            return self._map(field, inner, wanted)
         if field.is_repeated:
-            _check_kind(wanted, "is_list", "repeated")
-            check_type(field, wanted.value_type)
-            elements = elements_of(field, reader, fields)
-            values = Scalars(field, wanted.value_type).array(reader, elements)
-            return _lists(wanted, elements.messages, count, values)
-        check_type(field, wanted)
-        places = np.flatnonzero(fields.wires == wire_of(field.kind))
-        last = np.full(count, -1)
-        last[fields.messages[places]] = places
-        has = last >= 0
-        values = Scalars(field, wanted).array(reader, fields.where(last[has]))
-        default = default_of(field, wanted)
-        return _spread(values, has).fill_null(default) if default.is_valid else _spread(values, has)
+            return self._list(field, inner, wanted)
+        name, get = field.name, attrgetter(field.name)
+        if inner is None:
+            make = scalar_array(field, wanted)
+            if field.default is not None:
+                return lambda messages: make(messages, map(get, messages.parsed))
+            return lambda messages: make(messages, (get(m) if m.HasField(name) else None for m in messages.parsed))
+        convert = self._from_message(inner, wanted)
 
-    def _single(
-        self, inner: ProtoMessage, wanted: Any, reader: Reader, fields: Fields, *, is_always: bool = False
-    ) -> Any:
-        """A message within each message; ``is_always``: an empty one stands for one that is left out."""
-        count = len(reader.ends)
-        times = np.bincount(fields.messages, minlength=count)
-        has = times > 0
-        if times.max(initial=0) > 1:
-            reader_in, starts, ends = _merge_messages(reader, fields, times)
-        else:
-            reader_in, starts, ends = reader, np.zeros(count, np.int64), np.zeros(count, np.int64)
-            starts[fields.messages], ends[fields.messages] = fields.starts, fields.ends
-        if is_always:
-            has = np.ones(count, bool)
-        owners = np.flatnonzero(has)
-        values = self._within(inner, wanted, reader_in, owners, starts[has], ends[has])
-        if reader_in is not reader:
-            reader.fail(np.flatnonzero(reader_in.bad))
-        return _spread(values, has)
+        def read(messages: ParsedMessages) -> Any:
+            has = np.fromiter((m.HasField(name) for m in messages.parsed), bool, len(messages.parsed))
+            inside = [get(messages.parsed[place]) for place in np.flatnonzero(has).tolist()]
+            values = convert(messages.within(inside, has))
+            return values.take(pa.array(np.cumsum(has) - 1, mask=~has))
 
-    def _within(self, inner: ProtoMessage, wanted: Any, reader: Reader, owners: Any, starts: Any, ends: Any) -> Any:
-        """Messages that lie in others; one that is bad makes the other bad."""
-        inside = reader.within(starts, ends)
-        values = self._from_message(inner, wanted, inside)
-        reader.fail(owners[inside.bad])
-        return values
+        return read
 
-    def _from_message(self, inner: ProtoMessage, wanted: Any, inside: Reader) -> Any:
-        """Messages as what they mean: some are a moment, or the one field that they have."""
+    def _list(self, field: ProtoField, inner: ProtoMessage | None, wanted: Any) -> Convert:
+        _check_kind(wanted, "is_list", "repeated")
+        get = attrgetter(field.name)
+        convert = (
+            _elements(scalar_array(field, wanted.value_type))
+            if inner is None
+            else self._from_message(inner, wanted.value_type)
+        )
+
+        def read(messages: ParsedMessages) -> Any:
+            lists = [get(m) for m in messages.parsed]
+            counts = np.fromiter(map(len, lists), np.int64, len(lists))
+            owners = np.repeat(np.arange(len(lists)), counts)
+            elements = convert(messages.within([*chain.from_iterable(lists)], owners))
+            return pa.ListArray.from_arrays(_offsets(counts), elements).cast(wanted)
+
+        return read
+
+    def _map(self, field: ProtoField, entry: ProtoMessage, wanted: Any) -> Convert:
+        """Maps in the order of their keys: a parsed map has none, and the same bytes must give the same value."""
+        _check_kind(wanted, "is_map", "a map")
+        key, value = entry.fields
+        inner = self.messages.by_name.get(value.message)
+        keys = _elements(scalar_array(key, wanted.key_type))
+        values = (
+            _elements(scalar_array(value, wanted.item_type))
+            if inner is None
+            else self._from_message(inner, wanted.item_type)
+        )
+        get = attrgetter(field.name)
+
+        def read(messages: ParsedMessages) -> Any:
+            maps = [get(m) for m in messages.parsed]
+            counts = np.fromiter(map(len, maps), np.int64, len(maps))
+            owners = np.repeat(np.arange(len(maps)), counts)
+            names = [sorted(entries) for entries in maps]
+            items = [entries[name] for entries, own in zip(maps, names, strict=True) for name in own]
+            key_array = keys(messages.within([*chain.from_iterable(names)], owners))
+            return pa.MapArray.from_arrays(_offsets(counts), key_array, values(messages.within(items, owners))).cast(
+                wanted
+            )
+
+        return read
+
+    def _from_message(self, inner: ProtoMessage, wanted: Any) -> Convert:
+        """What makes messages what they mean: some are a moment, or the one field that they have."""
         if pa.types.is_struct(wanted):
-            return self._message(inner, wanted, inside)
+            return self._struct(inner, wanted)
         if inner.name in WRAPPERS:
-            return self._message(inner, pa.struct([("value", wanted)]), inside).field(0)
+            return self._column(inner.fields[0], wanted)
         if inner.name == TIMESTAMP and pa.types.is_timestamp(wanted) and wanted.tz is not None:
-            return timestamps(inside, self._message(inner, MOMENT, inside)).cast(wanted)
+            return lambda messages: timestamps(messages).cast(wanted)
         if inner.name == DURATION and pa.types.is_duration(wanted):
-            return durations(inside, self._message(inner, MOMENT, inside)).cast(wanted)
+            return lambda messages: durations(messages).cast(wanted)
         raise SchemaError(f"it is the message {inner.name}, not {spark_type_name(wanted)}")
 
-    def _map(self, entry: ProtoMessage, wanted: Any, reader: Reader, entries: Fields) -> Any:
-        """Maps. Of several entries with the same key the last counts."""
-        _check_kind(wanted, "is_map", "a map")
-        entries = entries.where(np.argsort(entries.messages, kind="stable"))
-        inside = reader.within(entries.starts, entries.ends)
-        parts = fields_of(inside)
-        key, value = entry.fields
-        keys = self._scalars(key, wanted.key_type, inside, parts.where(parts.numbers == key.number))
-        of_value = parts.where(parts.numbers == value.number)
-        inner = self.messages.by_name.get(value.message)
-        if inner is None:
-            values = self._scalars(value, wanted.item_type, inside, of_value)
-        else:
-            of_value = of_value.where(of_value.wires == BYTES)
-            values = self._single(inner, wanted.item_type, inside, of_value, is_always=True)
-        reader.fail(entries.messages[inside.bad])
-        codes = np.asarray(keys.dictionary_encode().indices).astype(np.int64)
-        both = entries.messages * (codes.max(initial=0) + 1) + codes
-        last_places = np.sort(len(both) - 1 - np.unique(both[::-1], return_index=True)[1])
-        offsets = _offsets(entries.messages[last_places], len(reader.ends))
-        chosen = pa.array(last_places)
-        return pa.MapArray.from_arrays(offsets, keys.take(chosen), values.take(chosen)).cast(wanted)
+
+@lru_cache(64)
+def message_class(files: bytes, name: str) -> Any:
+    """The class of a message out of a descriptor set."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    pool: Any = DescriptorPool()
+    parsed: Any = FileDescriptorSet.FromString(files)
+    for file in parsed.file:
+        pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(name))
 
 
-def _merge_messages(reader: Reader, fields: Fields, times: Any) -> tuple[Reader, Any, Any]:
-    """Messages whose bytes are those of several one after the other, which is how Protobuf puts messages together."""
-    fields = fields.where(np.argsort(fields.messages, kind="stable"))
-    lengths = fields.ends - fields.starts
-    before = np.cumsum(lengths) - lengths
-    data = reader.data[np.repeat(fields.starts - before, lengths) + np.arange(lengths.sum())]
-    ends = np.concatenate([[0], np.cumsum(lengths)])[np.cumsum(times)].astype(np.int64)
-    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-    return Reader(add_padding(data), starts, ends), starts, ends
+def scalar_array(field: ProtoField, wanted: Any) -> Callable[[ParsedMessages, Iterable[Any]], Any]:
+    """What makes an Arrow array of the values of a field, one of each message; None is NULL."""
+    if wanted not in _READ_AS[field.kind]:
+        raise SchemaError(
+            f"it is {field.kind}, read as {spark_type_name(_READ_AS[field.kind][0])}, not {spark_type_name(wanted)}"
+        )
+    if field.kind == "enum" and wanted == pa.string():
+        # Of several names of a number the first; a number that has none is shown as it is, as in Protobuf's JSON.
+        names = {None: None, **dict(reversed(field.symbols))}
+        return lambda messages, values: pa.array([names.get(v, str(v)) for v in values], wanted)
+    if field.kind != "string":
+        return lambda messages, values: pa.array([*values], wanted)
+
+    def read_texts(messages: ParsedMessages, values: Iterable[Any]) -> Any:
+        # In proto2 a string may be any bytes, which are only decoded here.
+        try:
+            return pa.array([*values], wanted)
+        except UnicodeDecodeError:
+            texts, broken = _decodable(field, messages)
+            messages.fail(broken)
+            return pa.array(texts, wanted)
+
+    return read_texts
+
+
+def _decodable(field: ProtoField, messages: ParsedMessages) -> tuple[list[str | None], list[int]]:
+    """The texts of a field, and the places of messages in which it is not one."""
+    texts: list[str | None] = []
+    broken: list[int] = []
+    for place, message in enumerate(messages.parsed):
+        try:
+            has = field.default is not None or message.HasField(field.name)
+            texts.append(getattr(message, field.name) if has else None)
+        except UnicodeDecodeError:
+            texts.append("")
+            broken.append(place)
+    return texts, broken
+
+
+def _elements(make: Callable[[ParsedMessages, Iterable[Any]], Any]) -> Convert:
+    """What makes an array of elements that are values themselves."""
+    return lambda messages: make(messages, messages.parsed)
+
+
+def _nulls(type_: Any) -> Convert:
+    return lambda messages: pa.nulls(len(messages.parsed), type_)
 
 
 def _check_kind(wanted: Any, is_: str, kind: str) -> None:
@@ -203,15 +269,32 @@ def _check_kind(wanted: Any, is_: str, kind: str) -> None:
         raise SchemaError(f"it is {kind}, not {spark_type_name(wanted)}")
 
 
-def _spread(values: Any, has: Any) -> Any:
-    """Values of the rows that have one, and NULL in the others."""
-    return values.take(pa.array(np.cumsum(has) - 1, mask=~has))
+def _offsets(counts: Any) -> Any:
+    return pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
 
 
-def _offsets(messages: Any, count: int) -> Any:
-    return pa.array(np.concatenate([[0], np.cumsum(np.bincount(messages, minlength=count))]).astype(np.int32))
+def timestamps(messages: ParsedMessages) -> Any:
+    """Moments; a message that is out of the years that Protobuf has is bad."""
+    seconds, nanos = _seconds_and_nanos(messages)
+    bad = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos >= _NANOS)
+    return _to_micros(messages, seconds, nanos // 1000, bad).cast(pa.timestamp("us", "UTC"))
 
 
-def _lists(wanted: Any, messages: Any, count: int, values: Any) -> Any:
-    """Lists of elements, which lie in the order of their messages."""
-    return pa.ListArray.from_arrays(_offsets(messages, count), values).cast(wanted)
+def durations(messages: ParsedMessages) -> Any:
+    """Durations; a message of which one part is positive and the other negative is bad."""
+    seconds, nanos = _seconds_and_nanos(messages)
+    # Not by the absolute value: that of the smallest number is negative.
+    bad = (seconds < -_SECONDS_OF_A_DURATION) | (seconds > _SECONDS_OF_A_DURATION) | (np.abs(nanos) >= _NANOS)
+    bad |= np.sign(seconds) * np.sign(nanos) < 0
+    return _to_micros(messages, seconds, np.sign(nanos) * (np.abs(nanos) // 1000), bad).cast(pa.duration("us"))
+
+
+def _seconds_and_nanos(messages: ParsedMessages) -> tuple[Any, Any]:
+    parts = (np.fromiter((getattr(m, name) for m in messages.parsed), np.int64) for name in ("seconds", "nanos"))
+    seconds, nanos = parts
+    return seconds, nanos
+
+
+def _to_micros(messages: ParsedMessages, seconds: Any, micros: Any, bad: Any) -> Any:
+    messages.fail(bad)
+    return pa.array(np.where(bad, 0, seconds) * _MICROS + np.where(bad, 0, micros))

@@ -1,10 +1,6 @@
-"""Protobuf messages from a descriptor set, and their fields in many messages at once.
+"""Protobuf messages from a descriptor set, which is what ``protoc --descriptor_set_out`` writes.
 
-A descriptor set is what ``protoc --descriptor_set_out`` writes. Only reading one needs the package ``protobuf``;
-workers get the messages.
-
-The reader takes a step per field: it reads the next field of all messages that have one left, by wire type only: a
-number, four or eight bytes, or a length and bytes. Groups are skipped.
+The driver reads it. Workers get its bytes and what `Messages` says of them.
 """
 
 from __future__ import annotations
@@ -14,76 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
 from watersmeet.catalog import Field
+from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import did_you_mean
-from watersmeet.formats.binary import Reader, SchemaError
 from watersmeet.logical.words import word
-
-VARINT, EIGHT, BYTES, _OPENS, _CLOSES, FOUR = range(6)
-"""The wire types."""
-_LARGEST = (1 << 29) - 1
-"""The largest number that a field can have."""
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Fields of messages, as arrays: each of a message, with its number and its wire type.
-
-    ``values`` are those of numbers; the bytes of all others lie from ``starts`` to ``ends``.
-    """
-
-    messages: Any
-    numbers: Any
-    wires: Any
-    values: Any
-    starts: Any
-    ends: Any
-
-    def where(self, chosen: Any) -> Fields:
-        """Those that are chosen, by a mask or by their places."""
-        parts = (self.messages, self.numbers, self.wires, self.values, self.starts, self.ends)
-        return Fields(*(part[chosen] for part in parts))
-
-
-def fields_of(reader: Reader) -> Fields:
-    """All fields of the messages that a reader has; a message that is none is bad."""
-    steps = [_nothing()]
-    depth = np.zeros(len(reader.ends), np.int64)
-    rows = np.flatnonzero(reader.at < reader.ends)
-    while len(rows):
-        steps.append(_step(reader, rows, depth))
-        rows = rows[reader.at[rows] < reader.ends[rows]]
-    reader.fail(np.flatnonzero(depth != 0))
-    names = ("messages", "numbers", "wires", "values", "starts", "ends")
-    return Fields(*(np.concatenate([getattr(step, name) for step in steps]) for name in names))
-
-
-def _nothing() -> Fields:
-    none = np.zeros(0, np.int64)
-    return Fields(none, none, none, np.zeros(0, np.uint64), none, none)
-
-
-def _step(reader: Reader, rows: Any, depth: Any) -> Fields:
-    """The next field of each of some messages."""
-    tags = reader.varints(rows)
-    numbers, wires = (tags >> np.uint64(3)).astype(np.int64), (tags & np.uint64(7)).astype(np.int64)
-    reader.fail(rows[(numbers < 1) | (numbers > _LARGEST) | (wires > FOUR)])
-    values = np.zeros(len(rows), np.uint64)
-    is_number = wires == VARINT
-    values[is_number] = reader.varints(rows[is_number])
-    depth[rows] += (wires == _OPENS).astype(np.int64) - (wires == _CLOSES)
-    reader.fail(rows[depth[rows] < 0])
-    lengths = np.select([wires == EIGHT, wires == FOUR], [8, 4], 0)
-    has_length = wires == BYTES
-    sizes = reader.varints(rows[has_length])
-    # More than there can be is no length, and would be below 0 as one.
-    lengths[has_length] = np.where(sizes > np.uint64(len(reader.data)), -1, sizes.view(np.int64))
-    starts, lengths = reader.spans(rows, lengths)
-    is_field = (depth[rows] == 0) & (wires != _CLOSES) & ~reader.bad[rows]
-    return Fields(rows, numbers, wires, values, starts, starts + lengths).where(is_field)
-
 
 PROTOBUF = "protobuf"
 """The format of values, as ``value.format`` calls it."""
@@ -103,6 +35,8 @@ _TYPES: Mapping[str, str] = {
     "fixed64": "DECIMAL(20,0)", "bool": "BOOLEAN", "string": "STRING", "bytes": "BINARY", "enum": "STRING",
 }  # fmt: skip
 """The type that a column has for each type of a field."""
+UNSIGNED = pa.decimal128(20, 0)
+"""The Arrow type that has room for 64 bits without a sign."""
 _MADE = "make it with `protoc --include_imports --descriptor_set_out=FILE ...` and name it with `value.descriptor`."
 
 
@@ -148,15 +82,21 @@ class ProtoMessage:
 
 @dataclass(frozen=True)
 class Messages:
-    """The message that values are, and all those within it, by their full names."""
+    """The message that values are, and all those within it, by their full names; ``files``: the descriptor set."""
 
     root: str
     by_name: Mapping[str, ProtoMessage] = field(hash=False)
+    files: bytes = field(default=b"", repr=False)
 
     @property
     def root_message(self) -> ProtoMessage:
         """The message that values are."""
         return self.by_name[self.root]
+
+    @property
+    def has_required(self) -> bool:
+        """Whether some field must be there."""
+        return any(member.is_required for message in self.by_name.values() for member in message.fields)
 
 
 def read_messages(path: str, message: str) -> Messages:
@@ -169,7 +109,7 @@ def read_messages(path: str, message: str) -> Messages:
         if current.full_name not in messages:
             messages[current.full_name] = _message(current)
             waiting += [inner.message_type for inner in current.fields if inner.message_type is not None]
-    return Messages(descriptor.full_name, messages)
+    return Messages(descriptor.full_name, messages, Path(path).read_bytes())
 
 
 def _load_descriptor(path: str, message: str) -> Any:

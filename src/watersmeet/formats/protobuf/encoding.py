@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.binary import (
+from watersmeet.codec.binary import (
     Ragged,
     SchemaError,
     bytes_of,
@@ -27,16 +27,24 @@ from watersmeet.formats.binary import (
     zigzag_encode,
 )
 from watersmeet.formats.protobuf.descriptor import (
-    BYTES,
     DURATION,
     TIMESTAMP,
+    UNSIGNED,
     WRAPPERS,
     Messages,
     ProtoField,
     ProtoMessage,
 )
-from watersmeet.formats.protobuf.values import FIXED, MOMENT, UNSIGNED, parts_of, wire_of
 
+VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
+"""The wire types of values; 3 and 4 are those of groups, which are not written."""
+FIXED: Mapping[str, str] = {
+    "fixed32": "<u4", "sfixed32": "<i4", "float": "<f4", "fixed64": "<u8", "sfixed64": "<i8", "double": "<f8",
+}  # fmt: skip
+"""The types that always have the same number of bytes, as numpy calls them."""
+
+MOMENT = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
+_MICROS = 1_000_000
 _SHORT = (pa.int8(), pa.int16(), pa.int32())
 _LONG = (*_SHORT, pa.int64())
 _WRITTEN_FROM: Mapping[str, tuple[Any, ...]] = {
@@ -208,3 +216,21 @@ def _of_symbols(field: ProtoField, column: Any) -> Any:
             raise ValueOfNoFieldError(f"`{field.name}` has no `{name}`")
         numbers[place] = numbers_by_name[name] if name in numbers_by_name else int(name)
     return numbers[np.asarray(encoded.indices)]
+
+
+def wire_of(kind: str) -> int:
+    """The wire type of values of a type."""
+    if kind in FIXED:
+        return FOUR if FIXED[kind].endswith("4") else EIGHT
+    return BYTES if kind in ("string", "bytes") else VARINT
+
+
+def parts_of(column: Any) -> Any:
+    """Moments or durations as the messages that they are; a moment has no negative nanoseconds."""
+    micros = np.asarray(column.cast(pa.int64()))
+    if pa.types.is_duration(column.type):
+        seconds = np.sign(micros) * (np.abs(micros) // _MICROS)
+    else:
+        seconds = micros // _MICROS
+    nanos = ((micros - seconds * _MICROS) * 1000).astype(np.int32)
+    return pa.StructArray.from_arrays([pa.array(seconds), pa.array(nanos)], names=["seconds", "nanos"])

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import DataType, DecimalType
 
 from watersmeet.catalog import Field, Source
+from watersmeet.codec.avro_schema import AvroType, field_of, read_schema, split_null
+from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import Refusal, refuse
 from watersmeet.formats import source_format
-from watersmeet.formats.avro.schema import AvroType, field_of, read_schema, split_null
-from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.lakes import CHANGE_TYPE, VERSION
 from watersmeet.formats.records import (
     CHANGE,

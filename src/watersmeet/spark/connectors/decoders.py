@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from watersmeet.catalog import Field, Sink, Source
+from watersmeet.codec.avro_decoding import AvroDecoder
+from watersmeet.codec.avro_schema import KEY_SCHEMA, SCHEMA, AvroSchema, field_of, read_schema
+from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import WatersmeetError, WorkerRefusalError, refuse
-from watersmeet.formats.avro.decoding import AvroDecoder
-from watersmeet.formats.avro.schema import KEY_SCHEMA, SCHEMA, AvroSchema, field_of, read_schema
-from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.protobuf.decoding import ProtobufDecoder
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, DescriptorError, Messages, read_messages
 from watersmeet.formats.registry import (

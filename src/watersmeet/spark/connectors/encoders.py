@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from watersmeet.catalog import Sink
+from watersmeet.codec.avro_encoding import encode_rows, schema_of
+from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refuse
-from watersmeet.formats.avro.encoding import encode_rows, schema_of
-from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.protobuf.encoding import ProtobufEncoder, ValueOfNoFieldError
 from watersmeet.formats.registry import HEADER, MAGIC, Registry, RegistryError

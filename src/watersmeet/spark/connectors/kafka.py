@@ -26,8 +26,8 @@ from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Sink, Source
+from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.kafka import NEW_TOPIC, Kafka, KafkaSink, Topics
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.spark.connectors.encoders import check_message, check_schemas

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import ArrayType, TimestampType
 
 from watersmeet.catalog import Field, Source
+from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import (
     CHANGE,

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Sink
+from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import Place, Refusal, WatersmeetError
 from watersmeet.formats import sink_format
-from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.logical.expressions import quote

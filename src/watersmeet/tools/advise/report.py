@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from watersmeet.duration import format_count
+from watersmeet.duration import align_columns, format_count
 from watersmeet.tools.advise.arrivals import TableAdvice, Unit, format_length
 from watersmeet.tools.advise.distances import LikelyKey
 from watersmeet.tools.advise.findings import HEAVY, LagCost
@@ -227,13 +227,6 @@ def _share(share: float) -> str:
     if 0 < share < 0.0001:
         return "< 0.01 %"
     return f"{100 * share:.4g} %" if share <= 0.9999 or share == 1 else "> 99.99 %"
-
-
-def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of a table in columns: the first to the left."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _pair_data(pair: PairAdvice) -> dict[str, object]:

@@ -9,10 +9,10 @@ A forecast is shown as text or as data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from watersmeet.duration import format_count, rough_duration
+from watersmeet.duration import align_columns, format_count, rough_duration
 from watersmeet.operators.forecaster import Families, PortRetention
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
@@ -344,14 +344,6 @@ def _fullest(state: StateForecast) -> str:
 
 def _number(value: float | None, unit: str) -> str:
     return UNKNOWN if value is None else format_quantity(value, unit)
-
-
-def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of a table in columns."""
-    if rows:
-        widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-        for row in rows:
-            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def as_data(forecast: QueryForecast) -> dict[str, object]:

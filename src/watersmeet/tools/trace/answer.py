@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.deprecation import accept_old_names
-from watersmeet.duration import format_count
+from watersmeet.duration import align_columns, format_count
 from watersmeet.metrics.progress import watermark_text
 from watersmeet.operators.outcomes import (
     Lineage,
@@ -257,13 +257,7 @@ class Summary:
         for group in self.groups:
             example = row_in_words(group.examples[0].values)
             rows.append((group.side, group.end, group.reason, f"{group.rows:,}", example))
-        widths = [max(len(row[place]) for row in rows) for place in range(4)]
-        for row in rows:
-            cells = [
-                text.rjust(width) if place == 3 else text.ljust(width)
-                for place, (text, width) in enumerate(zip(row[:4], widths, strict=True))
-            ]
-            yield "  ".join([*cells, row[4]]).rstrip()
+        yield from align_columns(rows, right=[3])
         yield from (f"Unknown: {sentence}" for sentence in self.unknown)
 
 

@@ -1,8 +1,7 @@
 """The server of the board: it computes, the page draws what it is sent.
 
-It listens on this machine only, unless it is told otherwise, and then asks for a token. It opens nothing but what
-stands on its shelf, and writes nothing but the one file that it was told to save to. What it sends runs no script but
-its own and asks nobody else for anything.
+It opens nothing but the entries of its catalog, and writes nothing but the one file that it was told to save to. Who
+is answered, `tools.studio.web` decides.
 
 The catalog lists what can be opened: stories, and the cases, projects and scripts of a folder. A page opens an entry by
 number and cannot name a path.
@@ -11,8 +10,6 @@ number and cannot name a path.
 from __future__ import annotations
 
 import asyncio
-import hmac
-import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -21,18 +18,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import anyio
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.cells import FAILURES, NeedsSparkError
-from watersmeet.metrics.endpoint import host_of, is_loopback
 from watersmeet.project import SPEC_NAME, open_project
 from watersmeet.tools.studio.board.answer import BoardView, evaluate_board, export_case, move_row
 from watersmeet.tools.studio.board.model import (
@@ -44,6 +37,7 @@ from watersmeet.tools.studio.board.model import (
     rows_of_files,
 )
 from watersmeet.tools.studio.drawing import STYLE
+from watersmeet.tools.studio.web import TYPES, build_application, file_endpoint, read_json
 from watersmeet.tools.testing.case import read_case
 
 _NAME = re.compile(r"^name:\s*(.+?)\s*$", re.MULTILINE)
@@ -129,20 +123,6 @@ def _title(text: str, path: Path) -> str:
     return f"{path.stem}: {name}"
 
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-MOST_BYTES = 4_000_000
-"""What a page may send."""
-
 COOKIE = "watersmeet-board"
 
 
@@ -160,11 +140,11 @@ class BoardSession:
     token: str = field(default="", repr=False)
 
 
-def application(session: BoardSession) -> Starlette:
+def application(session: BoardSession) -> ASGIApp:
     """The server, to be run by uvicorn or any other."""
     turn = asyncio.Lock()
     routes = [
-        Route("/", _file("index.html")),
+        Route("/", file_endpoint(_STATIC / "index.html")),
         Route("/static/lives.css", _style),
         Route("/static/{name}", _static),
         Route("/first", _first_board(session)),
@@ -174,66 +154,21 @@ def application(session: BoardSession) -> Starlette:
         Route("/move", _post_handler(_move, turn), methods=["POST"]),
         Route("/save", _post_handler(_save_handler(session), turn), methods=["POST"]),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(session))])
+    return build_application(routes, session.token, COOKIE)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def _guard(session: BoardSession) -> Callable[[Request, Handler], Awaitable[Response]]:
-    async def dispatch(request: Request, call: Handler) -> Response:
-        response = _reject_request(session, request) or await call(request)
-        response.headers.update(HEADERS)
-        return response
-
-    return dispatch
-
-
-def _reject_request(session: BoardSession, request: Request) -> Response | None:
-    """The answer to whoever may not come in; None: he may."""
-    host_header = request.headers.get("host", "")
-    host = host_of(host_header)
-    if host is None:
-        return PlainTextResponse("The header Host is malformed.", 400)
-    if not session.token and not is_loopback(host):
-        return PlainTextResponse("The host name in the request is unknown.", 421)
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != host_header:
-        return PlainTextResponse("Requests from other pages are not allowed.", 403)
-    if not session.token:
-        return None
-    if _is_token(session, request.query_params.get("token", "")):
-        # From here on the address need not have it any more.
-        response = RedirectResponse("/", 303)
-        response.set_cookie(COOKIE, session.token, httponly=True, samesite="strict")
-        return response
-    if _is_token(session, request.cookies.get(COOKIE, "")):
-        return None
-    return PlainTextResponse("Open the address that the command printed: it has a token.", 401)
-
-
-def _is_token(session: BoardSession, token: str) -> bool:
-    return hmac.compare_digest(token.encode(), session.token.encode())
-
-
-def _file(name: str) -> Handler:
-    async def send_file(_: Request) -> Response:
-        file = files("watersmeet.tools.studio.board") / "static" / name
-        return Response(file.read_bytes(), media_type=TYPES[Path(name).suffix])
-
-    return send_file
-
-
-STATIC = frozenset(
-    file.name
-    for file in (files("watersmeet.tools.studio.board") / "static").iterdir()
-    if Path(file.name).suffix in TYPES
-)
+_STATIC = files("watersmeet.tools.studio.board") / "static"
+STATIC = frozenset(file.name for file in _STATIC.iterdir() if file.name.rpartition(".")[2] in TYPES)
 
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    return await _file(name)(request) if name in STATIC else PlainTextResponse("There is no such file.", 404)
+    return (
+        file_endpoint(_STATIC / name)(request) if name in STATIC else PlainTextResponse("There is no such file.", 404)
+    )
 
 
 async def _style(_: Request) -> Response:
@@ -277,52 +212,22 @@ def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyn
     """
 
     async def handle(request: Request) -> Response:
-        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            return PlainTextResponse("Send JSON.", 415)
-        body = await _body(request)
-        if body is None:
-            return PlainTextResponse("That is too much for a board.", 413)
+        data = await read_json(request)
         try:
-            data = json.loads(body)
             board = parse_board(data["board"])
         except (WrongBoardError, ValueError, KeyError, TypeError, RecursionError) as error:
             return JSONResponse({"message": f"This is not a board: {error}"}, 400)
         try:
             async with turn:
-                if await _is_gone(request):
+                if await request.is_disconnected():
                     return PlainTextResponse("The page is gone.", 499)
                 return JSONResponse(await run_in_threadpool(compute, board, data))
         except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
             return JSONResponse({"message": str(error)}, 422)
         except RecursionError:
             return JSONResponse({"message": "A value or an expression is nested too deeply."}, 400)
-        except Exception as error:
-            # Whatever it is: the page stays, says so, and goes on with the next change.
-            return JSONResponse({"message": f"This is a bug in Watersmeet: {type(error).__name__}: {error}"}, 500)
 
     return handle
-
-
-async def _is_gone(request: Request) -> bool:
-    """Whether a page has closed its connection. Behind a middleware, `Request.is_disconnected` does not see it."""
-    with anyio.move_on_after(0.05):
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        return True
-    return False
-
-
-async def _body(request: Request) -> bytes | None:
-    """What was sent; None: it is more than a page may send, of which no more is read than that."""
-    content_length = request.headers.get("content-length", "")
-    if content_length.isdecimal() and (len(content_length) > len(str(MOST_BYTES)) or int(content_length) > MOST_BYTES):
-        return None
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MOST_BYTES:
-            return None
-    return bytes(body)
 
 
 def _evaluate(board: Board, params: Mapping[str, Any]) -> Any:

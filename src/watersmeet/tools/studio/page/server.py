@@ -1,37 +1,24 @@
-"""Serves the page over HTTP: files, data as JSON, and updates; and decides who may read it.
-
-Only this machine is answered, unless the page is served at another address: then a token is required. A request must
-name this machine as its host, so a name that an attacker made point here gets nothing.
-"""
+"""Serves the page over HTTP: files, data as JSON, updates and metrics. Who may read it, `tools.studio.web` decides."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from http.cookies import SimpleCookie
 from importlib.resources import files
-from importlib.resources.abc import Traversable
-from secrets import compare_digest
-from socket import AF_INET, AF_INET6, SO_REUSEADDR, SOL_SOCKET, socket
 from threading import Event, Lock, Thread
-from urllib.parse import parse_qs
 
-import uvicorn
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.metrics.endpoint import host_of, is_loopback
+from watersmeet.metrics.endpoint import bind_failure, is_loopback
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.progress import Progress
 from watersmeet.metrics.prometheus import CONTENT_TYPE
@@ -45,69 +32,9 @@ from watersmeet.tools.studio.page.model import (
     query_drawing_json,
     query_status,
 )
+from watersmeet.tools.studio.web import address_of, build_application, file_endpoint, make_server, open_socket
 
-HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-"""What every answer says: nothing comes from elsewhere, no text becomes a program, nobody puts it into a frame."""
 COOKIE = "watersmeet"
-
-
-class Guard:
-    """Lets through what may be answered. Without a ``token``, that is what asks for this machine by its own name."""
-
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self.app, self.token = app, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
-        if scope["type"] != "http":
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        answer = self._answer(scope)
-        await (answer or self.app)(scope, receive, send_with_headers)
-
-    def _answer(self, scope: Scope) -> Response | None:
-        """What is said in place of the page; None: nothing, it may be read."""
-        if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("This page is read-only.\n", 405, {"Allow": "GET, HEAD"})
-        headers = Headers(scope=scope)
-        if self.token is None:
-            host = host_of(headers.get("host", ""))
-            if host is None:
-                return PlainTextResponse("The header Host is malformed.\n", 400)
-            return None if is_loopback(host) else PlainTextResponse("Ask for 127.0.0.1 or localhost.\n", 403)
-        query_token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._is_right(query_token) and scope["path"] == "/":
-            # It must stand neither in the history of the browser nor in its address line.
-            answer = RedirectResponse("/", 303)
-            answer.set_cookie(COOKIE, query_token, httponly=True, samesite="strict")
-            return answer
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if self._is_right(cookie.value if cookie else "") or self._is_right(bearer):
-            return None
-        return PlainTextResponse("A token is needed: open the address that `watersmeet` printed.\n", 401)
-
-    def _is_right(self, token: str) -> bool:
-        return self.token is not None and compare_digest(token.encode(), self.token.encode())
-
 
 Ask = Callable[[str, Mapping[str, str | None], int], str]
 """What tells what became of a row: of which query, with which values, and how many rows the query has read."""
@@ -187,7 +114,6 @@ PORT = 8484
 POLL_SECONDS, KEEPALIVE_SECONDS = 0.5, 10.0
 """Seconds between two looks for what is new, and after which something is said even if nothing is."""
 GONE = "That row is no longer shown."
-TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 OWN = ("page.js", "parts.js", "charts.js", "words.js", "page.css", "icon.svg")
 OF_OTHERS = ("preact-htm.js", "uplot.js", "uplot.css")
 
@@ -220,12 +146,12 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
         return StreamingResponse(_changes(watch, request, stopping), media_type="text/event-stream")
 
     routes = [
-        Route("/", _file_endpoint(files("watersmeet.tools.studio.page").joinpath("files", "page.html"))),
+        Route("/", file_endpoint(files("watersmeet.tools.studio.page").joinpath("files", "page.html"))),
         *(
-            Route(f"/{name}", _file_endpoint(files("watersmeet.tools.studio.page").joinpath("files", name)))
+            Route(f"/{name}", file_endpoint(files("watersmeet.tools.studio.page").joinpath("files", name)))
             for name in OWN
         ),
-        *(Route(f"/{name}", _file_endpoint(asset(name))) for name in OF_OTHERS),
+        *(Route(f"/{name}", file_endpoint(asset(name))) for name in OF_OTHERS),
         Route("/api/project", project),
         Route("/api/query/{name:path}", json_endpoint(watch.query)),
         Route("/api/drawing/{name:path}", json_endpoint(watch.query_drawing)),
@@ -233,14 +159,7 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
         Route("/api/changes", changes),
         Route("/metrics", metrics),
     ]
-    return Guard(Starlette(routes=routes), token)
-
-
-def _file_endpoint(file: Traversable) -> Callable[[Request], Response]:
-    def answer(request: Request) -> Response:
-        return Response(file.read_bytes(), media_type=TYPES[file.name.rpartition(".")[2]])
-
-    return answer
+    return build_application(routes, token, COOKIE)
 
 
 async def _changes(watch: Watch, request: Request, stopping: Event | None) -> AsyncIterator[str]:
@@ -263,18 +182,16 @@ def serve_page(watch: Watch, port: int, host: str, token: str | None = None) -> 
     Elsewhere than on this machine there is always a token: the given one, or one that is made up.
     """
     token = None if is_loopback(host) else token or secrets.token_urlsafe(18)
-    opened = _open_socket(port, host)
+    try:
+        opened = open_socket(host, port)
+    except (OSError, OverflowError) as error:
+        raise _refusal(error, port, host) from error
     stopping = Event()
-    settings = uvicorn.Config(
-        application(watch, token, stopping), log_level="error", access_log=False, lifespan="off", server_header=False,
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
-    server = uvicorn.Server(settings)
+    server = make_server(application(watch, token, stopping))
     thread = Thread(target=server.run, args=([opened],), name="page", daemon=True)
     thread.start()
-    shown = f"[{host}]" if ":" in host else host
     try:
-        yield f"http://{shown}:{opened.getsockname()[1]}/{f'?token={token}' if token else ''}"
+        yield address_of(host, opened, token) + ("" if token else "/")
     finally:
         stopping.set()
         server.should_exit = True
@@ -282,27 +199,9 @@ def serve_page(watch: Watch, port: int, host: str, token: str | None = None) -> 
         opened.close()
 
 
-def _open_socket(port: int, host: str) -> socket:
-    made = socket(AF_INET6 if ":" in host else AF_INET)
-    try:
-        made.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(128)
-    except (OSError, OverflowError) as error:
-        made.close()
-        raise _refusal(error, port, host) from error
-    return made
-
-
 def _refusal(error: OSError | OverflowError, port: int, host: str) -> WatersmeetError:
+    reason, is_port = bind_failure(error)
     other = port + 1 if 1024 <= port < 65535 else PORT
     hint = f"give another port, for example {other}; 0 takes any free port."
-    if isinstance(error, OverflowError):
-        reason = "ports go from 0 to 65535"
-    elif error.errno == errno.EADDRINUSE:
-        reason = "another process listens there"
-    elif error.errno == errno.EACCES:
-        reason = "this user may not open that port"
-    else:
-        reason, hint = error.strerror or str(error), "give an address of this machine, such as 127.0.0.1."
+    hint = hint if is_port else "give an address of this machine, such as 127.0.0.1."
     return refuse("PAGE_ADDRESS", address=f"{host}:{port}", reason=reason, hint=hint)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.schema import AvroField, AvroSchema, AvroType, split_null
-from watersmeet.formats.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
+from watersmeet.codec.avro_schema import AvroField, AvroSchema, AvroType, split_null
+from watersmeet.codec.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
 
 ValueReader = Callable[[Reader, Rows, bool], Any]
 """What reads a value of each of some rows as it is stored, or goes over them if they are not wanted."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.schema import is_name
-from watersmeet.formats.binary import (
+from watersmeet.codec.avro_schema import is_name
+from watersmeet.codec.binary import (
     Ragged,
     SchemaError,
     bytes_of,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.schema import AvroSchema, AvroType, field_of, split_null
-from watersmeet.formats.avro.values import default_of, make_converter, value_reader
-from watersmeet.formats.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
+from watersmeet.codec.avro_schema import AvroSchema, AvroType, field_of, split_null
+from watersmeet.codec.avro_values import default_of, make_converter, value_reader
+from watersmeet.codec.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
 
 Plan = Callable[[Reader, Rows], Any]
 """What reads a value of each of some rows, and gives an array of them; None if nobody asked for them."""

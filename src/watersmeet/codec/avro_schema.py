@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
-from watersmeet.formats.binary import SchemaError
+from watersmeet.codec.binary import SchemaError
 
 AVRO = "avro"
 """The format of values and keys, as ``value.format`` and ``key.format`` call it."""

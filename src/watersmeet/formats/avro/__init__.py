@@ -1,1 +1,0 @@
-"""Avro: schemas, and values read and written a column at a time."""
