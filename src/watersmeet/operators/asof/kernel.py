@@ -3,44 +3,42 @@
 Definition. A question and a version fit when their keys are equal (NULL never is), the version's time lies on the side
 of the question's time that the direction names (equal times count unless the join is strict), and it is no further away
 than the tolerance. Of the versions that fit, the question chooses the nearest in time; of two that are equally far, the
-earlier. Nothing but keys and times chooses. The version that was chosen is the question's answer unless it is *void*:
-the delete of its key, or a row for which the condition of its side is not true. A question that chose a void version
-has no answer, and gets no other one.
+earlier. Only keys and times decide. The chosen version is the question's answer unless it is *void*: the delete of its
+key, or a row for which the condition of its side is not true. A question that chose a void version has no answer, and
+gets no other one.
 
-A key has one version per time. Of a stream that is the first delivered; of a table (``upserts``) the last, since each
-change takes the place of the one before.
+A key has one version per time: in a stream the first delivered; in a table (``upserts``) the last, since each change
+replaces the one before.
 
-A question is *settled* when no version that may still come could change its answer. Versions that may come have times
-at or after the mark of the right side. So a question waits until that mark has passed every time at which a version
-would be preferred to the best one known, and is settled at once where there is no such time:
+A question is *final* when no version that may still arrive could change its answer. Such versions have times at or
+after the watermark of the right side. So a question waits until that watermark has passed every time at which a version
+would be preferred to the best known one, and is final at once where there is no such time:
 
 - ``backward``: the times after the best known version, up to the question's own
 - ``forward``: the times from the question's own to before the best known version, or to the end of the tolerance
 - ``nearest``: the times that are nearer than the best known version, or as near and earlier
-- of a table also the time of the best known version, whose row may still be replaced
+- for a table also the time of the best known version, whose row may still be replaced
 
 A batch is one instant of a shard:
 
-1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
-   counted.
-2. A new question that nothing can fit (NULL key, NULL time, own predicate not true) comes out padded at once if the
+1. A new row is late if one of its times is below its column's watermark before the batch. It is dropped and counted.
+2. A new question that can have no answer (NULL key, NULL time, own predicate not true) is emitted padded at once if the
    join is ``left``. A version with a NULL key or time is ignored; a change of a table without them is dropped and
    counted.
-3. A new version that no question could choose any more (see below, by what was known before the batch) is ignored. Of
-   two versions of a key and time the one that does not count is dropped and counted.
-4. The marks of the batch are folded in. Every question that is now settled comes out: with its answer, or without one
+3. A new version that no question could choose any more (see below, as of before the batch) is ignored. Of two versions
+   of a key and time the one that does not count is dropped and counted.
+4. The watermarks of the batch are applied. Every question that is now final is emitted: with its answer, or without one
    padded if the join is ``left``.
 
-What is kept: the questions that are not settled, and the versions that a question may still choose, void ones too: a
-question must not choose the version before a void one. Questions have times
-at or after the *horizon*, the earlier of the left mark and the first open question. A version is of no use when another
-of its key is later and still before the horizon (or, if not strict, at it), or when all times within its tolerance are
-before the horizon; of ``forward``, when its own time is. Versions of no use may stay for a while in large runs, until
-these are merged: no question chooses them.
+The state holds the questions that are not final, and the versions that a question may still choose, void ones too: a
+question must not choose the version before a void one. Questions have times at or after the *horizon*, the earlier of
+the left watermark and the first open question. A version is obsolete when another of its key is later and still before
+the horizon (or, if not strict, at it), or when all times within its tolerance are before the horizon; for ``forward``,
+when its own time is. Obsolete versions may remain in large runs until these are merged: no question chooses them.
 
-The result's marks are those of the left side, held back by open questions. The end of the right side settles all of
-them. See `definition` for the same, one row at a time. Nothing but equal keys ever meets, so rows may be sharded by
-key.
+The result's watermarks are those of the left side, held back by open questions. The end of the right side makes all of
+them final. See `definition` for the same, one row at a time. Only rows with equal keys are joined, so rows may be
+sharded by key.
 
 `STATE_SCHEMA` describes what a state holds: questions that wait, and versions.
 """

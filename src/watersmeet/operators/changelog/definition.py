@@ -31,7 +31,7 @@ from watersmeet.operators.core.rowwise import Row, compare, is_match
 
 @dataclass
 class Bag:
-    """Rows with the number of times each is there; a number of zero is no row."""
+    """Rows with their multiplicities; a row with zero is removed."""
 
     rows: dict[Any, tuple[Row, int]] = field(default_factory=dict[Any, tuple[Row, int]])
 
@@ -53,7 +53,7 @@ class Bag:
 
 @dataclass
 class ChangelogReference:
-    """A join of two tables in progress; ``tables`` are what they hold now.
+    """A join of two tables in progress; ``tables`` are their current contents.
 
     >>> join = TableJoinOperator("left", Port(("a",), keys=("a",)), Port(("b",), keys=("b",)))
     >>> reference = ChangelogReference(join)
@@ -113,12 +113,12 @@ def join_bags(join: TableJoinOperator, left: Bag, right: Bag) -> Counter[tuple[A
 
 
 def can_emit_unmatched(join: TableJoinOperator, port: int) -> bool:
-    """Whether rows of that port come out without a partner."""
+    """Whether rows of that port are emitted without a match."""
     return join.kind == "full" or join.kind in (("left", "semi", "anti"), ("right",))[port]
 
 
 def result_row(join: TableJoinOperator, left: Row | None, right: Row | None) -> tuple[Any, ...]:
-    """The row of the result that two rows make, or one alone."""
+    """The result row of a pair, or of an unmatched row."""
     left_values = [None if left is None else freeze_bits(left[name]) for name in join.left.columns]
     return (*left_values, *(None if right is None else freeze_bits(right[name]) for name in join.right.columns))
 
@@ -129,7 +129,7 @@ def is_same(left: Any, right: Any) -> bool:
 
 
 def freeze_bits(value: Any) -> Any:
-    """The value as one that can be counted and is equal only to what shows alike: every NaN the same, -0.0 not 0.0.
+    """A hashable value that is equal only to values with the same text: every NaN is the same, -0.0 is not 0.0.
 
     >>> freeze_bits(-0.0) == freeze_bits(0.0), freeze_bits(math.nan) == freeze_bits(-math.nan)
     (False, True)

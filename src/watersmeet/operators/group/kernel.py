@@ -2,36 +2,36 @@
 
 Definition. A group is made of the rows whose key columns are equal, where NULL equals NULL, NaN equals NaN and -0.0
 equals 0.0. The table shows each group that has rows: its keys, then an aggregate per column. Without key columns there
-is one group, which is shown from the first batch on for good, also without rows: then its counts are 0, its lists and
-sets are empty, and whatever can be NULL is.
+is one group, which is shown from the first batch on, also without rows: then its counts are 0, its lists and sets are
+empty, and every other aggregate is NULL.
 
-Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
-Of aggregates that cannot be undone by themselves (`Function.retractable`) all rows of the groups are kept (`members`),
-as far as they are read. Where order matters, a row stands where it last arrived, and equal rows stand together. A group
-without rows disappears.
+Input with weights is a changelog: a row counts as often as its weight says, and a negative weight retracts rows. For
+aggregates that cannot be retracted (`Function.retractable`), the state holds the rows of the groups (`members`), with
+the columns that the aggregates read. Where order matters, a row has the position of its last arrival, and equal rows
+share one position. A group without rows disappears.
 
-What comes out of a batch is how the table has changed with it: ``-`` the old row of a group, ``+`` its new one, and
-nothing where they are the same.
+A batch emits the changes of the table: ``-`` the old row of a group, ``+`` its new one, and no change where they are
+the same.
 
-With a window each row belongs to a window of event time that ends at a time of its own, and the window is part of the
-key. A batch is one instant of a shard: rows whose window ends at or before the mark known before the batch are late,
-dropped and counted; the others are folded in; then the marks of the batch are. Groups whose window ends at or before
-the mark are forgotten; the row that they had stands.
+With a window, each row belongs to a window of event time, which is part of the key. A batch is one instant of a shard:
+rows whose window ends at or before the watermark known before the batch are late, dropped and counted; the others are
+folded in; then the watermarks of the batch are applied. Groups whose window ends at or before the watermark are dropped
+from the state; their last row remains valid.
 
-The bounds of windows have marks behind a grouping: no row of the table changes any more in which one of them is at or
-before its mark. A grouping over such a table whose keys have such a column forgets groups by it, as by windows.
+The bounds of windows have watermarks behind a grouping: no row of the table changes any more in which one of them is at
+or before its watermark. A grouping over such a table whose keys have such a column closes groups by it, as by windows.
 
-Where only the first of its rows in an order are asked for, a row of a group that ends with a batch is left out if as
-many are before it among the rows of other groups that end with it in this shard: none of these is ever taken back, so
-that it will never be among the first.
+Where the consumer only needs the top-N, the row of a group that closes with a batch is left out if at least N rows of
+other groups that close with it in this shard rank before it: none of these is ever retracted, so the row can never be
+in the top-N.
 
-With a session the window is one that grows: each row brings its own, and those of one key that overlap or touch are one
-window, from the first start to the last end. Its row then takes the place of theirs. What is forgotten meets nobody.
+A session window grows: each row brings its own window, and windows of one key that overlap or touch merge into one,
+from the first start to the last end, whose row replaces theirs. Closed sessions do not merge.
 
-Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; what
-does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are those of the rows that are
-there, computed exactly and rounded once: neither order, nor batches, nor rows that have come and gone matter. Of
-``min_by`` and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
+Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; a
+value that does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are computed exactly
+over the current rows and rounded once: they do not depend on order, batches, or rows that were retracted. In ``min_by``
+and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
 
 `STATE_SCHEMA` describes what a state holds: a row per group with its accumulators and, where an aggregate needs them,
 the rows of the groups.
@@ -140,12 +140,12 @@ class GroupByOperator(StreamOperator):
       rows are in that order
     - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: no windows
     - ``time``: the name of the watermark that closes windows
-    - ``session``: the key column of session windows, a start and an end: windows of the same other keys merge where they
+    - ``session``: the key column of session windows, a start and an end: windows of equal other keys merge where they
       touch; arrivals then carry no weights, and the state stores the rows themselves
     - ``final_key``: a time column among the keys by which groups of a changelog become final; also the name of its
       watermark
-    - ``finality_outputs``: the watermarks that are emitted, each with its delay behind the one that closes windows; for a
-      changelog, the watermarks of all such keys, as received
+    - ``finality_outputs``: the watermarks that are emitted, each with its delay behind the one that closes windows; for
+      a changelog, the watermarks of all such keys, as received
     - ``requested_top_n``: the top-N that the consumer needs, by columns of the emission; None: all rows
     - ``max_rows``: the maximum number of groups; one more fails the batch, since a group cannot be dropped
 
@@ -339,7 +339,7 @@ class Groups:
     new: Accumulators
 
     def visibility(self) -> tuple[Bools, Bools]:
-        """Which groups the table showed before, and which it shows now: those with rows; without keys, the only group."""
+        """Which groups the table showed before, and which it shows now: those with rows, or the only one."""
         if not self.keys.num_columns:
             return self.existed, np.ones(len(self.codes), np.bool_)
         return self.existed & (to_int64(self.old[0][0]) > 0), to_int64(self.new[0][0]) > 0
@@ -530,7 +530,7 @@ def _ends(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
 
 
 def _fold_all_rows(fold: Fold, all_rows: tuple[GroupedRows, Ints], arrived: GroupedRows) -> list[pa.Array]:
-    """The accumulators of a fold over all rows of the groups that ``arrived`` touches; NULL for a group without rows."""
+    """The accumulators of a fold over all rows of the groups of ``arrived``; NULL for a group without rows."""
     rows, present = all_rows
     places = np.full(arrived.groups, -1)
     places[present] = np.arange(present.size)
@@ -668,9 +668,7 @@ def _empty_value(function: Function) -> pa.Array:
 
 
 def _prefer_stored_keys(new_keys: pa.RecordBatch, stored_keys: pa.RecordBatch, existed: Bools) -> pa.RecordBatch:
-    """The keys of groups as stored, so that a retraction equals the row that was emitted; new groups keep the given
-    keys.
-    """
+    """The keys as stored, so that a retraction equals the emitted row; new groups keep the given keys."""
     positions = pa.array(np.arange(len(existed)) + np.where(existed, len(existed), 0))
     columns = [
         pa.concat_arrays([new, old.cast(new.type)]).take(positions) if _has_floats(new.type) else new

@@ -1,4 +1,4 @@
-"""The interval join: two rows meet when their event times lie within constant bounds of each other.
+"""The interval join: joins rows whose event times lie within constant bounds of each other.
 
 Definition. A left row l and a right row r are a pair of the result when their keys are equal (NULL never is), the time
 bounds hold, the rest of the condition is true, and neither was late. See `definition` for the same in slow and obvious
@@ -6,17 +6,16 @@ steps.
 
 A batch is one instant of a shard:
 
-1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
-   counted, and never padded.
+1. A new row is late if one of its times is below its column's watermark before the batch. It is dropped and counted,
+   and never padded.
 2. A new row that can never match (NULL key, NULL time, own predicate not true) is padded at once if its side is
    preserved.
-3. The other new rows meet what the other side has in state, and each other.
-4. The marks of the batch are folded in. Whatever has now expired leaves, new rows included; of a preserved side, the
-   rows that never matched leave padded, in this same batch.
+3. The other new rows are matched with the stored rows of the other side, and with each other.
+4. The watermarks of the batch are applied. Expired rows leave the state, new ones included; unmatched rows of a
+   preserved side are emitted padded in this same batch.
 
-Nothing that is in time can satisfy the bounds of a row beyond its limit: that is what the limit says. So an expired
-row may stay in its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in
-one batch or in two.
+A row expires once no row that is not late can satisfy its bounds. So an expired row may stay in its run until the whole
+run is dropped, and all new rows of both sides may be matched, whether they arrive in one batch or in two.
 
 `STATE_SCHEMA` describes what a state holds: rows of each side, until a watermark of the other side has passed
 everything they can match.
@@ -69,8 +68,7 @@ def spine(identity: Identity, name: str) -> SpineSchema:
 
 
 def limits_of(identity: Identity, port: int) -> list[tuple[str, str, int]]:
-    """The limits on a side's rows: its column, the watermark that expires it, and how far that may be ahead of the
-    column.
+    """The limits on a side's rows: a column, the watermark that expires it, and how far ahead that may be.
 
     Between the compared times the limit is taken from the range, which accounts for strict bounds.
     """

@@ -1,26 +1,26 @@
-"""The lookup join: each row of a stream meets the rows that a table has for its key at that moment.
+"""The lookup join: joins each row of a stream with the rows that a table has for its key at that moment.
 
-Definition. One port is a stream, the other a table, which changes. A stream row meets every row that the table has when
-the stream row is processed, if their keys are equal (NULL never is), both fulfil their own predicates and the rest of
-the condition is true; a table row of weight n counts n times, one of weight 0 or less not at all. What the rows' own
-times are does not matter, and a stream row is never late.
+Definition. One port is a stream, the other a table, which changes. A stream row matches every row that the table has
+when the stream row is processed, if their keys are equal (NULL never is), both fulfil their own predicates and the rest
+of the condition is true; a table row of weight n counts n times, one of weight 0 or less not at all. The event times of
+the rows do not matter, and a stream row is never late.
 
 A batch is one instant of a shard:
 
 1. The changes of the table are applied: those of a batch come before its stream rows, whatever their order.
-2. Rows that *wait* (see 5) and that now meet table rows come out with all of them and wait no longer.
-3. With ``load_first``, and until the mark `LOADED` has come, new stream rows are held back, in the order of arrival.
-   The batch that brings the mark looks up all of them, as if they came with it.
-4. The new stream rows are looked up, each once. One that meets nothing comes out padded if the join preserves the
+2. Rows that *wait* (see 5) and now have matches are emitted with all of them and stop waiting.
+3. With ``load_first``, and until the watermark `LOADED` arrives, new stream rows are held back, in order of arrival.
+   The batch that brings it looks up all of them, as if they arrived with it.
+4. The new stream rows are looked up, each once. One without a match is emitted padded if the join preserves the
    stream.
-5. With ``late_table="reemit"`` a row that came out padded waits, unless it can never match (NULL key, own predicate not
-   true): for as long as ``retention`` says by the wall clock, the last microsecond included, and for as long as at most
-   ``waiting`` rows do; the rows that came first are forgotten first. Rows that came before there was a clock count as
-   having come with the first one. A row that met something, then or now, is never looked up again. Where a state goes
-   on with another ``late_table``, rows that wait do so no longer, or those wait that come from then on.
+5. With ``late_table="reemit"`` a padded row waits, unless it can never match (NULL key, own predicate not true): for
+   at most ``retention`` by the wall clock, inclusive, and as one of at most ``waiting`` rows; the oldest rows are
+   dropped first. Rows that arrived before there was a clock count as having arrived with the first one. A row that has
+   matched is never looked up again. Where a state continues with another ``late_table``, waiting rows are dropped, or
+   rows wait that arrive from then on.
 
-An inner join has no rows that wait. The marks of the result are those of the stream, held back by rows that are held
-back themselves; rows that wait hold nothing back, so what comes out again may be late for a join further on.
+In an inner join no row waits. The watermarks of the result are those of the stream, held back by held-back rows;
+waiting rows do not hold them back, so a re-emitted row may be late for a join further on.
 
 See `definition` for the same, one row at a time.
 
@@ -179,9 +179,7 @@ class LookupJoinOperator(TwoSided):
 
     @cached_property
     def table_layout(self) -> RowLayout:
-        """The layout of a table row: the columns that the result, the match and the condition need, and its primary
-        key.
-        """
+        """The layout of a table row: the columns of result, match and condition, and its primary key."""
         side = self.sides[self.table]
         return table_layout((*side.input_columns, *side.upsert_key), side.code)
 
@@ -221,7 +219,7 @@ _FIRST = "first"
 
 @dataclass(frozen=True)
 class LookupState:
-    """What a step works with: the shard, the table, the rows that wait for it, those held back until it is loaded."""
+    """The state of a step: the shard, the table, the waiting rows, and those held back until the table is loaded."""
 
     join: LookupJoinOperator
     shard: Shard

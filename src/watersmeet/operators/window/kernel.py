@@ -1,14 +1,14 @@
-"""The window join: a row meets the rows that are in the other side's window when it arrives.
+"""The window join: a row is matched with the rows that are in the other side's window when it arrives.
 
-Definition. Each side has a window. Arrivals are numbered one after the other across both sides. An arrival does, in
-this order:
+Definition. Each side has a window. Arrivals are numbered consecutively across both sides. An arrival does, in this
+order:
 
-1. It *probes*: it meets every row in the opposite window, whatever its partition, if their keys are equal (NULL never
+1. It *probes*: it matches every row in the opposite window, in any partition, if their keys are equal (NULL never
    is) and the rest of the condition is true.
-2. It *is inserted* into its own window. A window's rows fall into partitions (NULL is a value like any other there); a
+2. It *is inserted* into its own window. The rows of a window are partitioned (NULL is a value like any other there); a
    window without PARTITION BY is one partition. Before the insertion the window evicts from the row's partition:
 
-   - ``count`` n: the oldest row, if the partition has n. With n = 0 nothing is ever stored
+   - ``count`` n: the oldest row, if the partition has n. With n = 0 no row is ever stored
    - ``delta`` n: every row whose value is smaller than the new one by more than n. A row without a value probes but is
      never stored
    - ``time`` n: nothing; see below
@@ -19,30 +19,29 @@ this order:
    right after one, as long as there are more partitions or rows than that, the one least recently inserted into first,
    and the new row's own last.
 
-What arrives in one batch arrives in the order of its order column: with ``interleaved`` sides both columns count the
-same, and of equal values the left row comes first; else all left rows of a batch come before its right rows. Batches
-arrive one after the other.
+The rows of a batch arrive in the order of their order column: with ``interleaved`` sides both columns use one sequence,
+and among equal values the left row comes first; else all left rows of a batch come before its right rows.
 
-The clock is that of the batch (`NOW`); it never goes back, and where a batch brings none it stands still. A row is
-inserted at the clock of its batch, or at the first clock there ever is. At the start of a batch, before its
-arrivals, a ``time`` window evicts the rows that were inserted more than its size ago. After a restart (another `RUN`)
-it does not, until a batch after the one that brings the next insertion into it.
+The clock is that of the batch (`NOW`); it never goes back, and stands still in a batch that brings none. A row is
+inserted at the clock of its batch, or at the first clock there ever is. At the start of a batch, before its arrivals, a
+``time`` window evicts the rows that were inserted more than its size ago. After a restart (another `RUN`) it does not,
+until a batch after the one that brings the next insertion into it.
 
-Where a state goes on with windows of other sizes, rows that are beyond the new ones leave at the start of the next
-batch, too: of a ``count`` window all but the last n of a partition, of a ``delta`` window those that a later row of
-their partition would have evicted; then partitions beyond a limit on their number, or on their rows. Rows that have
-left do not come back.
+Where a state continues with windows of other sizes, rows beyond the new ones also leave at the start of the next batch:
+of a ``count`` window all but the last n of a partition, of a ``delta`` window those that a later row of their partition
+would have evicted; then partitions beyond a limit on their number, or on their rows. Rows that have left do not come
+back.
 
-A row of a preserved side that leaves and never met another *dies alone*: it comes out padded, or on an output of its
-own. Rows of discarded partitions are dropped and counted instead, unless ``emit_discarded``. The end of the input
-evicts nothing.
+A row of a preserved side that leaves unmatched is emitted padded, or to a side output. Rows of discarded partitions are
+dropped and counted instead, unless ``emit_discarded``. The end of the input evicts nothing.
 
-Order of what comes out: that of its *trigger*. First come the rows that time evicted, all in one trigger, then those of
-each arrival: its matches in the order in which the stored rows arrived, then the rows that leave through it, oldest
-first. Last, in a trigger without a port again, come rows dropped because too many were kept.
+Output is in the order of its *trigger*. First come the rows that time evicted, all in one trigger, then those of each
+arrival: its matches in the order in which the stored rows arrived, then the rows that it evicts, oldest first. Last, in
+a trigger without a port again, come the rows dropped by the limit on stored rows.
 
-So a row's life is an interval of arrival numbers, from its own to that of the insertion that ends it, and two rows meet
-when the number of the later lies in the life of the earlier. See `definition` for the same, one row at a time.
+So a row is in its window for an interval of arrival numbers, from its own to that of the insertion that evicts it, and
+two rows match when the number of the later lies in the interval of the earlier. See `definition` for the same, one row
+at a time.
 
 `STATE_SCHEMA` describes what a state holds: the rows in the window of each side.
 """
@@ -207,9 +206,7 @@ class WindowJoinOperator(TwoSided):
 
     @cached_property
     def state_columns(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the state stores of each side: those that the result, the match and the window need, each
-        once.
-        """
+        """The stored columns of each side: those that the result, the match and the window need."""
         return tuple(_state_columns(side, window) for side, window in zip(self.sides, self.windows, strict=True))
 
     @cached_property
