@@ -1,4 +1,4 @@
-"""The meeting place: Spark calls the joins of an operator per shard and batch, over Spark's own state store."""
+"""The stateful operator: Spark calls the joins of an operator per shard and batch, over Spark's own state store."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SampleRows = Literal["none", "some"]
-"""Whether numbers come with some of the rows that they count."""
+"""Whether metrics include some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
 _NEW_CHECKPOINT = "undo the change, or give the changed query a new checkpoint and a new folder or table to write to."
 BYTES_PER_STEP = 256 * 2**20
-"""Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
+"""The maximum of a shard's bytes that are joined at once, if the operator may split a batch."""
 _own: set[tuple[str, str, str, int]] = set()
-"""The shards that this process has found to be our own: by the run, and the prefix and the digest of each stage."""
+"""The shards whose owner this process has checked: by run, prefix and digest of each stage, and label."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """What a processor must know of the exchange: which shard counts the rows of ports that go to all of them.
+    """The exchange, as a processor sees it: ``first`` is the shard that counts the rows of ports that go to all shards.
 
-    ``number``: how many shards there are.
+    ``number``: the number of shards.
     """
 
     first: int
@@ -56,12 +56,12 @@ class Shards:
 
 @dataclass(frozen=True)
 class JoinStage:
-    """A join that runs in a processor: its link of the chain, and what else is known of it.
+    """A join that runs in a processor: its link of the chain, and its metadata.
 
-    - ``name``: what people call it; ``digest``: whose state its part of the state is
-    - ``metrics_name``: what it is called in the metrics, empty if it has none there; ``times``: the columns whose
+    - ``name``: its name for users; ``digest``: the owner of its part of the state
+    - ``metrics_name``: its name in the metrics, empty if it has none there; ``times``: the columns whose
       watermarks are in the metrics
-    - ``ports``: for each port of the exchange that feeds it, which one of its own that is
+    - ``ports``: maps each port of the exchange that feeds it to one of its own
     - ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames)
     """
 
@@ -75,7 +75,7 @@ class JoinStage:
 
 
 class ShardProcessor(StatefulProcessor):
-    """Hands each shard's records of a batch to the joins that run in it, and the emission of the last back to Spark."""
+    """Hands each shard's records of a batch to the joins that run in it, and the last one's emission back to Spark."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class ShardProcessor(StatefulProcessor):
         self.state = handle.getMapState("state", NAME, VALUE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
-        """One batch of the shards of one group, which comes under the label of one of them."""
+        """Process one batch of the shards of one group."""
         group: dict[int, _Shard] = {}
         output = OutputBuffer(room_here())
         states = States(self.handle, self.state, key[0])
         with closing(SpillFile(local_folder())) as spill_file:
             self._take(rows, group, spill_file, states, output)
             shards = sorted(group.values(), key=lambda shard: shard.label)
-            # What is read and written for all of them counts as the time of one.
+            # Reads and writes for the whole group are charged to one shard.
             with shards[0].counters[-1].measure_time():
                 states.fetch()
             for shard in shards:
@@ -123,7 +123,7 @@ class ShardProcessor(StatefulProcessor):
     def _take(
         self, rows: Any, group: dict[int, _Shard], spill_file: SpillFile, states: States, output: OutputBuffer
     ) -> None:
-        """Let the shards of a group have their records; what is much waits in a file."""
+        """Distribute records to the shards of a group; large inputs are spilled to a file."""
         for records in rows:
             for shard, port, kind, blob in zip(
                 records["of"], records["port"], records["kind"], records["blob"], strict=True
@@ -144,9 +144,9 @@ class ShardProcessor(StatefulProcessor):
 
 
 class _Shard:
-    """One batch of one shard: the records that wait, the joins that take them, and what these did.
+    """One batch of one shard: its buffered records, the joins that process them, and their counters.
 
-    ``output`` takes what comes out; other shards may have the same.
+    ``output`` collects the output; shards of a group share it.
     """
 
     def __init__(self, processor: ShardProcessor, label: int, states: States, output: OutputBuffer) -> None:
@@ -163,21 +163,21 @@ class _Shard:
         self.input_buffer = InputBuffer(frozenset(port for ports in split for port in ports))
 
     def check_owner(self) -> None:
-        """Refuse the state of another query, once."""
+        """Fail, once, if the state belongs to another query."""
         if not self.is_checked:
             for stage, store in zip(self.stages, self.stores, strict=True):
                 _check_owner(stage, store, self.label, self.shards)
             self.is_checked = True
 
     def take(self, port: int, kind: int, blob: bytes) -> None:
-        """A record of the exchange."""
+        """Buffer a record of the exchange."""
         if kind == LATE:
             self.input_buffer.add_late(port, blob)
         else:
             self.input_buffer.add(port, kind, blob)
 
     def close(self) -> Iterator[pd.DataFrame]:
-        """Let the stages take the batch, the marks with the last of its rows."""
+        """Run the stages on the batch, with the watermarks in the last step."""
         self.check_owner()
         for blob in sorted(self.input_buffer.late):
             self.output.add(LATE, blob=blob)
@@ -200,7 +200,7 @@ class _Shard:
         return OperatorCounters(stage.link.operator, counted, self.output, examples, is_last=stage is self.stages[-1])
 
     def _run_step(self, number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """The pieces of a step: the time that they take counts, and what cannot go on is refused by its name."""
+        """The pieces of a step, timed; a `StepError` becomes a refusal that names the join."""
         try:
             yield from self.counters[number].measure_each(pieces)
         except StepError as error:
@@ -208,7 +208,7 @@ class _Shard:
             raise WorkerRefusalError(refusal) from None
 
     def _watermarks(self, stage: JoinStage) -> Watermarks:
-        """The marks that a batch brings to the ports of a stage."""
+        """The watermarks of a batch for the ports of a stage."""
         watermarks = fold_watermarks(
             [blob for port in stage.ports for blob in self.input_buffer.watermarks.get(port, ())]
         )
@@ -219,7 +219,7 @@ class _Shard:
         )
 
     def _emit(self, pieces: Iterator[tuple[int, Piece]]) -> Iterator[pd.DataFrame]:
-        """Let the stages run; gives what they hand out whenever that has become much."""
+        """Run the stages; yields their output whenever enough is buffered."""
         for number, piece in pieces:
             counters = self.counters[number]
             if isinstance(piece, Emission):

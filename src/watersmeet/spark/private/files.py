@@ -60,7 +60,7 @@ class Folder(Protocol):
         ...
 
     def names(self, name: str = "") -> list[str]:
-        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         ...
 
     def size(self, name: str) -> int:
@@ -72,7 +72,7 @@ class Folder(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
         ...
 
 
@@ -131,7 +131,7 @@ class LocalFolder:
         return any(not file.startswith(".") for file in self.names(name))
 
     def names(self, name: str = "") -> list[str]:
-        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         folder = self.path / name
         return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
 
@@ -146,7 +146,7 @@ class LocalFolder:
         (self.path / name).rename(target)
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
         file = self.path / name
         if file.is_dir() and not file.is_symlink():
             shutil.rmtree(file)
@@ -206,7 +206,7 @@ class HadoopFolder:
         return any(not file.startswith(".") for file in self.names(name))
 
     def names(self, name: str = "") -> list[str]:
-        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         folder = self._path(self.path, name) if name else self.path
         if not self.files.exists(folder):
             return []
@@ -224,7 +224,7 @@ class HadoopFolder:
             raise OSError(f"{file} could not be renamed to {target}")
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
         self.files.delete(self._path(self.path, name), True)
 
     def _path(self, *parts: Any) -> Any:
@@ -235,7 +235,7 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 IMPLEMENTATION = "spark.hadoop.fs.file.impl"
 FILES = {IMPLEMENTATION: "org.apache.hadoop.fs.LocalFileSystem"}
-"""What a session must be set to."""
+"""The settings that a session must have."""
 _PACKAGE = "org.apache.spark.sql.execution.streaming"
 _CLASSES = tuple(f"{_PACKAGE}{part}.FileSystemBasedCheckpointFileManager" for part in (".checkpointing", ""))
 
@@ -247,9 +247,9 @@ def keep_checkpoints_here(spark: SparkSession) -> None:
 
 
 def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
-    """What a session must be set to so that checkpoints on this machine are written quickly; nothing where it may not.
+    """The settings with which a session writes local checkpoints quickly; empty where it must not.
 
-    Hadoop's class is told to write no checksums, in this JVM, for good.
+    Also turns off checksums of Hadoop's class, in this JVM, permanently.
     """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None or spark.conf.get(MANAGER, ""):

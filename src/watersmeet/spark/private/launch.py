@@ -46,7 +46,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 def submit_settings() -> dict[str, str] | None:
-    """The settings with which this program was submitted, its master among them; None: nobody has submitted it."""
+    """The settings with which this program was submitted, including its master; None: it was not submitted."""
     if _SUBMITTED not in os.environ:
         return None
     from pyspark import SparkConf, SparkContext
@@ -66,7 +66,7 @@ def launch(settings: Mapping[str, str]) -> None:
     start = getattr(SparkContext, "_ensure_initialized", None)
     if start is None or getattr(SparkContext, "_gateway", None) is not None or _FILE in (before or ""):
         return
-    # Its folder is made for this user alone.
+    # The folder is private to this user.
     with TemporaryDirectory(prefix="watersmeet-settings-") as folder:
         file = Path(folder) / "settings"
         file.write_text(properties(settings), "ascii")
@@ -116,10 +116,10 @@ def ivy_fetch(
     settings: str | None = None,
     repositories: Sequence[str] = (),
 ) -> str | None:
-    """Fetch packages into a folder; gives what went wrong, or None.
+    """Fetch packages into a folder; returns the error, or None.
 
-    ``is_whole``: these alone and nothing that they ask for. ``settings``: a file of Ivy's. ``repositories``: where
-    else to look.
+    ``is_whole``: only these, without dependencies. ``settings``: a settings file of Ivy. ``repositories``: further
+    places to look.
     """
     ivy_jars = [] if (jars := spark_jars()) is None else sorted(jars.glob("ivy-*.jar"))
     if not ivy_jars:
