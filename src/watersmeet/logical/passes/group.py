@@ -42,7 +42,7 @@ from watersmeet.operators.core.aggregates import function_of, is_aggregate
 
 
 def top(draft: Draft) -> Draft:
-    """The draft with the first rows that it is to show; what they are ordered by is shown no longer."""
+    """The draft with its top-N; the columns of ORDER BY are not shown any more."""
     query, relation = draft.query, draft.relation
     if query.limit is None or not isinstance(relation, AnalyzedLeaf):
         return draft
@@ -59,7 +59,7 @@ def top(draft: Draft) -> Draft:
         (place for place, partition in enumerate(by) if finality_column(partition.expr) in relation.final_columns), None
     )
     ranked = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, final_place))
-    # Of a view with mistakes nobody knows whether it is a table.
+    # It is unknown whether a view with errors is a table.
     if query.ties and relation.result == "stream" and draft.scope.is_whole:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
         what = "RANK() of a stream, which would keep all equal rows,"
@@ -68,7 +68,7 @@ def top(draft: Draft) -> Draft:
 
 
 def _partition_expression(relation: AnalyzedLeaf, name: str) -> Expr:
-    """What the rows of a group share, as the query wrote it."""
+    """The expression that the rows of a group share, as the query wrote it."""
     outputs = relation.query.outputs if isinstance(relation, AnalyzedView) else ()
     return next((output.expr for output in outputs if output.name == name), _column(relation.alias, name))
 
