@@ -82,7 +82,7 @@ def analyze(
 
 
 def find_refusals(script: Script, *, families: tuple[FamilyAnalysis, ...]) -> list[Refusal]:
-    """What is wrong in a script of which a part is not known: statements that nobody can read, or columns of data."""
+    """The refusals in a script with unknown parts: statements that do not parse, or columns of data."""
     return sort_refusals(_drafts(_drop_unknown_sources(script), {}, families, "streams")[1])
 
 
@@ -137,7 +137,7 @@ def _drafts(
 
 @dataclass(frozen=True)
 class AnalysisContext:
-    """What a query can read by name: sources, views among them, and the queries of the views; and of all queries."""
+    """What a query can read by name: sources, including views, and the queries of the views."""
 
     sources: Mapping[str, Source]
     families: tuple[FamilyAnalysis, ...]
@@ -146,7 +146,7 @@ class AnalysisContext:
 
 
 def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tuple[Draft, list[Refusal]]:
-    """A query after all passes, and what is refused in it and in its own views."""
+    """A query after all passes, and the refusals in it and in its own views."""
     refusals = list[Refusal]()
     for view in query.views:
         context, more = _with_view(script, view, context)
@@ -158,7 +158,7 @@ def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tup
 
 
 def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[AnalysisContext, list[Refusal]]:
-    """What is known after a view; one that is refused has no columns, so that nothing follows from that."""
+    """The context after a view; a refused view has no columns, so that it causes no further refusals."""
     draft, refusals = _apply_passes(script, view.query, context)
     refusals += check_view(draft, view, context.sources)
     name = view.name.lower()

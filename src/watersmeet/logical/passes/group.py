@@ -81,7 +81,7 @@ _LENGTH = re.compile(r"\s*,\s*'([^']*)'\s*[,)].*", re.DOTALL)
 
 
 def window_length(expr: Expr) -> int | None:
-    """The length of ``window(time, length, ...)`` in microseconds; None where nobody can tell.
+    """The length of ``window(time, length, ...)`` in microseconds; None where it is not known.
 
     >>> from watersmeet.logical.expressions import Reference
     >>> window_length(Expr("other", text="window(t, '10 minutes', '1 minute')", refs=(Reference(("t",), 7, 8),)))
@@ -95,14 +95,14 @@ def window_length(expr: Expr) -> int | None:
 
 
 def final_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
-    """The columns of a query's result by which its rows are settled."""
+    """The columns of a query's result by which its rows become final."""
     if query.result != "table":
         return ()
     final_columns = query.relation.final_columns
     if query.group is not None:
         final_columns = frozenset(final.column for final in query.group.final_columns)
     elif query.top is not None:
-        # A row is no longer among the first when others come, however old it is, unless its group is as old.
+        # A row can leave the top-N when others arrive, however old it is, unless its group is final.
         by = None if query.top.final_by is None else finality_column(query.top.by[query.top.final_by].expr)
         final_columns &= frozenset() if by is None else query.relation.equal_columns(by)
     return tuple(output.name for output in query.outputs if finality_column(output.expr) in final_columns)
@@ -113,7 +113,7 @@ _EXACT = ("'", '"', "`", "\x00")
 
 
 def with_parts(expr: Expr, parts: Iterable[Expr], named: Mapping[str, Expr]) -> Expr:
-    """A text with every part that is grouped by replaced; ``named`` has what stands for a part, by the part's SQL.
+    """A text with every grouped part replaced; ``named`` maps the SQL of a part to its replacement.
 
     >>> from watersmeet.logical.expressions import column
     >>> t = Reference(("t",), 7, 8, "s", "t")
@@ -134,7 +134,7 @@ def _replace_part(expr: Expr, part: Expr, other: Expr) -> Expr:
     pattern = _encode_columns(part, columns)
     matches = [(match.start(), match.end()) for match in _pattern(pattern).finditer(encoded.text)]
     if not _is_call(pattern.text):
-        # What stands beside `a | b` may bind one of the two more tightly, as in `c & a | b`.
+        # An operator next to `a | b` may bind more tightly, as in `c & a | b`.
         matches = [(start, end) for start, end in matches if _is_closed(encoded.text, start, end)]
     if not matches:
         return expr
@@ -150,7 +150,7 @@ def _replace_part(expr: Expr, part: Expr, other: Expr) -> Expr:
 
 
 def _is_call(text: str) -> bool:
-    """Whether a text is one call from its first to its last character, which nothing beside it can take apart."""
+    """Whether a text is a single call, which operators next to it cannot split."""
     words = _WORDS.findall(text)
     depth = 0
     for place, word in enumerate(words[1:], start=1):
@@ -161,7 +161,7 @@ def _is_call(text: str) -> bool:
 
 
 def _is_closed(text: str, start: int, end: int) -> bool:
-    """Whether a stretch of a text stands between parentheses, commas or the ends of the text."""
+    """Whether a part of a text is enclosed in parentheses, commas or the ends of the text."""
     before, after = text[:start].rstrip(), text[end:].lstrip()
     return before[-1:] in ("", "(", ",") and after[:1] in ("", ")", ",")
 
@@ -188,7 +188,7 @@ def group(draft: Draft) -> Draft:
     aggregate_calls = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
     refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
     if draft.query.is_distinct and not draft.query.group_by and not aggregate_calls:
-        # Equal rows are one: a row per group of what is shown.
+        # DISTINCT: a group per row of the result.
         draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
     elif not aggregate_calls:
         return draft.with_refusals(refusals)
@@ -221,7 +221,7 @@ def group(draft: Draft) -> Draft:
 
 
 def _rewrite_over_groups(expr: Expr, parts: tuple[Expr, ...], group_columns: Mapping[str, Expr]) -> Expr:
-    """An expression of SELECT in terms of what the grouping gives; ``parts`` is what is grouped by."""
+    """An expression of SELECT in terms of the columns of a grouping; ``parts`` are the grouped expressions."""
     whole = group_columns.get(expr.sql())
     if whole is not None:
         return replace(whole, span=expr.span)
