@@ -56,7 +56,7 @@ def _avro(version: str) -> Connector:
 
 
 EXTENSIONS = "spark.sql.extensions"
-"""The setting that names what is added to Spark's language; several, separated by commas."""
+"""The setting that names extensions of Spark SQL; several, separated by commas."""
 _DELTA = {
     EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -92,7 +92,7 @@ def connector_of(format_: str, spark: str) -> Connector | None:
 
 
 def connectors_of(formats: Iterable[str], spark: str, present: Sequence[str] = ()) -> list[Connector]:
-    """What brings those formats to a version of Spark, but for what is ``present``: coordinates, or names of files.
+    """The connectors of those formats for a version of Spark, except those ``present``: coordinates, or file names.
 
     >>> connectors_of(["json", "kafka"], "4.3.0", ["/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar"])
     []
@@ -176,9 +176,10 @@ NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def unknown_options(format: str, names: tuple[str, ...], own: frozenset[str]) -> dict[str, str | None]:
-    """The options that a format does not have, each with the one that was meant; None: none is near.
+    """The options that a format does not have, each with the closest known one; None: none is close.
 
-    ``own`` are ours, in small letters. What has a dot may be Hadoop's or of Kafka's client, unless it is nearly ours.
+    ``own`` are ours, in small letters. An option with a dot may be Hadoop's or of Kafka's client, unless it is close to
+    ours.
 
     >>> unknown_options("JSON", ("pth", "PATH", "fs.s3a.key", "valu.format", "colour"), frozenset({"value.format"}))
     {'pth': 'path', 'valu.format': 'value.format', 'colour': None}

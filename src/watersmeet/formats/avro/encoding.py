@@ -91,7 +91,7 @@ def _nullable(column: Any, field: Any) -> Ragged:
 
 
 def _values(column: Any) -> Ragged:
-    """Values of which none is NULL."""
+    """Encode values without NULLs."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return _record(column)

@@ -39,7 +39,7 @@ from watersmeet.formats.protobuf.values import (
 
 @dataclass(frozen=True)
 class DecodedMessages:
-    """Values of rows as a struct of columns, and which of the rows have bytes that are no such message."""
+    """Values of rows as a struct of columns, and which rows have malformed bytes."""
 
     values: Any
     bad: Any
@@ -47,10 +47,10 @@ class DecodedMessages:
 
 @dataclass(frozen=True)
 class ProtobufDecoder:
-    """How rows are read: the message that they are, and the Arrow type that is asked for.
+    """Decodes rows: the message type, and the requested Arrow type.
 
-    Making one refuses what cannot be read so, with a `SchemaError`. Columns that the message does not have are NULL,
-    which is for those to judge who know where else they may come from; within columns there are none.
+    The constructor raises a `SchemaError` for a type that cannot be read. Columns that the message lacks are NULL: the
+    caller knows whether they come from elsewhere; nested fields must exist.
     """
 
     messages: Messages
@@ -127,7 +127,7 @@ class ProtobufDecoder:
     def _single(
         self, inner: ProtoMessage, wanted: Any, reader: Reader, fields: Fields, *, is_always: bool = False
     ) -> Any:
-        """A message within each message; ``is_always``: an empty one stands for one that is left out."""
+        """A message within each message; ``is_always``: a missing one is read as empty."""
         count = len(reader.ends)
         times = np.bincount(fields.messages, minlength=count)
         has = times > 0
@@ -152,7 +152,7 @@ class ProtobufDecoder:
         return values
 
     def _from_message(self, inner: ProtoMessage, wanted: Any, inside: Reader) -> Any:
-        """Messages as what they mean: some are a moment, or the one field that they have."""
+        """Messages as their Arrow values: some are timestamps, durations or wrappers of a single field."""
         if pa.types.is_struct(wanted):
             return self._message(inner, wanted, inside)
         if inner.name in WRAPPERS:

@@ -16,7 +16,7 @@ from watersmeet.formats.binary import Reader, SchemaError, spark_type_name, zigz
 from watersmeet.formats.protobuf.descriptor import BYTES, EIGHT, FOUR, VARINT, Fields, ProtoField
 
 UNSIGNED = pa.decimal128(20, 0)
-"""What has room for 64 bits without a sign."""
+"""A type that holds unsigned 64-bit integers."""
 _WHOLE, _LONG = (pa.int32(), pa.int64()), (pa.int64(),)
 _READ_AS: Mapping[str, tuple[Any, ...]] = {
     "int32": _WHOLE, "sint32": _WHOLE, "sfixed32": _WHOLE, "uint32": _LONG, "fixed32": _LONG, "int64": _LONG,
@@ -47,7 +47,7 @@ def check_type(field: ProtoField, wanted: Any) -> None:
 
 
 def default_of(field: ProtoField, wanted: Any) -> Any:
-    """What stands for a field that is left out."""
+    """The value of a missing field."""
     if field.default is None or field.kind != "enum" or wanted != pa.string():
         return pa.scalar(field.default, wanted)
     return pa.scalar(_names(field).get(field.default, str(field.default)))
@@ -83,7 +83,7 @@ def elements_of(field: ProtoField, reader: Reader, fields: Fields) -> Fields:
 
 
 def _unpack(kind: str, reader: Reader, packed: Fields) -> tuple[Any, Any, Any, Any]:
-    """Of packed values: in which field each is, where it begins and ends, and what it is if it is a number."""
+    """Packed values: the field of each, where it begins and ends, and its value if it is a number."""
     lengths: Any = packed.ends - packed.starts
     if kind in FIXED:
         size = np.dtype(FIXED[kind]).itemsize
@@ -180,7 +180,7 @@ def timestamps(reader: Reader, parts: Any) -> Any:
 
 
 def durations(reader: Reader, parts: Any) -> Any:
-    """Durations; a message of which one part is positive and the other negative is bad."""
+    """Durations; a message whose parts have different signs is malformed."""
     seconds, nanos = _parts(parts)
     # Not by the absolute value: that of the smallest number is negative.
     bad = (seconds < -_SECONDS_OF_A_DURATION) | (seconds > _SECONDS_OF_A_DURATION) | (np.abs(nanos) >= _NANOS)
