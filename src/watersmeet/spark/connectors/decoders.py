@@ -1,7 +1,7 @@
 """Decodes record values and keys in workers: Avro and Protobuf.
 
-An Avro value either begins with the number of its schema in a registry, or has the schema that the source gives. A
-worker asks the registry for numbers that are new while the query runs.
+An Avro value either begins with the id of its schema in a registry, or has the schema of the source. A worker fetches
+ids that are new while the query runs from the registry.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""A folder to which every batch adds files of its own, so that any reader sees each row once, whatever has crashed.
+"""A folder to which every batch adds files, so that any reader sees each row once, even after a crash.
 
 Spark writes a batch into a hidden folder. Then its files are renamed into place, ``part-000000007-00001.json``: the
-number of the batch, and which of its files. A batch that is repeated takes away first what is there of it and of later
-batches, which a checkpoint that was put back makes again. In a log of changes a batch is a folder, ``_batch=7``.
+number of the batch, and of its file. A repeated batch first deletes its own files and those of later batches, which a
+restored checkpoint produces again. In a log of changes a batch is a folder, ``_batch=7``.
 
-What is no file of rows lies in ``.watersmeet``, where neither Spark nor a glob looks: the batch that is being written,
-``owner``, which says whose the folder is, and ``writer``, the driver that wrote last: a start of the query takes the
-folder over, and a driver that finds another one there stops. Earlier versions let Spark's own sink write: its log,
-without which its readers took files for rows that were none, is put there too, with the files that it does not name.
+Other files are in ``.watersmeet``, which neither Spark nor a glob reads: the batch that is being written, ``owner``,
+the owner of the folder, and ``writer``, the driver that wrote last: a start of the query takes the folder over, and a
+driver that finds another one there stops. Earlier versions used Spark's own sink: its log, without which its readers
+would also read files of failed batches, is moved there too, with the files that it does not name.
 
 A merged file is called ``part-000000412-since-000000003-5f0c1d2e.json``: its last and its first batch. A start of the
-query deletes it if all of its batches come again, and is refused if only some of them do. A swap deletes the old files
-first and then renames the merged file, so a reader never sees a row twice. A journal in ``.watersmeet/compaction`` says
-what replaces what, from before the first deletion until after the rename; `finish_swap` completes an interrupted swap
-and may run any number of times.
+query deletes it if all of its batches are repeated, and is refused if only some of them are. A swap deletes the old
+files first and then renames the merged file, so a reader never sees a row twice. A journal in
+``.watersmeet/compaction`` records the swap, from before the first deletion until after the rename; `finish_swap`
+completes an interrupted swap and may run any number of times.
 """
 
 from __future__ import annotations

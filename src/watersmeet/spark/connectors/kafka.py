@@ -1,14 +1,14 @@
-"""Kafka: topics are read, and written to at least once by Spark's own writer, or exactly once by transactions.
+"""Kafka: topics are read, and written at least once by Spark's own writer, or exactly once by transactions.
 
-The transaction that brings the records of a batch also commits its number, as an offset of a group of the query, and
+The transaction with the records of a batch also commits its number, as an offset of a group of the query, and the time
 when Spark planned it, as the metadata of that offset. A batch that is repeated after a failure is found there and not
-written again; who reads with ``read_committed`` never sees a part of one. Before its first batch a run commits that it
-has none, so that Kafka has forgotten an offset that is missing later. Records come one partition at a time: never are
-all of them in memory here.
+written again; a reader with ``read_committed`` never sees a part of one. Before its first batch a run commits that it
+has none, so that a missing offset later means that Kafka has dropped it. Records are fetched one partition at a time,
+so that they are never all in memory here.
 
-Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for that before.
+Exactly once needs confluent-kafka, so callers of `Transactions` check that it is installed.
 
-Topics that do not exist are found before a start: Spark would wait for minutes or fail in the first batch.
+Missing topics are found before a start: Spark would wait for minutes or fail in the first batch.
 """
 
 from __future__ import annotations

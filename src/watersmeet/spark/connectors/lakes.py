@@ -1,11 +1,11 @@
-"""Delta and Iceberg as sinks: rows are added, or merged by key; a repeated batch changes nothing.
+"""Delta and Iceberg as sinks: rows are appended, or merged by key; a repeated batch changes nothing.
 
-Each commit carries the query, the run, the batch and when Spark planned it: in Delta beside the number that Delta keeps
+Each commit carries the query, the run, the batch and when Spark planned it: in Delta next to the transaction version
 per writer, in Iceberg in the summary of the snapshot. Commits of earlier versions, and of the streaming sinks of both
-formats, have the number of the batch alone.
+formats, only have the number of the batch.
 
-Of two drivers that write batches of the same number, Delta lets one commit. It says nothing to one that comes after,
-so each driver looks afterwards whether the commit is its own.
+Of two drivers that write batches of the same number, Delta lets one commit. The second commit is ignored silently, so
+each driver checks afterwards whether the commit is its own.
 """
 
 from __future__ import annotations

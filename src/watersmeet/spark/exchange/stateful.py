@@ -231,7 +231,7 @@ class _Shard:
 
 
 def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Iterator[str]:
-    """What the joins tell of a batch, for all shards of a group."""
+    """The metrics of a batch per join, for all shards of a group."""
     for number, stage in enumerate(stages):
         if stage.metrics_name:
             yield to_text(
@@ -241,7 +241,7 @@ def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Ite
 
 
 def prefixes(stages: int) -> tuple[str, ...]:
-    """What the names in the state of each of several stages begin with; those of one that is alone with nothing.
+    """The prefixes of the names in the state of each of several stages; empty for a single one.
 
     >>> prefixes(1), prefixes(2)
     (('',), ('0/', '1/'))
@@ -250,10 +250,10 @@ def prefixes(stages: int) -> tuple[str, ...]:
 
 
 def _check_owner(stage: JoinStage, store: SparkStore, shard: int, shards: int) -> None:
-    """Refuse the state of another query: the last line of defence, where nobody could look before the start.
+    """Refuse the state of another query: the last check, where none was possible before the start.
 
-    That of the query as it was before a change that was accepted is taken over. What an earlier batch of this run has
-    left is our own.
+    The state of the query before an accepted change is taken over. A state from an earlier batch of this run is our
+    own.
     """
     run = run_group()
     own = None if run is None else (run, store.prefix, stage.digest, shard)
@@ -274,7 +274,7 @@ def _check_owner(stage: JoinStage, store: SparkStore, shard: int, shards: int) -
     if fingerprint is None or fingerprint.decode() != f"{FORMAT} {stage.digest}":
         store.put(_FINGERPRINT, f"{FORMAT} {stage.digest}".encode())
     elif own is not None and not store.changed:
-        # Only what was read: a task that fails leaves nothing that it has put.
+        # Only for a state that was read: a failed task leaves none of its writes.
         _own.add(own)
 
 
@@ -292,18 +292,18 @@ def _foreign_state(join: str, fingerprint: str, own: str) -> Refusal:
 
 
 def _run_watermark() -> dict[str, int]:
-    """The mark that tells this start of the query from others."""
+    """The watermark that identifies this start of the query."""
     group = run_group()
     return {} if group is None else {RUN: int.from_bytes(sha256(group.encode()).digest()[:7], "big")}
 
 
 def shard_owner(stage: str, prefix: str, shard: int) -> str:
-    """What tells a shard of a stage, by its digest, from others: the same in every attempt, and after a restart."""
+    """The name of a shard of a stage, by its digest: the same in every attempt, and after a restart."""
     return digest(query_of_task() or "", stage, prefix, str(shard))
 
 
 def local_folder() -> str | None:
-    """Where Spark lets an executor write what it needs for a while; None: it does not tell."""
+    """Spark's local folder for temporary files of an executor; None: unknown."""
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
 
 

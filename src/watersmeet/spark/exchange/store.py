@@ -1,13 +1,13 @@
 """The states of the shards of one group, over Spark's own state store.
 
-A request to Spark's store takes longer than a join of few rows. So what a batch will most likely read is fetched for
-all shards at once, and what it writes waits until all of them are done, and goes out together.
+A request to Spark's store takes longer than a join of few rows. So the values that a batch will most likely read are
+fetched for all shards at once, and its writes are buffered until all of them are done.
 
 Shard labels are small integers that Spark's hash spreads evenly over the shuffle partitions: Spark puts a row with
 ``shard = n`` on partition ``pmod(murmur3(n), partitions)``, so labels are searched that fall on each partition in turn.
-They depend on the number of shards alone, because the state is stored under them. Spark calls an operator once per
-group of rows, which costs more than joining a few rows, so several shards of a partition form one group under the label
-of the first; the state of each stays under its own.
+They depend only on the number of shards, because the state is stored under them. Spark calls an operator once per group
+of rows, which costs more than joining a few rows, so several shards of a partition form one group under the label of
+the first; the state of each stays under its own.
 """
 
 from __future__ import annotations

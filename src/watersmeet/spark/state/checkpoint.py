@@ -290,7 +290,7 @@ def swap(made: Path, checkpoint: Path) -> None:
 
 
 def recover_swap(checkpoint: Path) -> None:
-    """Take back what somebody left who was killed between the two names."""
+    """Restore the old checkpoint if a process was killed between the two renames."""
     before = _before(checkpoint)
     if before.exists() and not checkpoint.exists():
         before.rename(checkpoint)
@@ -303,7 +303,7 @@ def recover_swaps(folder: Path) -> None:
 
 
 def clear_leftovers(checkpoint: Path) -> None:
-    """Take back what was left, and delete what was not finished; nobody else may be at it."""
+    """Restore the old checkpoint, and delete unfinished ones; the caller must hold the lock."""
     recover_swap(checkpoint)
     for leftover in (_before(checkpoint), checkpoint.with_name(f"{_NEW}{checkpoint.name}")):
         shutil.rmtree(leftover, ignore_errors=True)
