@@ -101,10 +101,10 @@ BYTES_OF_A_DECIMAL = 16
 
 
 class Reader:
-    """The bytes of rows, where each of them is read next, where it ends, and which rows are bad.
+    """The bytes of rows, the read position and end of each, and which rows are malformed.
 
-    Whatever is read past the end of a row is read from the next one; ``data`` goes on behind the last one
-    (`add_padding`). ``depth``: within how many values of types that may be within themselves it is.
+    Reads beyond the end of a row read the next one; ``data`` is padded behind the last one (`add_padding`). ``depth``:
+    the nesting of recursive types.
     """
 
     def __init__(self, data: Any, starts: Any, ends: Any) -> None:

@@ -132,7 +132,7 @@ class Registry:
         request = Request(url, None if body is None else json.dumps(body).encode(), {"Accept": _TEXT})
         if body is not None:
             request.add_header("Content-Type", _TEXT)
-        # Not for whoever it may point to instead.
+        # Do not send credentials to a redirect's target.
         if self.token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")
         elif self.user is not None:

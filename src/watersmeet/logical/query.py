@@ -31,7 +31,7 @@ from watersmeet.operators.core.aggregates import function_of, is_aggregate, need
 
 @dataclass(frozen=True)
 class FinalColumn:
-    """What a grouping is by (its name), or the ``field`` of a struct: it lies ``behind`` the end of the window by that.
+    """A column of a grouping, or the ``field`` of a struct: it is ``behind`` the end of the window by that much.
 
     >>> FinalColumn("k1", "start", 10_000_000).column
     '#group.k1.start'

@@ -1,8 +1,8 @@
-"""Rows out of Avro, a field of all rows at a time.
+"""Decodes Avro rows, one field of all rows at a time.
 
-What a row has is only known by reading what comes before, so fields are read in the order of the writer's schema, also
-those that nobody asked for. The reader's schema says what a field that is asked for was called before, and what stands
-for one that the writer did not have; the declared type is what its values become.
+The position of a field is only known after those before it, so fields are read in the order of the writer's schema,
+including unselected ones. The reader's schema has the aliases of selected fields, and the defaults of fields that the
+writer did not have; values become the declared type.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The columns of data, read without a JVM, from wherever each format tells them.
+"""The columns of data, read without a JVM.
 
-Files of Parquet and Avro say what is in them; of JSON and CSV a sample of rows is looked at; tables of Delta and
-Iceberg have a log. Of records a schema tells the columns of their values.
+Parquet and Avro files have a schema; for JSON and CSV a sample of rows is read; Delta and Iceberg tables have a log.
+For records a schema gives the columns of their values.
 
-Columns that were read when a query first started stay while its checkpoint exists: a file in ``columns`` of the storage
-holds them for each query.
+Columns that were read when a query first started are used while its checkpoint exists: a file in ``columns`` of the
+storage holds them for each query.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _LOGICAL = {
     "local-timestamp-millis": "TIMESTAMP_NTZ", "local-timestamp-micros": "TIMESTAMP_NTZ",
 }  # fmt: skip
 _WIDER = ({"int", "long"}, {"float", "double"})
-"""Types of which Spark takes the wider one for a union of both."""
+"""Types whose union Spark reads as the wider one."""
 
 
 def avro_columns(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:

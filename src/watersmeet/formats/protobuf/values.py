@@ -1,6 +1,7 @@
-"""Values of Protobuf that are no messages: how they are stored, and what they become.
+"""Scalar Protobuf values: how they are stored, and their Arrow values.
 
-Moments and durations are messages of seconds and nanoseconds. Spark counts microseconds, so smaller parts are cut off.
+Timestamps and durations are messages of seconds and nanoseconds. Spark counts microseconds, so smaller parts are cut
+off.
 """
 
 from __future__ import annotations

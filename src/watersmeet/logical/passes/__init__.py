@@ -1,8 +1,7 @@
-"""May the query run? An ordered tuple of passes, each a function from a draft to a better draft.
+"""The analysis of a query: an ordered tuple of passes, each a function from a draft to a better draft.
 
-A pass adds what it found out and what it must refuse; it never stops the ones after it, so that a script with mistakes
-in every corner reports them all. A query is refused here and nowhere else, or it is known what bounds
-its state: time, the number of keys, or a limit.
+A pass adds its results and refusals; it never stops the ones after it, so that a script with several mistakes reports
+them all. Only here a query is refused; otherwise the bound on its state is known: time, the number of keys, or a limit.
 """
 
 from __future__ import annotations

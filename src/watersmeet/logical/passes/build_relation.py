@@ -1,6 +1,6 @@
-"""The pass that builds the relation of a query: every join by the family that claims it.
+"""The pass that builds the relation of a query: every join by its family.
 
-A join is built or refused by its family, which must show that what it keeps is bounded.
+The family builds or refuses a join, and must show that its state is bounded.
 
 A union is several sources as one, with their columns by position.
 """

@@ -242,7 +242,7 @@ def _split(text: str) -> list[str]:
 
 
 def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
-    """The type of a column, of a field inside one, of a cast or of windows; None where only Spark can tell.
+    """The type of a column, of a field inside one, of a cast or of windows; None where only Spark knows it.
 
     >>> from watersmeet.logical.expressions import column
     >>> type_of(Expr("cast", (column(("a",)),), value="BIGINT"), {})

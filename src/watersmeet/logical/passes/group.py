@@ -2,13 +2,13 @@
 
 Without aggregates GROUP BY only gives the result another key. With them the result is a table with a row per group.
 
-What is grouped by may be part of a longer text: ``window(t, '5 minutes').start``, ``upper(trim(name))``. Only Spark
-understands such texts, so a part is found by its words: it is the same however it is spaced and whatever the case of
-its letters, and its names are the same if they mean the same columns.
+A grouped expression may be part of a longer text: ``window(t, '5 minutes').start``, ``upper(trim(name))``. Only Spark
+understands such texts, so a part is found by its words: spaces and the case of letters do not matter, and names are
+equal if they mean the same columns.
 
-A grouping forgets a window once the watermark has passed its end. The bounds of the window then have watermarks behind
-the grouping, and every operator that groups by them can forget what these have passed. Such a watermark is not one of
-arrivals: it says nothing about streams.
+A grouping drops a window once the watermark has passed its end. The bounds of the window then have watermarks behind
+the grouping, and every operator that groups by them can drop the groups that they have passed. Such a watermark is not
+one of arrivals: it does not apply to streams.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def _check_numeric_argument(draft: Draft, call: Expr) -> Refusal | None:
 
 
 def _check_misplaced_aggregates(draft: Draft) -> Iterator[Refusal]:
-    """Aggregates where there are no groups yet."""
+    """Refuse aggregates where there are no groups yet."""
     query = draft.query
     inside = (expression for below in walk_relations(query.relation) for expression in below.expressions)
     where = () if query.where is None else (("WHERE", query.where),)
@@ -337,9 +337,9 @@ def _is_call_of(expr: Expr, *calls: str) -> bool:
 
 
 def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTimeColumn | None]:
-    """The event-time window among what is grouped by, and its time.
+    """The event-time window among the grouped expressions, and its time.
 
-    It is ``window(t, ...)`` of a watermarked column, a session, or the end of a window that a row came with.
+    It is ``window(t, ...)`` of a watermarked column, a session, or the window end of a windowed source.
     """
     if draft.relation is None:
         return None, None
@@ -359,9 +359,9 @@ def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime
 def _final_columns(
     relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool
 ) -> Iterator[FinalColumn]:
-    """What tells of groups that they change no more: the bounds of their window, or what says so of a table's rows.
+    """The columns by which groups become final: the bounds of their window, or final columns of a table.
 
-    Sessions are left out: one that is forgotten has a row that stands, but others of its key may begin before its end.
+    Sessions are excluded: the row of a closed session is final, but others of its key may begin before its end.
     """
     if window is None:
         yield from (FinalColumn(output.name) for output in by if finality_column(output.expr) in relation.final_columns)
