@@ -44,7 +44,7 @@ _BATCH = "#batch"
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A row that could not be read: of which source, in which batch, where, why, and its text."""
+    """A row that could not be read: its source, batch, place, reason and text."""
 
     source: str
     batch: int | None

@@ -1,8 +1,8 @@
-"""The server of the board: it computes, the page draws what it is sent.
+"""The server of the board: it computes, and the page draws the result.
 
-It listens on this machine only, unless it is told otherwise, and then asks for a token. It opens nothing but what
-stands on its shelf, and writes nothing but the one file that it was told to save to. What it sends runs no script but
-its own and asks nobody else for anything.
+It listens only on this machine by default; otherwise it requires a token. It opens only entries of its catalog, and
+writes only the one file that it was told to save to. The page runs only its own script and sends requests to this
+server only.
 
 The catalog lists what can be opened: stories, and the cases, projects and scripts of a folder. A page opens an entry by
 number and cannot name a path.
@@ -56,7 +56,7 @@ MOST_FILES = 3_000
 
 @dataclass(frozen=True)
 class BoardEntry:
-    """Something to open: where it stands on the shelf, what it is called, and its file."""
+    """An entry of the catalog: its section, its title, and its file."""
 
     group: str
     title: str
@@ -64,7 +64,7 @@ class BoardEntry:
 
 
 def build_catalog(root: Path) -> list[BoardEntry]:
-    """The stories, then what is found under a folder."""
+    """The stories, then the entries found under a folder."""
     stories = Path(str(files("watersmeet.tools.studio.board") / "stories"))
     # The one that explains the most comes first.
     paths = sorted(stories.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
@@ -141,17 +141,17 @@ HEADERS = {
 }
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MOST_BYTES = 4_000_000
-"""What a page may send."""
+"""The maximum size of a request."""
 
 COOKIE = "watersmeet-board"
 
 
 @dataclass(frozen=True)
 class BoardSession:
-    """What the board stands on: what lies on it first, what can be opened, and where it is saved to.
+    """The session of a board: its initial content, its catalog, and the file it is saved to.
 
-    ``token``: whoever does not have it is turned away; empty: nobody is asked for one, and only who calls this machine
-    by its own name is answered, so that no other page can come in under a name that was made to point here.
+    ``token``: requests without it are rejected; empty: no token is required, and only requests to this machine's own
+    name are answered, so that no other page can use a name that resolves to this machine.
     """
 
     first: Board
@@ -190,7 +190,7 @@ def _guard(session: BoardSession) -> Callable[[Request, Handler], Awaitable[Resp
 
 
 def _reject_request(session: BoardSession, request: Request) -> Response | None:
-    """The answer to whoever may not come in; None: he may."""
+    """The response that rejects a request; None: it is allowed."""
     host_header = request.headers.get("host", "")
     host = host_of(host_header)
     if host is None:
@@ -271,9 +271,9 @@ def _open_entry(session: BoardSession) -> Handler:
 
 
 def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
-    """A handler of what a page sends: a board, and what is asked of it.
+    """A handler of requests with a board.
 
-    One board is computed at a time. A page that has gone meanwhile, closed or loaded again, gets its turn no more.
+    One board is computed at a time. The request of a page that was closed or reloaded meanwhile is skipped.
     """
 
     async def handle(request: Request) -> Response:
@@ -297,7 +297,7 @@ def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyn
         except RecursionError:
             return JSONResponse({"message": "A value or an expression is nested too deeply."}, 400)
         except Exception as error:
-            # Whatever it is: the page stays, says so, and goes on with the next change.
+            # Any error: the page shows it and continues with the next change.
             return JSONResponse({"message": f"This is a bug in Watersmeet: {type(error).__name__}: {error}"}, 500)
 
     return handle
@@ -313,7 +313,7 @@ async def _is_gone(request: Request) -> bool:
 
 
 async def _body(request: Request) -> bytes | None:
-    """What was sent; None: it is more than a page may send, of which no more is read than that."""
+    """The body of a request; None: it exceeds the limit, and the rest is not read."""
     content_length = request.headers.get("content-length", "")
     if content_length.isdecimal() and (len(content_length) > len(str(MOST_BYTES)) or int(content_length) > MOST_BYTES):
         return None
