@@ -125,7 +125,7 @@ OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
 
 
 def change_rules() -> Mapping[str, ChangeRule]:
-    """By the names of operators in identities: what of them may change while a state goes on."""
+    """The rules for changes with which a state can continue, by the names of operators in identities."""
     changeable = [family for family in FAMILIES.values() if family.may_change]
     return {
         name: _load_part(family.name, "plan", "CHANGE") for family in changeable for name in family.state_schema.names

@@ -83,7 +83,7 @@ class AnalyzedAsofJoin(ConditionalJoin):
     - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
     - ``left_only``: where one is not true, the row has no version
     - ``right_only``: where one is not true of the version in force, the left row has no version
-    - ``defaults``: what right columns show where there is no version (see `Padding`); the others are NULL
+    - ``defaults``: the values of right columns without a version (see `Padding`); the others are NULL
     """
 
     family: ClassVar[str] = "asof"

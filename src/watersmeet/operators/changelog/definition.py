@@ -1,18 +1,17 @@
 """The definition of the joins of two changing tables, slow and obvious: the oracle of their tests.
 
-A table is a bag: rows, each with the number of times it is there, which may be negative for a while. Two rows are one
-if all their columns are the same, where NaN is NaN and -0.0 is not 0.0.
+A table is a bag: rows with their multiplicities, which may be negative for a while. Two rows are one if all their
+columns are the same, where NaN is NaN and -0.0 is not 0.0.
 
 A left and a right row *match* when neither is dead (its side says so, or a key is NULL), their keys are equal, and the
 rest of the condition is true: false and unknown are both "no".
 
-`join_bags` is the join of two bags. A pair is there as often as the product of its rows' numbers. A row of a preserved
-side is there alone, padded, if the numbers of the rows that it matches add up to zero. ``semi``: the left rows for
+`join_bags` is the join of two bags. The multiplicity of a pair is the product of those of its rows. A row of a
+preserved side is in the result padded, if the multiplicities of its matches add up to zero. ``semi``: the left rows for
 which they do not add up to zero; ``anti``: those for which they do.
 
-A batch (`ChangelogReference.step`) gives the difference of `join_bags` after and before its changes. An upsert takes
-the place of the row with its key, a delete takes that row away; changes of one key count in the order of their
-positions.
+A batch (`ChangelogReference.step`) gives the difference of `join_bags` after and before its changes. An upsert replaces
+the row with its key, a delete removes it; changes of one key count in the order of their positions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decoded runs at hand for later batches. A help, never the truth: what is not here is read from the state.
+"""A cache of decoded runs for later batches: a missing run is read from the state.
 
-A shard is not always served by the same process. In a folder, all workers of a machine share their runs as files mapped
-into memory, each run there once and without decoding; without a folder, each process has its own in memory.
+A shard is not always served by the same process. With a folder, all workers of a machine share their runs as
+memory-mapped files, each run once and without decoding; without a folder, each process has its own in memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BUDGET = 2 * 2**30
 SHARE = 16
 """When a process has added one part in so many of the budget to a folder, it looks how much is there."""
 ADMIT_EVERY = 8
-"""Where there is no room, one run in so many that are read again looks for some, or takes that of others. A state that
-is larger than the budget is read from one end to the other in every batch: if each run took the place of the oldest,
-none would be there when its turn comes."""
+"""Where there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
+than the budget is read in full in every batch: if each run evicted the oldest, none would be cached when it is needed.
+"""
 SMALLEST = 64 * 1024
 """A run of fewer bytes is not worth a file: each process that needs it reads it from the state once."""
 
