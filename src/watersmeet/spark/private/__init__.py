@@ -1,7 +1,7 @@
-"""What is not public API of PySpark, all of it in this room and nowhere else.
+"""All uses of PySpark's private API, in this package and nowhere else.
 
-Every module says why it needs what it needs, in which versions of Spark that was seen, and what happens where it is
-missing: another way that is public, or a refusal that names the version.
+Every module says why it needs a private part, in which versions of Spark that was seen, and what happens where it is
+missing: a public alternative, or a refusal that names the version.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """Files of checkpoints, sinks and the state store, in any file system.
 
-Why: they may lie in any file system of Hadoop's, for which PySpark has no calls. Uses: Hadoop's ``FileSystem`` through
-the JVM of a classic session (``_jvm``, ``_jsparkSession``, ``_gateway``), and its ``FileContext``, which renames onto a
-file that is there, as Spark's own checkpoints do. Seen in: 4.0 to 4.3. Through Spark Connect there is no JVM
-at hand: then the folder is looked for on this machine, and where it is not there, nothing is read or written.
+Why: they may be in any Hadoop file system, for which PySpark has no API. Uses: Hadoop's ``FileSystem`` through the JVM
+of a classic session (``_jvm``, ``_jsparkSession``, ``_gateway``), and its ``FileContext``, which renames over an
+existing file, as Spark's own checkpoints do. Seen in: 4.0 to 4.3. Spark Connect has no JVM here: then the folder is
+looked up on this machine, and if it does not exist, nothing is read or written.
 
-Local checkpoints without a process per file. Why: what Spark uses for local files starts commands (``chmod``,
-``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file in one step
+Local checkpoints without a process per file. Why: Spark's file manager for local files starts commands (``chmod``,
+``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file atomically
 on a local disk, but not on every file system, nor with Hive's class for local files: so it is used only for checkpoints
-on this machine, in sessions that name Hadoop's class. Checksums beside the files are left out: a file and its checksum
-are not replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Missing:
-Spark's own way, which is slower.
+on this machine, in sessions that name Hadoop's class. Checksum files are turned off: a file and its checksum are not
+replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Missing: Spark's
+default manager, which is slower.
 
-Files of the state store. Why: PySpark cannot write a state or give it another number. Uses: a version of RocksDB is
-``state/<operator>/<partition>/<batch + 1>.zip`` if changes of a batch are not stored separately (`WHOLE`), nothing
-inside has its number, and ``_metadata/v2`` of an operator has its number and the absolute path of its schema. Where
-that differs, the new checkpoint is refused before it replaces the old one.
+Files of the state store. Why: PySpark cannot write a state or renumber it. Uses: a version of RocksDB is
+``state/<operator>/<partition>/<batch + 1>.zip`` if changes of a batch are not stored separately (`WHOLE`), its content
+does not include its number, and ``_metadata/v2`` of an operator has its number and the absolute path of its schema.
+Where that differs, the new checkpoint is refused before it replaces the old one.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Starts the JVM of a session with its settings in a file that only we can read, unless `spark-submit` has started it.
+"""Starts the JVM of a session with its settings in a private file, unless `spark-submit` has started it.
 
-PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see. What starts
-the JVM is ``SparkContext._ensure_initialized``, and ``_gateway`` tells whether there is one. ``spark-submit`` tells the
-program that it starts in ``PYSPARK_GATEWAY_PORT`` how to reach its JVM.
+PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see.
+``SparkContext._ensure_initialized`` starts the JVM, and ``_gateway`` shows whether there is one. ``spark-submit``
+passes the address of its JVM to its program in ``PYSPARK_GATEWAY_PORT``.
 
-Seen in: 4.0 to 4.3. Missing: PySpark starts the JVM when it makes the session, as it does by itself;
-and a program that is submitted is taken for one that is not.
+Seen in: 4.0 to 4.3. Missing: PySpark starts the JVM when it makes the session, as usual; and a submitted program is not
+recognized as such.
 
-Jars are fetched with Ivy. Why: a session fetches ``spark.jars.packages`` again at each start, with all that they depend
-on. Uses: ``ivy-*.jar`` among the jars of PySpark. Missing: Ivy fetches nothing, which is reported.
+Jars are fetched with Ivy. Why: a session fetches ``spark.jars.packages`` again at each start, with all dependencies.
+Uses: ``ivy-*.jar`` among the jars of PySpark. Missing: Ivy fetches nothing, which is reported.
 
-Workers on this machine run a command of ours before this interpreter. Why: Spark puts its archive of PySpark before the
+Workers on this machine run our own command before this interpreter. Why: Spark puts its archive of PySpark before the
 installed package and has no setting against it. Uses: the names of its archives on ``PYTHONPATH``, and how it calls
 Python for a worker; in a session of the user ``SparkContext.pythonExec`` and ``environment``. Missing: the archives
 stay on the path and workers start more slowly.

@@ -1,11 +1,11 @@
-"""Asks the process that stands ready to be what Spark starts Python for: what the command that it runs does first.
+"""The client of the prefork server: the first step of the command that Spark runs as Python.
 
-Run as a script and without ``site``, so that it costs some milliseconds; it imports nothing of ours. If that process
-has taken over, this one ends: of a worker at once, of a daemon when that has ended, since Spark holds this process for
-the daemon. If the other one is dead, hung or of others, this one becomes what Spark has asked for.
+Run as a script and without ``site``, so that it costs some milliseconds; it imports none of our modules. If the server
+has taken the request, this process ends: for a worker at once, for a daemon when that has ended, since Spark takes this
+process for the daemon. If the server is dead, hung or of another user, this process runs the requested module itself.
 
-Why: as `spare` says. Uses: that Spark takes the end of the process for the end of the daemon, and speaks to it through
-its standard streams. Seen in: 4.0 to 4.3.
+Why: see `prefork_server`. Uses: that Spark takes the end of the process for the end of the daemon, and communicates
+through its standard streams. Seen in: 4.0 to 4.3.
 """
 
 from __future__ import annotations

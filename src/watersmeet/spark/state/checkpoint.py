@@ -1,7 +1,7 @@
-"""A checkpoint as it was when its last batch was committed, whether or not its query runs.
+"""A checkpoint as of its last committed batch, whether or not its query runs.
 
-A copy of a running query's checkpoint may have the plan of a batch that nobody committed, and files that are torn: the
-newest batch whose commit and plan are whole counts, and Spark's reader of states is asked for that one.
+A copy of a running query's checkpoint may have the plan of an uncommitted batch, and incomplete files: the newest batch
+whose commit and plan are complete counts, and Spark's state reader reads that one.
 
 A copy in another place is read through a folder of links, because Spark stores the absolute path of a state's schema;
 so is a checkpoint whose path has a space or a percent sign, which Spark's reader escapes and does not find.

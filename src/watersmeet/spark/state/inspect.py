@@ -160,7 +160,7 @@ class State:
     def _in_shards(
         self, operator: StatefulOperator, inspect: Callable[[pa.Table], pa.Table], schema: StructType | str
     ) -> DataFrame:
-        """What comes of a look into each shard of an operator."""
+        """The results of ``inspect`` for each shard of an operator."""
 
         def inspect_shard(values: pa.Table) -> pa.Table:
             return inspect(values)

@@ -1,12 +1,12 @@
-"""The log of a checkpoint: which files and offsets of its sources a query read in which batch. It needs no Spark.
+"""The log of a checkpoint: the files and offsets of its sources that each batch read. It needs no Spark.
 
-Spark writes ``offsets/N`` before batch N, with a line per source, and ``commits/N`` after it. A source of files counts
-its own steps; which files each has is in ``sources/K``, some steps together in a ``.compact`` file. Of a topic the
-offsets themselves stand there. Spark forgets old batches, so that the first ones may be missing.
+Spark writes ``offsets/N`` before batch N, with a line per source, and ``commits/N`` after it. A file source counts its
+own steps; the files of each are in ``sources/K``, some steps together in a ``.compact`` file. For a topic the line has
+the offsets themselves. Spark deletes old batches, so the first ones may be missing.
 
-Also here: how many files of a folder a query has not read yet, and offsets for a query that reads its sources in
-another order, or reads more or fewer. Spark identifies sources by position alone, so what was read is found again by
-path or topic; a source of which nothing was read begins as at a first start.
+Also here: the number of files of a folder that a query has not read yet, and offsets for a query that reads its sources
+in another order, or reads more or fewer. Spark identifies sources by position only, so positions are matched by path or
+topic; an unread source begins as at a first start.
 """
 
 from __future__ import annotations
