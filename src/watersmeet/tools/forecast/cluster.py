@@ -1,13 +1,13 @@
-"""What a join of two streams needs on a cluster: the law, with every number beside what it is made of.
+"""The needs of a join of two streams on a cluster: the formulas, each number with its inputs.
 
-What grows linearly: state, disk and network, with the rate; state also with the bound. What does not: a batch takes
-``batch`` seconds however many cores there are; an arriving row is looked for in every run of its shard, and these grow
-with the state; if more of the state is alive on a machine than it has at hand, every batch reads all of it again; every
-map task sends a record of marks to every shard, so that these grow with the product; and the rows of one key are joined
-by one core.
+State, disk and network grow linearly with the rate; state also with the bound. The rest does not: a batch takes
+``batch`` seconds however many cores there are; an arriving row is looked up in every run of its shard, and runs grow
+with the state; if a machine's live state exceeds its cache, every batch reads all of it again; every map task sends a
+record of watermarks to every shard, so that these grow with the product; and the rows of one key are joined by one
+core.
 
-The cost of packing and unpacking with many map tasks and shards is measured with the code that runs in a query; what
-Spark's shuffle adds is not measured.
+The cost of packing and unpacking with many map tasks and shards is measured with the code that runs in a query; the
+cost of Spark's shuffle is not measured.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CostLine:
 class ClusterPlan:
     """The needs of a load. ``shards`` is the recommended number; ``too_heavy``: one key exceeds a core.
 
-    ``is_possible``: that many cores suffice; ``read``: bytes of its state that every batch reads.
+    ``is_possible``: the batch finishes within its interval; ``read``: bytes of its state that every batch reads.
     """
 
     request: ClusterRequest

@@ -1,8 +1,8 @@
-"""The forecast of a query: what its operators keep, how long a batch takes, what of memory and disk it needs.
+"""The forecast of a query: the state of its operators, the duration of a batch, its memory and disk.
 
-Rows kept: the rate of a port, times how long its rows live. Bytes: rows, times what the columns of a row take. A batch
-takes what it takes without a row, and the time of its rows; while it runs, the rows of the next one come, so that a
-query which keeps up settles at ``fixed / (1 - busy)`` seconds, where ``busy`` is the share of the cores that rows need.
+Stored rows: the rate of a port times the retention of its rows. Bytes: rows times the width of a row. A batch takes its
+fixed time plus the time of its rows; while it runs, the rows of the next one arrive, so that a query which keeps up
+converges to ``fixed / (1 - busy)`` seconds, where ``busy`` is the share of the cores that rows need.
 
 A forecast is shown as text or as data.
 """

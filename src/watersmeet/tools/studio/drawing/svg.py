@@ -1,11 +1,11 @@
-"""The lives of rows as a picture: one SVG that needs nothing else, for light and dark screens.
+"""The retention of rows as a picture: one self-contained SVG, for light and dark screens.
 
-Time runs to the right. Every row has a lane: a bar from its own moment to the end of its life, in the colour of its
-side, with a shape at its end that says what became of it. Rows of one key stand together, and a line joins rows that
-met. Watermarks are lines across all lanes, where they stand after the last batch, and dotted where they stood before.
+Time runs to the right. Every row has a lane: a bar from its own time to its expiry, in the colour of its side, with a
+shape at its end for its outcome. Rows of one key are grouped, and a line joins matching rows. Watermarks are lines
+across all lanes, solid for the last batch, dotted for earlier ones.
 
-Colours tell the sides apart and are those of Okabe and Ito; outcomes are shapes and words, so nothing is lost without
-colours. Text from outside is escaped here.
+Colours identify the sides and are those of Okabe and Ito; outcomes are shapes and words, so the picture also works
+without colours. Text from outside is escaped here.
 """
 
 from __future__ import annotations
