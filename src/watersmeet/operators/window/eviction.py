@@ -329,10 +329,10 @@ def partition_limit_ends(partitions: Ints, limit: int) -> Ints:
 
 
 def row_limit_ends(partitions: Ints, held: Ints, evictor: Ints, evicted: Ints, limit: int) -> Ints:
-    """The visits that end partitions if only ``limit`` rows are kept.
+    """The visits that end partitions if only ``limit`` rows are stored.
 
-    ``held`` says how many rows each of the first visits stands for, those of partitions that the window already has.
-    ``evictor`` are the visits that evict a row each, in order, ``evicted`` the visits that had brought those rows.
+    ``held`` is the number of rows that each of the first visits stands for, those of partitions that the window already
+    has. ``evictor`` are the visits that evict a row each, in order, ``evicted`` the visits that had brought those rows.
 
     Whether a partition is discarded depends on the sizes of all others, which depend on when they were discarded
     themselves: each visit needs the outcome of the one before, so this goes through the visits of the batch one by one.

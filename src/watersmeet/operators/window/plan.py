@@ -121,7 +121,7 @@ def _port(
 
 
 def _with_some_column(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
-    """The plan of a side of which no column is read, with some column: rows without columns could not be counted."""
+    """The plan of a side without selected columns, with some column: rows without columns could not be counted."""
     if not isinstance(plan.input, ScanPlan):
         return replace(plan, columns=output_columns(plan.input)[:1])
     columns = plan.input.columns or (scan.source.fields[0].name,)
