@@ -368,7 +368,7 @@ def _axis(trace: Trace) -> Axis:
 
 
 def _arrivals_to_report(trace: Trace) -> set[int]:
-    """The arrivals with outcomes."""
+    """The arrivals with outcomes, and those that caused outcomes or moved watermarks."""
     traced_rows = trace.recorder.traced_rows
     arrivals = {arrival for event in trace.recorder.events for arrival in traced_rows.arrivals(event.row_id)}
     arrivals |= {event.by for event in trace.recorder.events if event.by is not None}
