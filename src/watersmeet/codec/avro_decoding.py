@@ -1,8 +1,8 @@
-"""Rows out of Avro, a field of all rows at a time.
+"""Decodes Avro rows, one field of all rows at a time.
 
-What a row has is only known by reading what comes before, so fields are read in the order of the writer's schema, also
-those that nobody asked for. The reader's schema says what a field that is asked for was called before, and what stands
-for one that the writer did not have; the declared type is what its values become.
+The position of a field is only known after those before it, so fields are read in the order of the writer's schema,
+including unselected ones. The reader's schema has the aliases of selected fields, and the defaults of fields that the
+writer did not have; values become the declared type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from watersmeet.codec.avro_values import default_of, make_converter, value_reade
 from watersmeet.codec.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
 
 Plan = Callable[[Reader, Rows], Any]
-"""What reads a value of each of some rows, and gives an array of them; None if nobody asked for them."""
+"""Reads a value of each of some rows into an array; None if the field is not selected."""
 
 _DEEPEST = 100
 """How often a type may be within itself, as in Protobuf: a deeper value would exceed the stack of Python."""
@@ -35,9 +35,9 @@ class DecodedRecords:
 
 @dataclass(frozen=True)
 class AvroDecoder:
-    """How rows of a writer are read: its schema, the reader's if there is one, and the Arrow type that is asked for.
+    """Decodes the rows of a writer: its schema, the reader's if there is one, and the requested Arrow type.
 
-    Making one refuses what cannot be read so, with a `SchemaError`.
+    The constructor raises a `SchemaError` for a type that cannot be read.
     """
 
     writer: AvroSchema
@@ -91,7 +91,7 @@ class AvroDecoder:
         reader.depth -= 1
 
     def _reader_type(self, like: AvroType | None, kind: str) -> AvroType | None:
-        """What the reader's schema has besides NULL, if it is of that kind."""
+        """The type in the reader's schema without NULL, if it is of that kind."""
         if like is None or self.reader is None:
             return None
         whole = self.reader.resolve(split_null(self.reader.resolve(like))[0])
@@ -181,7 +181,7 @@ class AvroDecoder:
 
 
 def _block(reader: Reader, rows: Rows) -> Any:
-    """How many elements come next in each row; a block that also tells its size has a negative number."""
+    """The number of elements in the next block of each row; a negative number means that the size follows."""
     counts = reader.longs(rows)
     sized = counts < 0
     if sized.any():

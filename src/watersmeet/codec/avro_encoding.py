@@ -1,7 +1,7 @@
-"""Rows into Avro, a column at a time, and the schema that they are written with.
+"""Encodes rows as Avro, a column at a time, with the schema for them.
 
-What a column becomes is `Ragged`: the bytes of all rows one after the other, and where each row begins. A record is its
-columns row by row; a list is its elements, which lie beside one another already.
+An encoded column is `Ragged`: the bytes of all rows, and where each row begins. A record is its columns row by row; a
+list is its elements, which are contiguous already.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _nullable(column: Any, field: Any) -> Ragged:
 
 
 def _values(column: Any) -> Ragged:
-    """Values of which none is NULL."""
+    """Encode values without NULLs."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return _record(column)

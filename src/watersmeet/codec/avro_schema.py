@@ -29,7 +29,7 @@ _LOGICAL: Mapping[str, frozenset[str]] = {
     "bytes": frozenset({"decimal"}),
     "fixed": frozenset({"decimal"}),
 }  # fmt: skip
-"""The logical types that are known of each type; any other one is what it is stored as."""
+"""The supported logical types of each type; a value of any other one has its stored type."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _WIDEST = 38
 """The most digits that a decimal of Spark's has."""
@@ -37,7 +37,7 @@ _WIDEST = 38
 
 @dataclass(frozen=True)
 class AvroField:
-    """A field of a record, its other names, and what stands for it where a writer did not have it."""
+    """A field of a record, its aliases, and its default."""
 
     name: str
     type: AvroType
@@ -171,7 +171,7 @@ def is_name(text: str) -> bool:
 
 
 def split_null(type_: AvroType) -> tuple[AvroType, bool]:
-    """What a type is besides NULL, and whether it may be NULL; a union of several others stays one.
+    """A type without NULL, and whether it may be NULL; a union of several others remains one.
 
     >>> split_null(read_schema('["null", "long"]').type)[0].kind
     'long'

@@ -1,4 +1,4 @@
-"""Values of Avro that have no others in them: how they are stored, and what they become."""
+"""Primitive Avro values: how they are stored, and their Arrow values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROMOTED = {
     "bytes": (pa.binary(), pa.string()),
     "fixed": (pa.binary(),),
 }
-"""What a type may be read as, besides what its logical type means."""
+"""The Arrow types that a type may be read as, besides that of its logical type."""
 
 _MILLIS = (2**63 - 1) // 1000
 """The most milliseconds, before and after 1970, that a number of microseconds has room for."""
@@ -96,7 +96,7 @@ def _bytes(type_: AvroType) -> ValueReader:
 
 
 def make_converter(type_: AvroType, wanted: Any) -> Converter:
-    """What makes values of a type those of an Arrow type; `SchemaError` if that is not what they mean."""
+    """The conversion of values of a type to an Arrow type; `SchemaError` if there is none."""
     if type_.kind == "null":
         return lambda reader, rows, found: pa.nulls(len(rows), wanted)
     if type_.logical == "decimal":
@@ -143,7 +143,7 @@ def _holds(wanted: Any, type_: AvroType) -> bool:
 
 
 def _time_converter(type_: AvroType, wanted: Any) -> Callable[[Any], Any] | None:
-    """What makes times of numbers; None: the numbers are wanted, or what is wanted is no such time."""
+    """The conversion of numbers to times; None: the numbers are requested, or the type is not such a time."""
     logical = type_.logical
     unit = "ms" if logical.endswith("millis") else "us"
     if logical == "date" and pa.types.is_date32(wanted):
@@ -157,7 +157,7 @@ def _time_converter(type_: AvroType, wanted: Any) -> Callable[[Any], Any] | None
 
 
 def default_of(schema: AvroSchema, field: AvroField, wanted: Any) -> Any:
-    """What stands for a field that a writer did not have, of an Arrow type; NULL if its schema says nothing."""
+    """The default of a field that a writer did not have, of an Arrow type; NULL without one."""
     type_ = schema.resolve(split_null(schema.resolve(field.type))[0])
     if field.default is None:
         return pa.scalar(None, wanted)

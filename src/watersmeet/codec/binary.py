@@ -1,4 +1,4 @@
-"""What the binary formats have in common: the bytes of many rows, read and written a step at a time."""
+"""Shared parts of the binary formats: the bytes of many rows, read and written a step at a time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def concat_parts(parts: list[Ragged]) -> Ragged:
 
 
 def bytes_of(column: Any) -> Ragged:
-    """The bytes of texts, or of bytes, of which none is NULL."""
+    """The bytes of strings or binary values without NULLs."""
     _, offsets, data = column.cast(pa.large_binary()).buffers()
     places = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
     return Ragged(np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]], places - places[0])
@@ -101,10 +101,10 @@ BYTES_OF_A_DECIMAL = 16
 
 
 class Reader:
-    """The bytes of rows, where each of them is read next, where it ends, and which rows are bad.
+    """The bytes of rows, the read position and end of each, and which rows are malformed.
 
-    Whatever is read past the end of a row is read from the next one; ``data`` goes on behind the last one
-    (`add_padding`). ``depth``: within how many values of types that may be within themselves it is.
+    Reads beyond the end of a row read the next one; ``data`` is padded behind the last one (`add_padding`). ``depth``:
+    the nesting of recursive types.
     """
 
     def __init__(self, data: Any, starts: Any, ends: Any) -> None:
@@ -177,7 +177,7 @@ class Reader:
             return pc.if_else(pa.array(broken), pa.scalar(b""), values).cast(pa.string())
 
     def decimals(self, rows: Rows, starts: Any, lengths: Any, precision: int, scale: int) -> Any:
-        """Numbers whose digits are a whole number, its bytes from the highest on, the first of which has the sign."""
+        """Decimals whose unscaled values are big-endian two's complement."""
         self.fail(rows[lengths > BYTES_OF_A_DECIMAL])
         lengths = np.minimum(lengths, BYTES_OF_A_DECIMAL)
         sign = np.where((lengths > 0) & (self.data[starts] >= 0x80), 0xFF, 0).astype(np.uint8)
@@ -205,7 +205,7 @@ def reader_of(values: Any, skip: int = 0) -> Reader:
 
 
 def add_padding(data: Any) -> Any:
-    """Bytes as a reader takes them: what is read past the end of the last row is read from what is added here."""
+    """Padded bytes for a reader: reads beyond the end of the last row read the padding."""
     return np.concatenate([data, np.zeros(BYTES_OF_A_DECIMAL, np.uint8)])
 
 

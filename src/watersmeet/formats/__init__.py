@@ -58,13 +58,13 @@ def sink_format(sink: Sink) -> SinkFormat:
 
 
 def feed_of(source: Source) -> Feed:
-    """How the rows of a source tell what they do: as CHANGES FROM says, as records with a value, or by themselves."""
+    """The feed of a source: by CHANGES FROM, as records with a value, or plain rows."""
     feed_class = next((feed for feed in FEEDS if feed.name == source.changes), None)
     return (feed_class or (Records if VALUE_FORMAT in source.lowercase_options else Feed))(source)
 
 
 def may_be_malformed(source: Source) -> bool:
-    """Whether rows of a source can be there that nobody can read."""
+    """Whether a source can have malformed rows."""
     opened = feed_of(source).may_be_malformed or KEY_FORMAT in source.lowercase_options
     return opened or source_format(source).may_be_malformed
 
@@ -75,7 +75,7 @@ def format_names() -> tuple[str, ...]:
 
 
 def check_source(source: Source) -> Iterator[Refusal]:
-    """What is wrong with the options of a source, whatever lies there; rows that are given need none to be read."""
+    """The refusals of the options of a source, without looking at its data; given rows need no format."""
     if source.format is not None or source.changes is not None:
         yield from source_format(source).check()
         yield from feed_of(source).check()

@@ -56,7 +56,7 @@ def _avro(version: str) -> Connector:
 
 
 EXTENSIONS = "spark.sql.extensions"
-"""The setting that names what is added to Spark's language; several, separated by commas."""
+"""The setting that names extensions of Spark SQL; several, separated by commas."""
 _DELTA = {
     EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -74,7 +74,7 @@ def _iceberg(spark: str, version: str) -> Connector:
 
 CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
     "kafka": {"4.0": _kafka("4.0.3"), "4.1": _kafka("4.1.3"), "4.2": _kafka("4.2.0"), "4.3": _kafka("4.2.0")},
-    # There is none of 4.2 and 4.3 in the registry; that of 4.1 was seen to read all types and to write on 4.3.
+    # There is none for 4.2 and 4.3 in the registry; that of 4.1 was seen to read all types and to write on 4.3.
     "avro": {"4.0": _avro("4.0.2"), "4.1": _avro("4.1.1"), "4.2": _avro("4.1.1"), "4.3": _avro("4.1.1")},
     "delta": {"4.0": _delta("4.0.0"), "4.1": _delta("4.1.0")},
     "iceberg": {"4.0": _iceberg("4.0", "1.10.0"), "4.1": _iceberg("4.1", "1.11.0")},
@@ -92,7 +92,7 @@ def connector_of(format_: str, spark: str) -> Connector | None:
 
 
 def connectors_of(formats: Iterable[str], spark: str, present: Sequence[str] = ()) -> list[Connector]:
-    """What brings those formats to a version of Spark, but for what is ``present``: coordinates, or names of files.
+    """The connectors of those formats for a version of Spark, except those ``present``: coordinates, or file names.
 
     >>> connectors_of(["json", "kafka"], "4.3.0", ["/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar"])
     []
@@ -176,9 +176,10 @@ NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def unknown_options(format: str, names: tuple[str, ...], own: frozenset[str]) -> dict[str, str | None]:
-    """The options that a format does not have, each with the one that was meant; None: none is near.
+    """The options that a format does not have, each with the closest known one; None: none is close.
 
-    ``own`` are ours, in small letters. What has a dot may be Hadoop's or of Kafka's client, unless it is nearly ours.
+    ``own`` are ours, in small letters. An option with a dot may be Hadoop's or of Kafka's client, unless it is close to
+    ours.
 
     >>> unknown_options("JSON", ("pth", "PATH", "fs.s3a.key", "valu.format", "colour"), frozenset({"value.format"}))
     {'pth': 'path', 'valu.format': 'value.format', 'colour': None}

@@ -47,7 +47,7 @@ def driver_of(source: Source) -> Driver | None:
 
 
 class Jdbc(SourceFormat):
-    """What Spark's JDBC reads, which is no stream; and Postgres, which is a sink by that name and no source."""
+    """Tables that Spark's JDBC reads, in batches only; and Postgres, which is only a sink."""
 
     names: ClassVar = ("jdbc", "postgres", "postgresql")
 

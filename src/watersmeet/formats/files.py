@@ -19,7 +19,7 @@ WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "la
 
 _NAMES = [name for type_ in TYPES if type_.form == "plain" and type_.arrow for name in type_.names if name != "VOID"]
 _PLAIN = re.compile(rf"{'|'.join(_NAMES)}|DECIMAL\(\d+, ?\d+\)", re.IGNORECASE)
-"""Types that a Parquet file and Spark understand alike."""
+"""Types that a Parquet file and Spark represent the same way."""
 
 
 class NamedColumns(SourceFormat):
@@ -35,7 +35,7 @@ class TextSource(SourceFormat):
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse Spark's own ways of passing malformed rows over, none of which is counted."""
+        """Refuse Spark's own modes that skip malformed rows without counting them."""
         mode = self.source.lowercase_options.get("mode", "failfast").lower()
         if mode != "failfast" and self.source.field(self.corrupt_record_column) is None:
             reason = "rows that cannot be read would silently be lost or become NULLs"

@@ -25,7 +25,7 @@ SECONDS = 3.0
 """How long each server has to answer."""
 _BROKER_CLIENT = b"watersmeet"
 _API_VERSIONS = struct.pack(">ihhih", 10 + len(_BROKER_CLIENT), 18, 0, 1, len(_BROKER_CLIENT)) + _BROKER_CLIENT
-"""The request that every broker answers, also to those who have not told yet who they are."""
+"""The request that every broker answers, even before authentication."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Topics:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, or what stands for them."""
+        """Their names, or the pattern or assignment."""
         return self._split_option(self.option)
 
     @property
@@ -52,7 +52,7 @@ class Topics:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers that are asked first."""
+        """The bootstrap servers."""
         return self._split_option("kafka.bootstrap.servers")
 
     def _split_option(self, option: str) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Topics:
         return tuple(part.strip() for part in text.split(",") if part.strip())
 
     def refusal(self, servers: Sequence[str], place: Place | None = None) -> Refusal:
-        """The refusal of servers of which none answers."""
+        """The refusal of unreachable servers."""
         verb = "writes to" if isinstance(self.of, Sink) else "reads"
         parameters = {"name": self.of.name, "verb": verb, "topics": self.in_words, "servers": ", ".join(servers)}
         return Refusal("BROKER_UNREACHABLE", parameters, place)
@@ -111,7 +111,7 @@ def server_problem(server: str, *, is_encrypted: bool) -> str | None:
 
 
 def _shake_hands(connection: socket.socket) -> None:
-    """Begin to encrypt; who objects has answered. Whom to trust is Spark's matter, and nothing is told here."""
+    """Start TLS; a server that rejects it has answered. Certificates are not verified here, and no data is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -122,8 +122,9 @@ def _shake_hands(connection: socket.socket) -> None:
 
 
 Delivery = Literal["at_least_once", "exactly_once"]
-"""How often a record arrives. ``at_least_once``: a batch that is repeated after a failure comes again.
-``exactly_once``: who reads what is committed sees it once."""
+"""The delivery guarantee. ``at_least_once``: a batch that is repeated after a failure is written again.
+``exactly_once``: readers of committed records see it once.
+"""
 
 NEW_TOPIC = ("partitions", "replication")
 """Our own options: how many a topic gets that is not there yet."""
@@ -137,7 +138,7 @@ _CLIENT = frozenset({
 
 
 class Kafka(SourceFormat):
-    """Topics, of which Spark reports how far it has read them."""
+    """Topics, whose read offsets Spark reports."""
 
     names: ClassVar = ("kafka",)
     has_partitions: ClassVar = True

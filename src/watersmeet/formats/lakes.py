@@ -14,27 +14,27 @@ from watersmeet.formats.sink import PATH, TABLE, Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
 CHANGE_TYPE = "_change_type"
-"""Where Delta tells what a row of its change data feed does."""
+"""The column with the change type in Delta's change data feed."""
 VERSION = "_commit_version"
-"""Where it tells in which version of the table it does."""
+"""The column with the table version in Delta's change data feed."""
 
 
 class DeltaSource(SourceFormat):
-    """A table of Delta. It has a schema of its own, and takes none."""
+    """A Delta table. It brings its own schema, and takes none."""
 
     names: ClassVar = ("delta",)
     title: ClassVar = "Delta"
 
 
 class Delta(Feed):
-    """Rows that say in ``_change_type`` what they do."""
+    """Rows with their change in ``_change_type``."""
 
     name: ClassVar = "delta"
     wanted: ClassVar = CHANGE_TYPE
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What lets a Delta table tell its changes; other formats can hold such rows too."""
+        """The option with which a Delta table returns its changes; other formats can hold such rows too."""
         return {"readChangeFeed": "true"} if str(self.source.format).lower() == self.name else {}
 
     def schema(self, format_: SourceFormat) -> str:
@@ -65,7 +65,7 @@ class DeltaSink(SinkFormat):
 
 
 class IcebergSource(SourceFormat):
-    """A table of Iceberg. It has a schema of its own, and takes none."""
+    """An Iceberg table. It brings its own schema, and takes none."""
 
     names: ClassVar = ("iceberg",)
     title: ClassVar = "Iceberg"

@@ -25,20 +25,20 @@ from watersmeet.schema import is_moment, parse_type_name
 KEY_FORMAT = "key.format"
 """Our own option: how the key of a record is encoded."""
 CHANGE = "_change"
-"""The column in which the rows of a table tell whether they come (``+``) or go (``-``)."""
+"""The column of a table's rows with their change: insert (``+``) or delete (``-``)."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """How rows tell what they do. In this class: by a column ``_change``, by the option ``deletes``, or they all come.
+    """How rows describe changes. In this class: by a column ``_change``, by the option ``deletes``, or all are inserts.
 
     Whatever the form, the frame of a table has its declared columns and ``_change``; with a primary key, ``+`` is an
-    upsert and ``-`` deletes the row of its key. Changes are delivered in the order in which the source tells them.
+    upsert and ``-`` deletes the row of its key. Changes are delivered in the order of the source.
 
-    - ``name``: what CHANGES FROM calls it
-    - ``wanted``: the column that a DataFrame must have that is given as such a feed
-    - ``own``: the options that it brings along, in small letters
-    - ``may_be_malformed``: it opens values, which may not have the form that they must have
+    - ``name``: its name in CHANGES FROM
+    - ``wanted``: the column that a DataFrame must have to be read as such a feed
+    - ``own``: its options, in small letters
+    - ``may_be_malformed``: it decodes values, which may be malformed
     """
 
     source: Source
@@ -49,7 +49,7 @@ class Feed:
     may_be_malformed: ClassVar[bool] = False
 
     def check(self) -> Iterator[Refusal]:
-        """What is wrong with its options and can be told without Spark."""
+        """The refusals of its options, without Spark."""
         yield from ()
 
     def accepts(self, names: Iterable[str]) -> bool:
@@ -58,7 +58,7 @@ class Feed:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What Spark must be told to read such a feed."""
+        """The Spark options for such a feed."""
         return {}
 
     def schema(self, format_: SourceFormat) -> str | None:
@@ -87,7 +87,7 @@ JSON = "json"
 KEY_TYPES: Mapping[str, str] = {
     "string": "STRING", "int": "INT", "long": "BIGINT", "double": "DOUBLE", "bytes": "BINARY", JSON: "STRING",
 }  # fmt: skip
-"""The formats of a key that tell its type, each with the type that ``_key`` then has."""
+"""The formats of a key that determine its type, each with the type of ``_key``."""
 KEYS = (*KEY_TYPES, AVRO)
 """All formats of a key. In Avro it has the type that ``_key`` is declared with, or it holds the primary key of a table;
 else it is bytes."""
@@ -98,11 +98,11 @@ VALUES = (JSON, CSV, AVRO, PROTOBUF, RAW)
 RECORD_METADATA: Mapping[str, str] = {
     "_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_headers": "headers",
 }  # fmt: skip
-"""The columns that a source may declare for what is told of each record, and what Spark calls them."""
+"""The metadata columns that a source may declare, with Spark's names."""
 
 
 def format_of_key(source: Source) -> str | None:
-    """The format of the key of a source's records; None for a source whose rows are no records, with a key apart.
+    """The format of the key of a source's records; None for a source whose rows are not records with a key.
 
     >>> format_of_key(Source("orders", (), options={"value.format": "json"}))
     'string'
@@ -120,7 +120,7 @@ class Records(Feed):
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse a value that nobody can read, and one that would have to be several columns."""
+        """Refuse an unknown value format, and a raw value with several columns."""
         yield from wrong_format(self, VALUE_FORMAT, VALUES)
         inside = [f for f in self.source.fields if f.name.lower() not in ("_key", *RECORD_METADATA)]
         # Where none is declared at all, it is refused that they are not known.
@@ -136,11 +136,11 @@ class Records(Feed):
             yield self.wrong_option(VALUE_FORMAT, PROTOBUF, *wrong)
 
     def schema(self, format_: SourceFormat) -> None:
-        """Records have a form of their own."""
+        """Records have their own form."""
 
 
 def wrong_schema(feed: Feed, option: str, schema: str) -> Iterator[Refusal]:
-    """The refusal of Avro whose schema nobody tells, and whose schema is told by two."""
+    """The refusal of Avro with no schema, or with two."""
     said = feed.source.lowercase_options
     if said.get(option, "").lower() != AVRO or (schema in said) != (URL in said):
         return
@@ -177,9 +177,9 @@ TRUNCATE, TIME_UNIT, DECIMALS = "debezium.truncate", "debezium.time", "debezium.
 """Our own options: ``ignore`` truncated tables; the unit of times that come as numbers; how decimals come as text."""
 
 Unit = Literal["millis", "micros", "nanos"]
-"""What a time that comes as a number counts since 1970."""
+"""The unit of a time that is encoded as a number since 1970."""
 Decimals = Literal["precise", "string"]
-"""What a decimal is that comes as text: the bytes of its digits in base 64, or the number as people write it."""
+"""The encoding of a decimal as text: base64 of its unscaled value, or the number itself."""
 
 
 class Debezium(Feed):
@@ -218,7 +218,7 @@ class Debezium(Feed):
         return super().accepts(names) or {"op", "before", "after", "payload"}.issubset(names)
 
     def schema(self, format_: SourceFormat) -> str | None:
-        """What is read of JSON; other formats bring records of their own form."""
+        """The schema for JSON; other formats bring their own."""
         return self.record if format_.holds_json else None
 
     @property
@@ -248,7 +248,7 @@ def is_decimal(type_: str) -> bool:
 
 
 def type_in_record(type_: str) -> str:
-    """What a value is read as: of a time any text, of a decimal whatever it is, since only that tells its form."""
+    """The type that a value is read as: a string for a time, a variant for a decimal, which shows its encoding."""
     if is_moment(type_):
         return "STRING"
     return "VARIANT" if is_decimal(type_) else type_

@@ -1,6 +1,6 @@
-"""A schema registry: schemas by their numbers and by their subjects, asked through Confluent's REST interface.
+"""A schema registry: schemas by their ids and by their subjects, through Confluent's REST interface.
 
-A number stands for one schema for ever, so whatever was told of one is kept as long as the process lives.
+An id never changes its schema, so schemas are cached as long as the process runs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ URL, SUBJECT, KEY_SUBJECT = "schema.registry.url", "schema.registry.subject", "s
 _USER, _PASSWORD, _TOKEN = "schema.registry.user", "schema.registry.password", "schema.registry.token"
 _AUTHORITY = "schema.registry.ca"
 OPTIONS = frozenset({URL, SUBJECT, KEY_SUBJECT, _USER, _PASSWORD, _TOKEN, _AUTHORITY})
-"""Our own options: where it is, the subjects of values and keys, who asks, and a file with the certificates that it is
-known by."""
+"""Our own options: the URL, the subjects of values and keys, the credentials, and a file with trusted certificates."""
 SECONDS = 10.0
 """How long it has for an answer."""
 MAGIC, HEADER = 0, 5
-"""What a value begins with that tells its schema: this byte, then the number in four, the highest first."""
+"""The header of a value with a schema id: this byte, then the id in four bytes, big-endian."""
 _NOT_THERE, _TOO_SLOW, _FIRST_OF_SERVER = 404, 408, 500
 _TEXT = "application/vnd.schemaregistry.v1+json"
 
@@ -42,11 +41,11 @@ def subject_in(said: Mapping[str, str], option: str, column: str, topic: str) ->
 
 
 class RegistryError(Exception):
-    """What a registry did not answer, or answered with a refusal, and why."""
+    """A request that a registry did not answer or refused, and why."""
 
 
 class NotRegisteredError(RegistryError):
-    """What a registry does not have."""
+    """A schema or subject that a registry does not have."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class RegisteredSchema:
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry, and who asks it."""
+    """A registry, with the credentials for it."""
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -103,7 +102,7 @@ class Registry:
         return (*before, str(answer["schema"]))
 
     def _fetch(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What the first of its servers says that answers."""
+        """The answer of the first server that responds."""
         from urllib.error import HTTPError  # imported late: whoever checks a script needs no network
         from urllib.request import urlopen
 
@@ -133,7 +132,7 @@ class Registry:
         request = Request(url, None if body is None else json.dumps(body).encode(), {"Accept": _TEXT})
         if body is not None:
             request.add_header("Content-Type", _TEXT)
-        # Not for whoever it may point to instead.
+        # Do not send credentials to a redirect's target.
         if self.token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")
         elif self.user is not None:

@@ -1,4 +1,4 @@
-"""The base class of sink formats, and sinks that only show what they get."""
+"""The base class of sink formats, and sinks that only display their rows."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _DATABASE = ("url", "dsn", "host", "port", "dbname")
 
 @dataclass(frozen=True)
 class SinkFormat:
-    """The format of a sink. This class is that of any format of Spark's; a subclass says what is otherwise.
+    """The format of a sink. This class is that of any Spark format; subclasses override it.
 
-    - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
-    - ``takes``: how it can take the changes of a table; ``default_changes``: how, where no option says it
-    - ``is_display``: it keeps nothing and only shows what comes, changes too
-    - ``has_text_keys``: keys go there as text
+    - ``names``: its names in USING, in small letters; ``title``: its name in a sentence
+    - ``takes``: how it can take the changes of a table; ``default_changes``: the default
+    - ``is_display``: it stores nothing and only displays rows and changes
+    - ``has_text_keys``: keys are written as text
     - ``is_spark_format``: Spark must know the format
     - ``is_batched``: it is always written batch by batch, never by a streaming sink of Spark's
     - ``has_files``: it is files in a folder, which can be renamed and replaced
-    - ``has_every_batch``: it remembers its last batch, and every batch counts, one without rows too
+    - ``has_every_batch``: it records its last batch, so that every batch is written, even without rows
     """
 
     sink: Sink
@@ -90,7 +90,7 @@ class SinkFormat:
 
     @property
     def place(self) -> str:
-        """Where a sink writes: its path, its table of a database, or what stands for it."""
+        """The location of a sink: its path, its database table, or its name."""
         said = self.sink.lowercase_options
         if PATH in said:
             return f"path {said[PATH].rstrip('/')}"
@@ -115,7 +115,7 @@ class SinkFormat:
         return "value.format" in self.sink.lowercase_options
 
     def check(self) -> Iterator[Refusal]:
-        """What is wrong with its options and can be told without Spark."""
+        """The refusals of its options, without Spark."""
         yield from ()
 
     def check_installed(self) -> Iterator[Refusal]:
@@ -128,11 +128,11 @@ class SinkFormat:
 
 
 CONSOLE, NOTHING = Sink("console", "console", {"truncate": "false"}), Sink("nothing", "noop")
-"""Where the rows of a query go that names no sink; and where those do that nobody asked for."""
+"""The sink of a query that names none; and the sink of rows that are not needed."""
 
 
 class DisplaySink(SinkFormat):
-    """What is seen and gone."""
+    """A sink that displays rows and stores none."""
 
     names: ClassVar = ("console", "noop")
     is_display: ClassVar = True

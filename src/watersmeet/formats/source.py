@@ -48,25 +48,26 @@ _RATES = frozenset({
     "maxcachedfiles", "discardcachedinputratio", "latestfirst", "cleansource", "sourcearchivedir", "minpartitions",
     "maxrecordsperpartition", "rowspersecond", "rampuptime", "rowsperbatch", "numpartitions", "fetchsize",
 })  # fmt: skip
-"""Options that say how fast rows are read, what becomes of what was read, and of what is gone."""
+"""Options about the read rate, the handling of read files, and of missing ones."""
 _BEGINNING = frozenset({
     "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy",
     "startingversion", "user", "driver", MALFORMED, SCHEMA, DESCRIPTOR, *REGISTRY,
 })  # fmt: skip
-"""Options of who reads, of where a query begins that has no checkpoint yet, of where schemas are, which change as their
-writers do, and of what is none of its rows."""
+"""Options about credentials, about where a query without a checkpoint begins, about the location of schemas, which
+change with their writers, and others that do not affect rows.
+"""
 
 
 @dataclass(frozen=True)
 class SourceFormat:
-    """The format of a source. This class is that of any format of Spark's; a subclass says what is otherwise.
+    """The format of a source. This class is that of any Spark format; subclasses override it.
 
-    - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
-    - ``may_have_change``: its columns have names, so that one may be ``_change``, or not
-    - ``holds_json``: it is text of JSON objects, read by the columns that are asked for
-    - ``may_be_malformed``: its rows are text, which may be none of the declared form
-    - ``has_partitions``: its rows come from partitions, each with marks of its own
-    - ``limits``: options after which a batch need not take all that is there
+    - ``names``: its names in USING, in small letters; ``title``: its name in a sentence
+    - ``may_have_change``: its columns have names, so that one may be ``_change``
+    - ``holds_json``: it is text of JSON objects, read by the selected columns
+    - ``may_be_malformed``: its rows are text, which may be malformed
+    - ``has_partitions``: its rows come from partitions, each with its own watermark
+    - ``limits``: options after which a batch need not read all available rows
     """
 
     source: Source
@@ -82,11 +83,11 @@ class SourceFormat:
     )
 
     def check(self) -> Iterator[Refusal]:
-        """What is wrong with its options and can be told without Spark."""
+        """The refusals of its options, without Spark."""
         yield from ()
 
     def check_reachable(self) -> Iterator[Refusal]:
-        """What is known to fail now, with what it reads from."""
+        """The refusals of an unreachable source."""
         yield from ()
 
     def affects_rows(self, option: str) -> bool:
@@ -95,7 +96,7 @@ class SourceFormat:
 
     @property
     def row_options(self) -> dict[str, str]:
-        """The options that decide about its rows, by name: what tells one state from another.
+        """The options that affect its rows, by name: they are part of a state's identity.
 
         >>> SourceFormat(Source("orders", (), options={"Path": "file:/in/", "maxFilesPerTrigger": "1"})).row_options
         {'path': '/in'}
@@ -115,7 +116,7 @@ class SourceFormat:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """By which names Spark reports how far it has read; none: it cannot be told."""
+        """The names under which Spark reports its offsets; empty: unknown."""
         return ()
 
     def can_read_columns(self, types: Iterable[str] = ()) -> bool:

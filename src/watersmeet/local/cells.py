@@ -53,7 +53,7 @@ def arrow_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: st
 
 
 def change_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
-    """Rows of a table, of which each may begin with ``+`` or ``-``, with that in a last column.
+    """Rows of a table, each optionally preceded by ``+`` or ``-``, with that in a last column.
 
     >>> change_table([Field("id", "BIGINT")], [["-", 1], [2]]).to_pylist()
     [{'id': 1, '_change': '-'}, {'id': 2, '_change': '+'}]
@@ -67,7 +67,7 @@ def change_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: s
 
 
 def to_signed_rows(changes: pa.Table) -> pa.Table:
-    """Changes with weights as cases list them: put together, each as often as its weight says, what it does in front.
+    """Weighted changes as cases list them: consolidated, each repeated by its weight, with its sign in front.
 
     >>> to_signed_rows(pa.table({"id": [1, 2, 2], WEIGHT: [2, 1, -1]})).to_pylist()
     [{'_change': '+', 'id': 1}, {'_change': '+', 'id': 1}]
@@ -148,18 +148,18 @@ class NeedsSparkError(Exception):
 
 
 FAILURES = (pa.ArrowException, ArithmeticError)
-"""What an expression raises over values that stop a query on Spark, too: an overflow, a division by zero."""
+"""The errors of an expression over values that stop a query on Spark, too: an overflow, a division by zero."""
 
 
 def output_schema(operator: StreamOperator, tables: Mapping[int, pa.Table]) -> pa.Schema:
-    """The columns of an emission: what it shows of each port, then what the join adds."""
+    """The columns of an emission: those of each port, then the extra ones of the join."""
     shown = [tables[port].schema.field(name) for port, names in enumerate(operator.result_columns) for name in names]
     types = operator.extra_types([tables[port].schema for port in sorted(tables)])
     return pa.schema([*(pa.field(f.name, f.type) for f in shown), *map(pa.field, operator.extra, types)])
 
 
 def complete_rows(plan: JoinPlan, rows: pa.Table) -> pa.Table:
-    """The rows with values where a side is missing, and with what is derived, in place of the extra columns."""
+    """The rows with padding values where a side is missing, and with derived columns instead of the extra ones."""
     for port, pad in enumerate(plan.pads):
         for name in plan.operator.result_columns[port] if plan.may_miss[port] and pad != "nulls" else ():
             position, kind = rows.column_names.index(name), rows.schema.field(name).type
@@ -173,7 +173,7 @@ def complete_rows(plan: JoinPlan, rows: pa.Table) -> pa.Table:
 
 
 def default_value(kind: pa.DataType) -> Any:
-    """The value of a type that stands for nothing: 0, the empty text, false, the beginning of 1970, nothing in it.
+    """The default value of a type: 0, the empty string, false, 1970-01-01, an empty list.
 
     >>> default_value(pa.struct([("a", pa.int32()), ("b", pa.string())]))
     {'a': 0, 'b': ''}
@@ -194,7 +194,7 @@ def default_value(kind: pa.DataType) -> Any:
 
 
 def _padding(pad: Padding, name: str, kind: pa.DataType) -> pa.Scalar | None:
-    """What a column shows where its side is missing; None: NULL."""
+    """The value of a column where its side is missing; None: NULL."""
     if isinstance(pad, str):
         return pa.scalar(default_value(kind), kind)
     constant = dict(pad).get(name)
@@ -210,7 +210,7 @@ def _constant(expr: Expr) -> Any:
 
 
 def _derive_column(column: Derived, rows: pa.Table, type_: str) -> pa.Array:
-    """What the operator tells, as the frame shows it."""
+    """A derived column from the operator's extra columns."""
     values = rows.column(column.of).combine_chunks()
     if column.port is None:
         return values
@@ -223,14 +223,14 @@ def _derive_column(column: Derived, rows: pa.Table, type_: str) -> pa.Array:
 Row = Mapping[str, Any]
 
 _REPORT_FIELDS = ("state", "partitions", "watermarks")
-"""The numbers that a definition may tell as an operator does."""
+"""The fields of a report that a definition may have as an operator does."""
 
 
 class Definition(Protocol):
     """A join in progress, as its family's definition has it."""
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> Any:
-        """One batch: the rows that arrived per port, and the marks that came with them."""
+        """Process one batch: the rows that arrived per port, and their watermarks."""
         ...
 
 
@@ -280,7 +280,7 @@ def output_table(rows: Sequence[Sequence[Any]], operator: StreamOperator, tables
 
 
 def _make_unmatched_table(rows: Sequence[Sequence[Any]], columns: Sequence[str], table: pa.Table) -> pa.Table:
-    """Rows that died alone, with the columns of their side."""
+    """Unmatched rows, with the columns of their side."""
     values = [arrow_values([row[i] for row in rows], table.schema.field(name).type) for i, name in enumerate(columns)]
     return pa.Table.from_arrays(values, names=list(columns))
 

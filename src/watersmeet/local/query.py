@@ -1,8 +1,7 @@
-"""A query in the process, without Spark: the same plan, its joins on their definition or on their kernels.
+"""A query in this process, without Spark: the same plan, with its joins on their definition or on their kernels.
 
-What Spark would compute of a row (filters, key expressions, the projection) is computed here by the kernel's own
-evaluator. An
-expression that only Spark can evaluate raises `NeedsSparkError`: such a query is not run here, and nobody may call it
+The kernel's own evaluator computes what Spark would compute of a row (filters, key expressions, the projection). An
+expression that only Spark can evaluate raises `NeedsSparkError`: such a query is not run here, and must not count as
 passed.
 """
 
@@ -67,9 +66,9 @@ _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 
 @dataclass(frozen=True)
 class BatchOutput:
-    """What a relation gave in one batch: its rows, its marks, and of the last join what stands apart, and numbers.
+    """The output of a relation in one batch: its rows and watermarks, and the side outputs and report of the last join.
 
-    ``late`` and ``unmatched`` rows come per port, with the columns of their side.
+    ``late`` and ``unmatched`` rows are per port, with the columns of their side.
     """
 
     rows: pa.Table
@@ -121,7 +120,7 @@ class LocalFrame:
 
 PART = "#part"
 PARTITION = "#partition"
-"""Which partition of a source a row comes from, where each has marks of its own."""
+"""The partition of a source that a row comes from, where partitions have separate watermarks."""
 ROW = "#row"
 """A number by which rows can be followed; it goes along where a source has it."""
 
@@ -178,7 +177,7 @@ def _select_columns(rows: pa.Table, positions: list[int], names: list[str]) -> p
 
 
 def _project_view(plan: ViewPlan, frame: LocalFrame) -> LocalFrame:
-    """The columns of a view as ``alias.column``, and its marks under their names outside."""
+    """The columns of a view as ``alias.column``, and its watermarks under their outer names."""
     frame = frame.filter(plan.where)
     positions = pa.array(np.where(frame.keep, np.cumsum(frame.keep) - 1, 0), mask=~frame.keep)
     columns: dict[str, pa.Array] = {}
@@ -258,16 +257,16 @@ class LocalQuery:
         self.run = 0
 
     def restart(self) -> None:
-        """Keep nothing but what was stored. The definition has nothing else: what it holds is the state."""
+        """Drop everything but the stored state. The definition holds nothing else."""
         self.run += 1
         self.stores = {key: store.restart() for key, store in self.stores.items()}
 
     def step(self, arrivals: Mapping[str, pa.Table], watermarks: Watermarks) -> BatchOutput:
-        """One batch: the rows that arrived per source, and marks from outside per ``alias.column``."""
+        """Process one batch: the rows that arrived per source, and external watermarks per ``alias.column``."""
         return self.project(self.relation(self.plan.relation, arrivals, watermarks).filter(self.plan.where))
 
     def project(self, frame: LocalFrame) -> BatchOutput:
-        """What the query shows of the rows that its relation gave."""
+        """The result of the query for the rows of its relation."""
         rows = frame.live_rows
         outputs = {output.name: value_of(output.expr, rows) for output in self.plan.outputs}
         table = pa.table(outputs) if outputs else rows.select([])
@@ -320,7 +319,7 @@ class LocalQuery:
         return _make_frame(rows, stepped.watermarks, stepped)
 
     def step_join(self, plan: JoinPlan, tables: dict[int, pa.Table], watermarks: Watermarks) -> BatchOutput:
-        """What a join gives of the rows that came to its ports, with the marks that came with them."""
+        """The output of a join for the rows and watermarks of its ports."""
         operator = plan.operator
         watermarks = {**watermarks, RUN: self.run} if operator.needs_run else watermarks
         if self.on == "kernel":
@@ -355,7 +354,7 @@ def _with_equal_keys(plan: JoinPlan, tables: dict[int, pa.Table]) -> dict[int, p
 
 
 def _check_condition(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
-    """Leave to Spark what it compares across the sides by casts that are not made here."""
+    """Raise `NeedsSparkError` for comparisons across the sides with casts that only Spark makes."""
     condition: Condition | None = getattr(plan.operator, "condition", None)
     if condition is not None:
         kinds = {field.name: field.type for table in tables.values() for field in table.schema}
@@ -374,9 +373,9 @@ def _widen_key(port: PortPlan, table: pa.Table, key: str, wider: pa.DataType) ->
 
 
 def watermarks_of(lag: WatermarkLag, rows: pa.Table, outside: Watermarks) -> dict[str, int]:
-    """The mark of a column: its latest time less the lag, or what comes from outside if that is later.
+    """The watermark of a column: its latest time less the lag, or the external one if that is later.
 
-    Where partitions have marks of their own, one of each.
+    Where partitions have separate watermarks, one of each.
     """
     if PARTITION in rows.column_names and lag.part is None:
         watermarks = {lag.watermark: outside[lag.source]} if lag.source in outside else {}
@@ -433,9 +432,9 @@ def _where(rows: pa.Table, parts: tuple[Expr, ...]) -> pa.Table:
 
 @dataclass(frozen=True)
 class Batch:
-    """What arrives in one batch: rows per source, and marks from outside per ``alias.column``, with the clock.
+    """The input of one batch: rows per source, and external watermarks per ``alias.column``, with the clock.
 
-    ``number``: which batch it was; None: the next one. ``restart``: the query was started anew before it.
+    ``number``: the number of the batch; None: the next one. ``restart``: the query was restarted before it.
     """
 
     rows: Mapping[str, pa.Table]

@@ -48,7 +48,7 @@ class MemoryStore:
         self._values.pop(name, None)
 
     def restart(self) -> MemoryStore:
-        """What a restart finds: the same values, and nothing else that was held in memory."""
+        """The store after a restart: the same values, and nothing else from memory."""
         return MemoryStore({name: bytes(bytearray(value)) for name, value in self._values.items()}, self.owner)
 
 
@@ -101,7 +101,7 @@ def _split(operator: StreamOperator, port: PortPlan, place: int, table: pa.Table
 
 
 def _merge_emissions(operator: StreamOperator, to_all: frozenset[int], emissions: Sequence[Emission]) -> Emission:
-    """What the shards give, as one emission; rows of ports that go to all shards count in the first."""
+    """The emissions of the shards as one; rows of ports that go to all shards count in the first."""
 
     def merge_counts(place: int, numbers: Sequence[int]) -> int:
         return numbers[0] if place in to_all else sum(numbers)

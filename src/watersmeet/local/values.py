@@ -37,7 +37,7 @@ _EXACT_AS_FLOAT = 2**24
 _EXACT_AS_DOUBLE = 15
 """Decimals of so many digits become the same double wherever they are cast."""
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""How many digits Spark gives to integers of so many bits that meet decimals."""
+"""The digits that Spark gives to integers of this many bits in decimal arithmetic."""
 _LONGEST = 38
 
 
@@ -138,7 +138,7 @@ def _is_exact(left: Any, right: Any) -> bool:
 
 
 def _digits(left: pa.DataType, right: pa.DataType) -> int:
-    """How many digits hold the values of both; none where they are no decimals."""
+    """The number of digits that hold the values of both; 0 if they are not decimals."""
     if not (pa.types.is_decimal(left) or pa.types.is_decimal(right)):
         return 0
     if pa.types.is_floating(left) or pa.types.is_floating(right):
@@ -159,7 +159,7 @@ SparkEvaluator = Callable[[str, pa.Table], pa.Array]
 """What evaluates an expression, as SQL over the columns of a table, that cannot be evaluated here."""
 
 SPARK_EVALUATOR: ContextVar[SparkEvaluator | None] = ContextVar("elsewhere", default=None)
-"""Where to ask for what only Spark can evaluate; None: nowhere, so that it is refused."""
+"""The evaluator for expressions that only Spark can evaluate; None: they are refused."""
 
 
 _COLLATED = b"watersmeet.collated"
@@ -200,7 +200,7 @@ def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _check_collations(expr: Expr, rows: pa.Table) -> None:
-    """Refuse what is computed of strings of a collation: the rows have lost it, wherever that is evaluated."""
+    """Refuse expressions over strings with a collation: the rows have lost it, wherever they are evaluated."""
     read = collation_columns(rows).intersection(ref.column for ref in expr.references)
     if read and expr.op != "column":
         raise NeedsSparkError(f"{expr.sql()}, of strings with a collation")
@@ -212,7 +212,7 @@ def has_spark_evaluator() -> bool:
 
 
 def evaluate_on_spark(sql: str, rows: pa.Table) -> pa.Array:
-    """The value of an expression that only Spark can evaluate, if somebody does."""
+    """The value of an expression that only Spark can evaluate, if there is an evaluator."""
     evaluator = SPARK_EVALUATOR.get()
     if evaluator is None:
         raise NeedsSparkError(sql)
@@ -237,7 +237,7 @@ def _evaluate_locally(how: Callable[[Condition, Columns, int], Any], expr: Expr,
 
 
 def _extract_columns(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
-    """The expression with fields of structs and casts as columns of their own, and these columns."""
+    """The expression with fields of structs and casts extracted as columns, and these columns."""
     if expr.op == "column" and expr.refs[0].path:
         try:
             return _as_column(expr, pc.struct_field(_column(rows, expr.refs[0].column), list(expr.refs[0].path)))
@@ -273,7 +273,7 @@ def _field_or_window(expr: Expr, rows: pa.Table) -> pa.Array | None:
 
 
 def _windows(times: pa.Array, length: str) -> pa.Array | None:
-    """The window of each time, counted from 1970 on; None where only Spark can tell: it drops rows without a time."""
+    """The window of each time, aligned to 1970; None where only Spark knows it: it drops rows without a time."""
     if not pa.types.is_timestamp(times.type) or times.null_count:
         return None
     try:

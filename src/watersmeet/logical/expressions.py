@@ -233,9 +233,9 @@ class Expr:
 
 
 def finality_column(expr: Expr) -> str | None:
-    """What the mark of an expression would be called that tells which rows change no more; None: it can have none.
+    """The name of the watermark that says which rows are final by an expression; None: it can have none.
 
-    It is a column, or a field of what a grouping is by, whose names nobody else gives.
+    It is a column, or a field of a column of a grouping, whose names are generated.
 
     >>> w, v = Reference(("w",), 0, 1, GROUP, "w"), Reference(("v",), 0, 1, "s", "v")
     >>> finality_column(Expr("other", text="w.start", refs=(w,))), finality_column(Expr("column", text="v", refs=(v,)))
@@ -287,7 +287,7 @@ def aggregates_in(expr: Expr) -> tuple[Expr, ...]:
 
 
 def alternative(expr: Expr) -> Expr | None:
-    """An OR read the other way, as if OR bound more tightly than AND; None if none of its parts is an open AND.
+    """An OR parsed as if OR bound more tightly than AND; None if none of its parts is an open AND.
 
     >>> a, b, c = (column((name,)) for name in "abc")
     >>> read = alternative(Expr("or", (Expr("and", (a, b)), c)))
@@ -314,7 +314,7 @@ def _any_of(parts: list[Expr]) -> Expr:
 
 
 def column(parts: tuple[str, ...], span: Span = NOWHERE) -> Expr:
-    """A reference to a column that stands alone."""
+    """A reference to a column as an expression."""
     text = ".".join(quote(part) for part in parts)
     return Expr("column", text=text, refs=(Reference(parts, 0, len(text)),), span=span)
 

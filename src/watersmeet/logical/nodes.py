@@ -1,4 +1,4 @@
-"""What was asked: frozen nodes, before anything is known about columns or types."""
+"""The parsed query: frozen nodes, before columns and types are resolved."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from watersmeet.locations import locate_options, resolve_references
 from watersmeet.logical.expressions import Expr
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
-"""Which side is preserved: ``left`` pads the left row that dies alone, ``full`` both.
+"""The preserved side: ``left`` pads unmatched left rows, ``full`` those of both sides.
 
-``semi`` and ``anti`` show the left side only: a left row once, at its first match; a left row that dies alone.
+``semi`` and ``anti`` show only the left side: a left row once, at its first match; an unmatched left row.
 """
 
 LEFT_ONLY: frozenset[JoinKind] = frozenset({"semi", "anti"})
@@ -25,31 +25,31 @@ LEFT_ONLY: frozenset[JoinKind] = frozenset({"semi", "anti"})
 Side = Literal["left", "right"]
 
 PRESERVED: Mapping[Side, tuple[JoinKind, ...]] = {"left": ("left", "full"), "right": ("right", "full")}
-"""The kinds of join that show rows of a side though they stayed alone, padded or on an output of their own."""
+"""The kinds of join that emit unmatched rows of a side, padded or to a side output."""
 
 ClauseExpr = tuple[str, Expr]
-"""An expression with the words of the clause that it stands in."""
+"""An expression with the keywords of its clause."""
 
 
 class Clause(ABC):
-    """What a family lets stand behind a source, or behind the condition of a join."""
+    """A clause of a family, behind a source or behind the condition of a join."""
 
     span: Span
 
     @property
     @abstractmethod
     def expressions(self) -> tuple[ClauseExpr, ...]:
-        """The expressions in it, each with the words it stands behind."""
+        """The expressions in it, each with its keywords."""
 
 
 class Relation(ABC):
-    """Whatever stands behind FROM as it was asked for: the small protocol that passes walk."""
+    """A parsed relation behind FROM: the small protocol that passes walk."""
 
     span: Span
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
-        """What it reads, from left to right."""
+        """Its inputs, from left to right."""
         return ()
 
     def with_inputs(self, inputs: Sequence[Relation]) -> Self:
@@ -59,12 +59,12 @@ class Relation(ABC):
 
     @property
     def expressions(self) -> tuple[ClauseExpr, ...]:
-        """The expressions of its own, each with the words it stands behind."""
+        """Its own expressions, each with its keywords."""
         return ()
 
 
 class _Named(Relation):
-    """What a family may let a clause stand behind."""
+    """A relation that may be followed by a clause of a family."""
 
     clause: Clause | None
 
@@ -76,9 +76,9 @@ class _Named(Relation):
 
 @dataclass(frozen=True)
 class WindowFunction:
-    """Windows of event time over a source: by which function, of which column, how long, and how far apart.
+    """Windows of event time over a source: the function, the column, and the lengths (size and slide).
 
-    ``by``: the columns that sessions are said to be apart by.
+    ``by``: the columns that separate sessions.
     """
 
     function: str
@@ -92,8 +92,8 @@ class WindowFunction:
 class Scan(_Named):
     """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration.
 
-    ``window`` is only there while a query is read, which then has it in its expressions. ``times``: of the watermarks
-    only those of these columns count; none: all of them.
+    ``window`` is only set while a query is parsed; then it is in the expressions of the query. ``times``: only the
+    watermarks of these columns count; empty: all of them.
     """
 
     source: str
@@ -120,9 +120,9 @@ Leaf = Scan | Union
 
 @dataclass(frozen=True)
 class Within:
-    """``WITHIN d``: the event time of a right row is at most ``amount`` after that of a left one, and before it, too.
+    """``WITHIN d``: the event time of a right row is at most ``amount`` after that of a left one, or before it.
 
-    ``earlier``: how far before it may be, if that differs.
+    ``earlier``: the limit before it, if that differs.
     """
 
     amount: Amount
@@ -136,12 +136,12 @@ class Within:
 
 
 Values = tuple[tuple[str, Expr], ...]
-"""Columns by name, each with the constant that stands for it."""
+"""Constants by column name."""
 
 
 @dataclass(frozen=True)
 class ParsedJoin(Relation):
-    """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side."""
+    """Two relations and their join condition. ``span``: from JOIN to the right side."""
 
     left: Relation
     right: Relation
@@ -169,10 +169,10 @@ class ParsedJoin(Relation):
 
 @dataclass(frozen=True)
 class Join(ParsedJoin):
-    """``left [kind] JOIN right``: which family it is of follows from what its sides are.
+    """``left [kind] JOIN right``: its family follows from its sides.
 
-    ``clauses`` stand behind its condition. ``operator``: the operator that a Substrait plan names, which is then not
-    chosen (FT-3).
+    ``clauses`` follow its condition. ``operator``: the operator that a Substrait plan names, so that the planner does
+    not choose (FT-3).
     """
 
     clauses: tuple[Clause, ...] = ()
@@ -191,7 +191,7 @@ class Join(ParsedJoin):
 
 @dataclass(frozen=True)
 class Lateral(Relation):
-    """``input LATERAL array AS alias``: each row of the input once with every element of an array of its own.
+    """``input LATERAL array AS alias``: each row of the input once with every element of its array.
 
     A row whose array is empty or NULL is not in the result.
     """
@@ -203,7 +203,7 @@ class Lateral(Relation):
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
-        """The one whose rows it repeats."""
+        """The input whose rows it repeats."""
         return (self.input,)
 
     def with_inputs(self, inputs: Sequence[Relation]) -> Self:
@@ -248,11 +248,11 @@ class StorageFormats:
 
 @dataclass(frozen=True)
 class SideOutput:
-    """Rows that go to a sink of their own.
+    """Rows that go to a side output.
 
-    - ``of``: which rows, as the words before INTO say
-    - ``column``: the column beside the result that shows them
-    - ``is_instead``: the result is in such parts, and has no sink itself
+    - ``of``: which rows, as the words before INTO
+    - ``column``: the column of the result that holds them
+    - ``is_instead``: the result consists of such parts, and has no sink itself
     """
 
     of: str
@@ -264,7 +264,7 @@ class SideOutput:
 
 @dataclass(frozen=True)
 class SortKey:
-    """What a query orders its rows by; ``expr`` as it was written, ``column`` under which the rows have it."""
+    """A sort key: ``expr`` as written, ``column`` as the rows have it."""
 
     expr: Expr
     column: str
@@ -274,7 +274,7 @@ class SortKey:
 
 @dataclass(frozen=True)
 class RowNumber:
-    """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: what makes a group, and how it is ordered.
+    """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: the group columns and their order.
 
     ``function``: with RANK, rows that are equal in that order have one number.
     """
@@ -290,15 +290,14 @@ class RowNumber:
 class Query:
     """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
 
-    ``result`` is what SELECT STREAM or SELECT TABLE says, None if it says neither. ``views`` are the queries that only
-    this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
+    ``result`` is STREAM or TABLE behind SELECT, None without either. ``views`` are the queries that only this one can
+    name: those of WITH before SELECT, and subqueries behind FROM under a generated name.
 
-    ``having`` is what must be true of a group, ``is_distinct`` whether equal rows of the result are one.
-    ``order`` and ``limit``: only the first rows are shown, of each group that the columns ``by`` make, with ``ties``
-    also those equal to the last of them; such a query reads a subquery that has all of them. ``number``, the place of a
-    row in its group, is only there while it is read.
-    ``late_into`` is the sink of the rows that came too late, and ``side_outputs`` are the outputs that the family of
-    its join has apart from the result.
+    ``having`` is the condition on groups, ``is_distinct`` whether equal rows of the result are merged. ``order`` and
+    ``limit``: only the first rows are shown, of each group by the columns ``by``, with ``ties`` also those equal to the
+    last of them; such a query reads a subquery that has all of them. ``number``, the rank of a row in its group, is
+    only set while the query is parsed. ``late_into`` is the sink of late rows, and ``side_outputs`` are the side
+    outputs of its join's family.
     """
 
     relation: Relation
@@ -325,7 +324,7 @@ class Query:
 
     @property
     def is_in_parts(self) -> bool:
-        """Whether its result is in parts, each with a sink of its own."""
+        """Whether its result consists of parts, each with a sink."""
         return any(output.is_instead for output in self.side_outputs)
 
 
@@ -349,7 +348,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class CalledFunction:
-    """A function that is called somewhere, and with how many arguments; None: that cannot be told."""
+    """A call of a function, with the number of arguments; None: unknown."""
 
     name: str
     span: Span
@@ -358,10 +357,10 @@ class CalledFunction:
 
 @dataclass(frozen=True)
 class Script:
-    """A text and the statements read from it.
+    """A text and the statements parsed from it.
 
-    ``heartbeats``: the name of a source and the condition under which its rows advance time and are no rows.
-    ``calls``: the functions that its expressions call, but for aggregates.
+    ``heartbeats``: the name of a source and the condition for rows that only advance its event time. ``calls``: the
+    functions that its expressions call, except aggregates.
     """
 
     name: str
@@ -375,9 +374,9 @@ class Script:
     calls: tuple[CalledFunction, ...] = ()
 
     def resolve_options(self, *, is_here: bool = True) -> Script:
-        """The script with options as Spark must have them: references resolved, and paths with a scheme.
+        """The script with options as Spark needs them: references resolved, and paths with a scheme.
 
-        ``is_here``: paths without a scheme are of this machine; else Spark runs on another one, which knows its own.
+        ``is_here``: paths without a scheme are local; else Spark runs on another machine, which resolves them.
         """
 
         def resolve(options: Mapping[str, str]) -> dict[str, str]:
@@ -392,7 +391,7 @@ class Script:
         return replace(source, options=declared.options)
 
     def place(self, span: Span) -> Place | None:
-        """The span as a place that an error can show; None for what no text says."""
+        """The span as a place that an error can show; None without a text."""
         return None if span == NOWHERE else Place(self.name, self.text, span.start, span.end)
 
     def sink(self, name: str | None) -> Sink | None:
@@ -401,7 +400,7 @@ class Script:
 
 
 def scans(relation: Relation) -> tuple[Scan, ...]:
-    """The sources of a relation from left to right, those inside a union too.
+    """The sources of a relation from left to right, including those inside a union.
 
     >>> [scan.alias for scan in scans(Join(Scan("orders", "o"), Scan("deliveries", "d"), "left"))]
     ['o', 'd']
@@ -416,7 +415,7 @@ def laterals(relation: Relation) -> tuple[Lateral, ...]:
 
 
 def leaves(relation: Relation) -> tuple[Leaf, ...]:
-    """Whatever is read under an alias in a relation, from left to right.
+    """The scans and unions of a relation, from left to right.
 
     >>> [leaf.alias for leaf in leaves(Join(Scan("a", "a"), Union((Scan("b", "b"), Scan("c", "c")), "u"), "inner"))]
     ['a', 'u']
@@ -427,13 +426,13 @@ def leaves(relation: Relation) -> tuple[Leaf, ...]:
 
 
 def aliases(relation: Relation) -> tuple[str, ...]:
-    """Whatever has an alias in a relation, from left to right."""
+    """The aliases of a relation, from left to right."""
     own = (relation.alias,) if isinstance(relation, Scan | Union | Lateral) else ()
     return tuple(alias for side in relation.inputs for alias in aliases(side)) + own
 
 
 def walk_relations(relation: Relation) -> Iterator[Relation]:
-    """A relation and all that is inside it, from the inside out."""
+    """A relation and all relations inside it, from the inside out."""
     for side in relation.inputs:
         yield from walk_relations(side)
     yield relation

@@ -31,7 +31,7 @@ from watersmeet.operators.core.aggregates import function_of, is_aggregate, need
 
 @dataclass(frozen=True)
 class FinalColumn:
-    """What a grouping is by (its name), or the ``field`` of a struct: it lies ``behind`` the end of the window by that.
+    """A column of a grouping, or the ``field`` of a struct: it is ``behind`` the end of the window by that much.
 
     >>> FinalColumn("k1", "start", 10_000_000).column
     '#group.k1.start'
@@ -43,7 +43,7 @@ class FinalColumn:
 
     @property
     def column(self) -> str:
-        """What its mark is called."""
+        """The name of its watermark."""
         return ".".join(part for part in (GROUP, self.by, self.field) if part)
 
 
@@ -51,14 +51,12 @@ class FinalColumn:
 class AnalyzedGroup:
     """GROUP BY with aggregates: a table with one row per group.
 
-    ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
-    (its name) is an event-time window over ``time``, so that a group is forgotten once the watermark has passed its
-    end. ``is_session``: that window grows with its rows. ``having``: what must be true of a group for the table to show
-    it.
+    ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: the name of
+    the one of ``by`` that is an event-time window over ``time``; a group is dropped once the watermark has passed its
+    end. ``is_session``: that window grows with its rows. ``having``: the condition under which the table shows a group.
 
-    ``final_columns``: those of ``by`` whose values tell which groups change no more, once the watermark has passed
-    them. Without a ``time`` the rows are those of a table that says so of its own: ``final_by`` is the one that a group
-    is forgotten by.
+    ``final_columns``: those of ``by`` by which groups become final, once the watermark has passed them. Without a
+    ``time`` the rows are those of a table with final columns: ``final_by`` is the one by which groups are dropped.
     """
 
     family: ClassVar[str] = "group"
@@ -74,13 +72,13 @@ class AnalyzedGroup:
 
     @property
     def final_by(self) -> str | None:
-        """The one of ``by`` whose mark comes with the rows of a table, and ends groups."""
+        """The one of ``by`` whose watermark comes with the rows of a table, and closes groups."""
         return self.final_columns[0].by if self.final_columns and self.time is None else None
 
 
 @dataclass(frozen=True)
 class AnalyzedSortKey:
-    """What rows are ordered by: a column of the relation, and what that was written as."""
+    """A sort key: a column of the relation, and the expression as written."""
 
     expr: Expr
     shown: Expr
@@ -90,10 +88,10 @@ class AnalyzedSortKey:
 
 @dataclass(frozen=True)
 class AnalyzedTop:
-    """ORDER BY ... LIMIT: a table of the first rows, of each group that ``by`` makes.
+    """ORDER BY ... LIMIT: a table of the first rows, of each group by ``by``.
 
-    ``ties``: rows that are equal in the order have one place, and all of them are shown or none. ``final_by``: the
-    place of the one of ``by`` that tells which groups change no more.
+    ``ties``: rows that are equal in the order share one rank, and all of them are shown or none. ``final_by``: the
+    index of the one of ``by`` by which groups become final.
     """
 
     family: ClassVar[str] = "top"
@@ -125,11 +123,11 @@ class QueryWarning:
 class AnalyzedQuery:
     """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
 
-    ``late_into`` is the sink of the rows that came too late, and ``side_outputs`` are further outputs apart from the
-    result. Without INSERT INTO, their sinks need not be declared: they name outputs of whoever runs the query.
+    ``late_into`` is the sink of late rows, and ``side_outputs`` are further side outputs. Without INSERT INTO, their
+    sinks need not be declared: they name outputs for the caller that runs the query.
 
-    ``result`` says whether it is a stream or a table; ``key`` is what its ``_key`` is made of: the key of the join or
-    of the group, none if it has no key.
+    ``result`` says whether it is a stream or a table; ``key`` is the content of its ``_key``: the key of the join or of
+    the group, empty without a key.
     """
 
     relation: AnalyzedRelation
@@ -147,7 +145,7 @@ class AnalyzedQuery:
 
     @property
     def sinks_of_unmatched(self) -> tuple[str | None, str | None]:
-        """The sinks of the left and the right rows that stayed alone."""
+        """The sinks of the unmatched left and right rows."""
         sinks = {output.of: output.sink for output in self.side_outputs}
         return sinks.get("UNMATCHED LEFT"), sinks.get("UNMATCHED RIGHT")
 
@@ -162,11 +160,10 @@ _Nulls = Mapping[str, bool]
 
 
 def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
-    """Whether each column of the result can be null.
+    """Whether each column of the result can be NULL.
 
-    A column is what it was declared, unless the join can show its side without a row; values that stand for such a row
-    keep it as it was. Every other expression counts as nullable, but for constants, IS NULL, ``<=>``, counts, and AND,
-    OR and NOT of such.
+    A column is as declared, unless the join can pad its side; padding with values keeps it as declared. Every other
+    expression counts as nullable, except constants, IS NULL, ``<=>``, counts, and AND, OR and NOT of such.
 
     >>> from watersmeet.catalog import Field, Source
     >>> from watersmeet.logical.query import Output
@@ -221,7 +218,7 @@ def _nulls(relation: AnalyzedRelation) -> _Nulls:
 
 
 def _side(relation: AnalyzedRelation, port: int, side: AnalyzedRelation) -> Iterable[tuple[str, bool]]:
-    """The columns of one side: padded wherever a row may have no part of it."""
+    """The columns of one side: padded wherever a row may lack it."""
     own = _nulls(side)
     padding = relation.pads(port) if isinstance(relation, AnalyzedJoin) else None
     if padding is None or padding == "zeros":
@@ -241,7 +238,7 @@ def _column_key(alias: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of a result: ``type`` is None where only Spark can tell."""
+    """A column of a result: ``type`` is None where only Spark knows it."""
 
     name: str
     expr: Expr
@@ -257,7 +254,7 @@ class ResultColumn:
 
 
 def result_columns(query: AnalyzedQuery) -> tuple[ResultColumn, ...]:
-    """The columns of a result, those of a grouping as what they are made of."""
+    """The columns of a result, those of a grouping as the expressions they stand for."""
     return tuple(
         ResultColumn(output.name, expr, _type(query, expr), can_be_null)
         for output, can_be_null in zip(query.outputs, nullable(query), strict=True)
@@ -279,7 +276,7 @@ def column_lines(columns: tuple[ResultColumn, ...]) -> list[str]:
 
 
 def expand_group(expr: Expr, group: AnalyzedGroup | None) -> Expr:
-    """The expression with what a grouping gives replaced by what that is made of."""
+    """The expression with columns of a grouping replaced by the expressions they stand for."""
     if group is None:
         return expr
     exprs = {output.name: output.expr for output in (*group.by, *group.aggregates)}
@@ -317,7 +314,7 @@ _BY = {"time": "time", "ends": "the end time in each row", "keys": "the number o
 
 
 def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
-    """What bounds all that a query keeps, the views in it too; nothing if it keeps nothing."""
+    """The bounds on all state of a query, including its views; empty without state."""
     bounds = [*_relation_bounds(query.relation)]
     if query.group is not None:
         bounds += _group_bounds(query, query.group)
@@ -356,7 +353,7 @@ def bounds_in_words(bounds: Sequence[StateBound]) -> str:
 
 
 def per_key(key: Sequence[Expr], what: str = "row") -> StateBound:
-    """One row, or what there is else, for every value of a key; without a key there is one."""
+    """One row, or another item, for every value of a key; without a key there is one."""
     words = ", ".join(expression_in_words(expr) for expr in key)
     return StateBound("keys", f"one {what} per {words}" if words else f"one {what}")
 
@@ -371,7 +368,7 @@ def rows_of_table(relation: AnalyzedRelation) -> StateBound:
 
 
 def _group_bounds(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[StateBound]:
-    """The groups, and their rows where an aggregate must see all of them."""
+    """The groups, and their rows where an aggregate must read all of them."""
     if group.time is not None or group.final_by is not None:
         yield BY_TIME
         return
@@ -389,7 +386,7 @@ def _relation_bounds(relation: AnalyzedRelation) -> Iterator[StateBound]:
     if isinstance(relation, AnalyzedScan) and relation.source.primary_key and not relation.source.is_static:
         yield rows_of_table(relation)
     for side in relation.inputs:
-        # What a join keeps of a source, the join says.
+        # A join reports its own bounds for its sources.
         if not (isinstance(relation, AnalyzedJoin) and isinstance(side, AnalyzedScan)):
             yield from _relation_bounds(side)
     if isinstance(relation, AnalyzedJoin):

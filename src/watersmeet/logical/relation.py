@@ -1,4 +1,4 @@
-"""Whatever stands behind FROM once a query may run: scans, views, unions, laterals and joins, and how to walk them."""
+"""Analyzed relations behind FROM: scans, views, unions, laterals and joins, and how to walk them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from watersmeet.logical.query import AnalyzedQuery
 
 Padding = Literal["nulls", "zeros"] | Values
-"""What the columns of a side show beside a row that stayed alone.
+"""The values of a side's columns beside an unmatched row of the other side.
 
-Of values, each is a constant for a column of that side (the name as declared), to be cast to the column's type; a
-column that is not named is NULL. ``zeros``: 0, the empty string, false and so on, by type.
+Given values are constants for columns of that side (by declared name), to be cast to the column's type; other columns
+are NULL. ``zeros``: 0, the empty string, false and so on, by type.
 """
 
 
@@ -37,8 +37,8 @@ class TimeColumn:
 class TimeBound:
     """``column >= other - constant`` (``>`` if strict), between watermarked columns of the two sides (HZ-7).
 
-    The constant is in the unit of the event times: microseconds for TIMESTAMP and DATE, plain numbers for integers.
-    It is the postpone time of HZ-11: rows of ``column``'s side are kept that long behind the watermark of ``other``.
+    The constant is in the unit of the event times: microseconds for TIMESTAMP and DATE, plain numbers for integers. It
+    is the postpone time of HZ-11: rows of ``column``'s side are retained that long behind the watermark of ``other``.
     """
 
     column: TimeColumn
@@ -49,14 +49,14 @@ class TimeBound:
 
 
 class AnalyzedRelation(ABC):
-    """Whatever stands behind FROM: the small protocol that passes walk, so that none of them knows a family.
+    """A relation behind FROM: the small protocol that passes walk, so that none of them knows a family.
 
-    Numbers of sides (``port``) count the inputs from left to right.
+    A ``port`` is the index of an input, from left to right.
     """
 
     @property
     def inputs(self) -> tuple[AnalyzedRelation, ...]:
-        """What it reads, from left to right: nothing for a scan; for a view, what its query does."""
+        """Its inputs, from left to right: none for a scan; for a view, those of its query."""
         return ()
 
     def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
@@ -77,26 +77,26 @@ class AnalyzedRelation(ABC):
     @property
     @abstractmethod
     def expressions(self) -> tuple[Expr, ...]:
-        """The conditions and values of its own, in the order in which they are checked."""
+        """Its own conditions and values, in the order in which they are checked."""
 
     @property
     def passthrough_input(self) -> AnalyzedRelation | None:
-        """The input whose rows pass one by one, nothing of them being kept; None: there is none such."""
+        """The input whose rows pass one by one, without state; None: there is none."""
         return None
 
     @property
     def final_columns(self) -> frozenset[str]:
-        """The columns, as ``alias.column``, by which its rows are final_columns (see `Source`)."""
+        """The columns, as ``alias.column``, by which its rows become final (see `Source`)."""
         return frozenset()
 
     def equal_columns(self, column: str) -> frozenset[str]:
-        """The columns that are sure to have the value of that one in every row, itself among them."""
+        """The columns that have the value of that one in every row, itself included."""
         return frozenset({column})
 
 
 @dataclass(frozen=True)
 class AnalyzedLeaf(AnalyzedRelation):
-    """Whatever has an alias and columns of its own; ``source`` is what is seen of it.
+    """A relation with an alias and columns; ``source`` describes them.
 
     ``filters`` are parts of the WHERE around it, over its columns; ``parts``: for a union, the sources it is made of,
     whose columns are those of ``source`` by position.
@@ -115,12 +115,12 @@ class AnalyzedLeaf(AnalyzedRelation):
 
     @property
     def result(self) -> ResultKind:
-        """What its source is."""
+        """The kind of its source."""
         return self.source.kind
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """What was moved here from WHERE."""
+        """The filters moved here from WHERE."""
         return self.filters
 
     @property
@@ -134,8 +134,8 @@ class AnalyzedScan(AnalyzedLeaf):
     """A source under an alias, with the parts of WHERE that may be applied to it before any join.
 
     ``parts``: for a union, the sources it is made of, whose columns are those of ``source`` by position; ``source``
-    then has the alias as its name and the watermarks that all parts have.
-    ``heartbeat``: a row of which this is true advances time and is no row.
+    then has the alias as its name and the watermarks that all parts have. ``heartbeat``: rows for which this is true
+    only advance event time.
     """
 
     heartbeat: Expr | None = None
@@ -143,11 +143,11 @@ class AnalyzedScan(AnalyzedLeaf):
 
 @dataclass(frozen=True)
 class AnalyzedView(AnalyzedLeaf):
-    """A query under a name, read like a source. ``source`` is what is seen of it from outside.
+    """A query under a name, read like a source. ``source`` describes its result.
 
     ``filters`` are parts of the WHERE around it, over its columns; ``outer_watermarks`` are watermarks that the query
-    around it gives its columns, the other ones come from inside. A view that only filters whole rows of one source is
-    not such a node but a scan of that source.
+    around it gives its columns, the others come from inside. A view that only filters whole rows of one source is a
+    scan of that source instead.
     """
 
     query: AnalyzedQuery
@@ -155,7 +155,7 @@ class AnalyzedView(AnalyzedLeaf):
 
     @property
     def inputs(self) -> tuple[AnalyzedRelation, ...]:
-        """What its query reads."""
+        """The relation of its query."""
         return (self.query.relation,)
 
     def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
@@ -165,11 +165,11 @@ class AnalyzedView(AnalyzedLeaf):
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """What is left of its own WHERE, and what was moved here from that around it."""
+        """The rest of its own WHERE, and the filters moved here from the WHERE around it."""
         return (*self.query.where, *self.filters)
 
     def equal_columns(self, column: str) -> frozenset[str]:
-        """Those that show the same column of what it reads."""
+        """The columns that show the same column of its input."""
         column_names = {f"{self.alias}.{output.name}": finality_column(output.expr) for output in self.query.outputs}
         own = column_names.get(column)
         return frozenset({column, *(name for name, of in column_names.items() if own is not None and of == own)})
@@ -179,7 +179,7 @@ class AnalyzedView(AnalyzedLeaf):
 class AnalyzedUnion(AnalyzedLeaf):
     """The rows of several sides as one, their columns by position: of views, or of tables.
 
-    A union of nothing but plain streams is a scan with parts.
+    A union of plain streams only is a scan with parts.
     """
 
     sides: tuple[AnalyzedScan | AnalyzedView, ...]
@@ -197,7 +197,7 @@ class AnalyzedUnion(AnalyzedLeaf):
 
 @dataclass(frozen=True)
 class AnalyzedLateral(AnalyzedRelation):
-    """Each row of the input once with every element of ``array``; ``source`` has the element as its one column.
+    """Each row of the input once with every element of ``array``; ``source`` has the element as its only column.
 
     A reference to the element has ``alias`` as its source and as its name.
     """
@@ -211,7 +211,7 @@ class AnalyzedLateral(AnalyzedRelation):
 
     @property
     def inputs(self) -> tuple[AnalyzedRelation, ...]:
-        """The one whose rows it repeats."""
+        """The input whose rows it repeats."""
         return (self.input,)
 
     def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
@@ -226,12 +226,12 @@ class AnalyzedLateral(AnalyzedRelation):
 
     @property
     def result(self) -> ResultKind:
-        """What its input is."""
+        """The kind of its input."""
         return self.input.result
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """What was moved here from WHERE."""
+        """The filters moved here from WHERE."""
         return self.filters
 
     @property
@@ -242,7 +242,7 @@ class AnalyzedLateral(AnalyzedRelation):
 
 @dataclass(frozen=True)
 class StateBound:
-    """What bounds a part of a state; of keys and limits, what there is how often; of ends, which value it is."""
+    """A bound on a part of a state: for keys and limits, what is stored per key; for ends, the value."""
 
     by: Literal["time", "ends", "keys", "limit"]
     words: str
@@ -253,10 +253,10 @@ BY_TIME = StateBound("time", "time")
 
 @dataclass(frozen=True)
 class AnalyzedJoin(AnalyzedRelation):
-    """A join of any family; what is common to all is asked here, and a family that differs says so itself."""
+    """A join of any family, with the defaults that most families share."""
 
     family: ClassVar[str]
-    """The name under which the family is listed."""
+    """The name of the family."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -270,7 +270,7 @@ class AnalyzedJoin(AnalyzedRelation):
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """Nothing of its own."""
+        """None of its own."""
         return ()
 
     @property
@@ -280,20 +280,20 @@ class AnalyzedJoin(AnalyzedRelation):
 
     @property
     def result_key(self) -> tuple[Expr, ...]:
-        """What tells the rows of the result apart by key; nothing where rows do not meet by key."""
+        """The key of the result's rows; empty where rows are not joined by key."""
         return ()
 
     @property
     def comparison_operands(self) -> tuple[Expr, ...]:
-        """The values that are compared across the sides, or by which partitions are told apart."""
+        """The values that are compared across the sides, or that partition rows."""
         return ()
 
     def pads(self, port: int) -> Padding | None:
-        """What the columns of a side show where a row has no part of it; None: every row has one."""
+        """The values of a side's columns in rows without it; None: every row has one."""
         return None
 
     def can_push_down_filter(self, port: int) -> bool:
-        """Whether dropping rows of that side before the join drops nothing but their results."""
+        """Whether filtering rows of that side before the join only removes their own results."""
         return False
 
     def shows_times(self, port: int) -> bool:
@@ -306,26 +306,26 @@ class AnalyzedJoin(AnalyzedRelation):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether what it keeps is bounded by what is known of it."""
+        """Whether its state is bounded."""
         return True
 
     @property
     def state_bounds(self) -> tuple[StateBound, ...]:
-        """What bounds the rows that it keeps."""
+        """The bounds on its state."""
         return (BY_TIME,)
 
     @property
     def has_late_rows(self) -> bool:
-        """Whether rows can come too late for it."""
+        """Whether rows can be late for it."""
         return True
 
     @property
     def optional_time_sides(self) -> tuple[AnalyzedRelation, ...]:
-        """The sides that show their times and that it needs no time of, so that nobody has asked them for one."""
+        """The sides that show their times though the join needs none of them, so none was required."""
         return ()
 
     def has_side_output(self, port: int) -> bool:
-        """Whether rows of a side that stayed alone go to an output of their own."""
+        """Whether unmatched rows of a side go to a side output."""
         return False
 
     def reads(self, port: int) -> tuple[str, ...]:
@@ -335,11 +335,11 @@ class AnalyzedJoin(AnalyzedRelation):
 
 @dataclass(frozen=True)
 class ConditionalJoin(AnalyzedJoin):
-    """A join of two sides under a condition; all of its parts together are the whole condition (HZ-24).
+    """A join of two sides under a condition, which is the conjunction of its parts (HZ-24).
 
     - ``keys``: equalities, each an expression over the left side and one over the right
     - ``left_only``, ``right_only``: conjuncts over one side (HZ-25)
-    - ``residual``: conjuncts over both sides that are none of these
+    - ``residual``: the other conjuncts over both sides
     """
 
     left: AnalyzedRelation
@@ -382,13 +382,13 @@ class ConditionalJoin(AnalyzedJoin):
 
     @property
     def result_key(self) -> tuple[Expr, ...]:
-        """The key of the side that is always there, or that of whichever is."""
+        """The key of the preserved side; for FULL, that of either."""
         if self.kind == "full":
             return tuple(Expr("call", pair, text="coalesce") for pair in self.keys)
         return tuple(pair[self.kind == "right"] for pair in self.keys)
 
     def pads(self, port: int) -> Padding | None:
-        """NULL beside a preserved row of the other side."""
+        """NULLs beside a preserved row of the other side."""
         return "nulls" if self.kind in (("right", "full"), ("left", "full", "anti"))[port] else None
 
     def can_push_down_filter(self, port: int) -> bool:
@@ -402,7 +402,7 @@ class ConditionalJoin(AnalyzedJoin):
 
 @dataclass(frozen=True)
 class UnboundJoin(ConditionalJoin):
-    """A join that is refused; whatever else is wrong with its condition is still found."""
+    """A join that is refused; other errors in its condition are still reported."""
 
     family: ClassVar[str] = ""
 
@@ -413,14 +413,14 @@ class UnboundJoin(ConditionalJoin):
 
 
 def scans(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
-    """The scans of a relation from left to right, those inside views too."""
+    """The scans of a relation from left to right, including those inside views."""
     if isinstance(relation, AnalyzedScan):
         return (relation,)
     return tuple(scan for side in relation.inputs for scan in scans(side))
 
 
 def leaves(relation: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
-    """Whatever has an alias in a relation, from left to right: scans and views, but not what is inside the views."""
+    """The scans and views of a relation from left to right, without those inside views."""
     if isinstance(relation, AnalyzedLeaf):
         return (relation,)
     return tuple(leaf for side in relation.inputs for leaf in leaves(side))

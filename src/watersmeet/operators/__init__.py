@@ -24,23 +24,23 @@ from collections.abc import Mapping
 
 @dataclass(frozen=True)
 class _StatefulFamily:
-    """What keeps rows, by its name, and the parts that tell of them."""
+    """A family or stage with state, by its name, and the parts that describe its rows."""
 
     name: str
 
     @property
     def trace(self) -> FamilyTracer:
-        """What becomes of its rows."""
+        """The outcomes of its rows."""
         return _load_part(self.name, "explain", "TRACE")
 
     @property
     def state_schema(self) -> StateSchema:
-        """What its states hold."""
+        """The schema of its states."""
         return _load_state_schema(self.name)
 
     @property
     def forecast(self) -> Forecaster:
-        """How long its rows live."""
+        """The retention of its rows."""
         return _load_part(self.name, "plan", "FORECAST")
 
 
@@ -48,8 +48,8 @@ class _StatefulFamily:
 class JoinFamily(_StatefulFamily):
     """The parts of a family: ``READ`` of its module ``parse``, ``ANALYZE`` of ``analyze``, and so on.
 
-    ``has_words``: it adds to the language; one that does not is read as a plain JOIN. ``may_change``: its states can
-    go on with some changes of it (``CHANGE`` of ``plan``). ``gives_tables``: its results take rows back.
+    ``has_words``: it adds syntax; one that does not is parsed as a plain JOIN. ``may_change``: its states can continue
+    after some changes of it (``CHANGE`` of ``plan``). ``gives_tables``: its result is a changelog.
 
     >>> JoinFamily("sync").analyze.family
     'sync'
@@ -61,7 +61,7 @@ class JoinFamily(_StatefulFamily):
 
     @property
     def read(self) -> Grammar:
-        """What it adds to the language."""
+        """The syntax that it adds."""
         return _load_part(self.name, "parse", "READ")
 
     @property
@@ -71,32 +71,32 @@ class JoinFamily(_StatefulFamily):
 
     @property
     def plan(self) -> JoinPlanner[Any]:
-        """Which operator, and on which columns."""
+        """Its planner: the operator and its columns."""
         return _load_part(self.name, "plan")
 
     @property
     def explain(self) -> JoinExplainer[Any]:
-        """What is said of its joins."""
+        """The description of its joins."""
         return _load_part(self.name, "explain")
 
 
 @dataclass(frozen=True)
 class StageFamily(_StatefulFamily):
-    """What keeps rows behind the relation of a query and makes its result a table; the parts are those of a family."""
+    """A stateful stage behind the relation of a query, whose result is a changelog; its parts are those of a family."""
 
     @property
     def plan(self) -> StagePlanner:
-        """Which operator, and on which columns."""
+        """Its planner: the operator and its columns."""
         return _load_part(self.name, "plan")
 
     @property
     def explain(self) -> StageExplainer:
-        """What is said of it."""
+        """Its description."""
         return _load_part(self.name, "explain")
 
 
 def _load_part(family: str, name: str, constant: str | None = None) -> Any:
-    """A part; what only runs a query need not load what reads one."""
+    """Load a part on first use: a process that only runs a query does not load what parses one."""
     return getattr(import_module(f"{__package__}.{family}.{name}"), constant or name.upper())
 
 
@@ -125,7 +125,7 @@ OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
 
 
 def change_rules() -> Mapping[str, ChangeRule]:
-    """By the names of operators in identities: what of them may change while a state goes on."""
+    """The rules for changes with which a state can continue, by the names of operators in identities."""
     changeable = [family for family in FAMILIES.values() if family.may_change]
     return {
         name: _load_part(family.name, "plan", "CHANGE") for family in changeable for name in family.state_schema.names

@@ -1,4 +1,4 @@
-"""What explain asks of a family, whichever it is."""
+"""The interface through which explain gets the description of a family."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from watersmeet.logical.relation import AnalyzedJoin
 from watersmeet.logical.words import Fact
 
 Names = Mapping[str, str]
-"""What to call the rows of each alias."""
+"""The words for the rows of each alias."""
 
 ParsedSection = tuple[str, tuple[Fact, ...]]
-"""What was asked for: its heading, and what else there is to be said."""
+"""A parsed join: its heading, and further facts."""
 
 J = TypeVar("J", bound=AnalyzedJoin)
 
 
 def facts_as_data(facts: Iterable[Fact]) -> dict[str, object]:
-    """Facts for machines."""
+    """Facts as JSON-compatible data."""
     return {label.replace(" ", "_"): list(lines) for label, lines in facts}
 
 
@@ -31,9 +31,9 @@ def _is_padded(join: AnalyzedJoin, port: int, who: str) -> str:
 
 @dataclass(frozen=True)
 class PairDistance:
-    """How far apart the two rows of a pair are: by what that is told, and how far they may be, if that is known.
+    """How far apart the two rows of a pair can be: the unit of measure, and the bound, if it is known.
 
-    Without a ``unit`` there is nothing to tell, and ``why`` says so.
+    Without a ``unit`` the distance is undefined, and ``why`` says so.
     """
 
     unit: Literal["event time", "clock", "arrivals"] | None = None
@@ -43,16 +43,16 @@ class PairDistance:
 
 @dataclass(frozen=True)
 class JoinExplainer(Generic[J]):
-    """What is said of a family of joins.
+    """The description of a family of joins.
 
     - ``heading``: a join as it is written
-    - ``facts``: what is to be said of a join of a query
-    - ``data``: the same for machines; None: the facts themselves
-    - ``inputs_name``: what its inputs are called for machines
+    - ``facts``: the facts about a join of a query
+    - ``data``: the same as data; None: the facts themselves
+    - ``inputs_name``: the name of its inputs in data
     - ``why_filter_stays``: why a filter on rows of a side (``who``) stays behind the join; "": it does not
-    - ``parsed``: a join as it was asked for, in the words of the family; None: it is not one of these
-    - ``parsed_source_facts``, ``parsed_join_facts``: what its clauses behind a source, and behind a condition, ask for
-    - ``pair_distance``: how far apart the two rows of a pair are, of an operator of the family
+    - ``parsed``: a parsed join, in the words of the family; None: it is not one of these
+    - ``parsed_source_facts``, ``parsed_join_facts``: the facts of its clauses behind a source, and behind a condition
+    - ``pair_distance``: the distance between the two rows of a pair, of an operator of the family
     """
 
     heading: Callable[[J], str]
@@ -66,7 +66,7 @@ class JoinExplainer(Generic[J]):
     pair_distance: Callable[[Any], PairDistance] = lambda operator: PairDistance()
 
     def as_data(self, query: AnalyzedQuery, join: J, names: Names) -> Mapping[str, object]:
-        """What is said of a join, for machines."""
+        """The description of a join, as data."""
         if self.data is not None:
             return self.data(query, join, names)
         return {"join": self.heading(join), **facts_as_data(self.facts(query, join, names))}
@@ -74,17 +74,17 @@ class JoinExplainer(Generic[J]):
 
 @dataclass(frozen=True)
 class StageExplainer:
-    """What is said of a stage."""
+    """The description of a stage."""
 
     facts: Callable[[Any], list[Fact]]
 
 
 class Explainable(Protocol):
-    """A family, as far as explain knows it."""
+    """A family, as seen by explain."""
 
     @property
     def explain(self) -> JoinExplainer[Any] | StageExplainer:
-        """What is said of it."""
+        """Its explainer."""
         ...
 
 
@@ -93,17 +93,17 @@ Families = Mapping[str, Explainable]
 
 
 def explainers(families: Families) -> tuple[JoinExplainer[Any], ...]:
-    """What all families of joins say."""
+    """The explainers of all families of joins."""
     explains = (family.explain for family in families.values())
     return tuple(explain for explain in explains if isinstance(explain, JoinExplainer))
 
 
 def explainer(families: Families, join: AnalyzedJoin) -> JoinExplainer[Any]:
-    """What the family of a join says."""
+    """The explainer of a join's family."""
     join_explainer = families[join.family].explain
     assert isinstance(join_explainer, JoinExplainer)
     return join_explainer
 
 
 Inputs = Literal["sides", "inputs", "parts", "input"]
-"""What the inputs of a block are called: ``sides`` are left and right."""
+"""The name of the inputs of a block: ``sides`` are left and right."""

@@ -1,4 +1,4 @@
-"""What a forecast asks of a family, whichever it is: how long the rows of each port live."""
+"""The interface through which a forecast gets the retention of each port from a family."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Literal, Protocol
 from watersmeet.physical.nodes import JoinPlan
 
 By = Literal["time", "keys", "number", "unknown"]
-"""What decides how many rows are kept. ``time``: as many as come in a length of event time, or of the clock. ``keys``:
-one for every key there is. ``number``: so many. ``unknown``: nobody can tell from the plan."""
+"""What determines the number of stored rows. ``time``: the rows that arrive in a length of event time, or of the clock.
+``keys``: one per key. ``number``: a fixed number. ``unknown``: the plan does not say.
+"""
 
 
 @dataclass(frozen=True)
 class PortRetention:
-    """How long rows of a port are kept.
+    """The retention of a port.
 
     ``amount``: the length, in units of event time, or the number; ``per_key``: of each partition or key. ``behind``:
-    the port whose watermark ends the life, so that a life is longer by what that port is behind. ``bound``: how far
+    the port whose watermark expires the rows, so that the lag of that port adds to the retention. ``bound``: how far
     rows of that port may be after those of this one. ``law``: in words.
     """
 
@@ -32,15 +33,15 @@ class PortRetention:
 
 
 Forecaster = Callable[[JoinPlan], tuple[PortRetention, ...]]
-"""The lives of what an operator keeps, in the order of its ports; a port may keep several things, or nothing."""
+"""Computes the retentions of an operator, in the order of its ports; a port may have several, or none."""
 
 
 class Forecastable(Protocol):
-    """A family, as far as a forecast knows it."""
+    """A family, as seen by a forecast."""
 
     @property
     def forecast(self) -> Forecaster:
-        """How long its rows live."""
+        """Its retention per port."""
         ...
 
 
@@ -49,6 +50,6 @@ Families = Mapping[str, Forecastable]
 
 
 def lag_of(plan: JoinPlan, port: int, column: str | None = None) -> int:
-    """How far the watermark of a port, or of a column of it, stays behind its latest row; of a union the furthest."""
+    """The lag of a port's watermark, or of a column's, behind its latest row; for a union the largest."""
     lags = [lag.lag for lag in plan.ports[port].lags if column is None or lag.column == column]
     return max(lags, default=0)

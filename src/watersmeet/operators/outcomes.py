@@ -22,15 +22,15 @@ from watersmeet.operators.core.python_values import DistantTime
 from watersmeet.operators.core.rowwise import Row
 
 Axis = Literal["event time", "arrivals", "clock"]
-"""What the lives of a query's rows are measured by.
+"""The axis on which a query measures how long rows live.
 
-- ``event time``: the compared times of rows; watermarks end lives
+- ``event time``: the compared times of rows; watermarks expire rows
 - ``arrivals``: the numbers of arrivals; a window evicts by them
-- ``clock``: the wall clock of batches; a window of time evicts by it
+- ``clock``: the wall clock of batches; a time window evicts by it
 """
 
 Unit = Literal["microseconds", "numbers"]
-"""What a step on the axis is: microseconds since 1970 (of a clock: since any moment), or plain numbers."""
+"""The unit of the axis: microseconds since 1970 (of a clock: since any moment), or plain numbers."""
 
 OutcomeKind = Literal[
     "filtered",
@@ -52,34 +52,34 @@ OutcomeKind = Literal[
     "passed",
     "malformed",
 ]
-"""What may become of a row.
+"""The possible outcomes of a row.
 
 - ``filtered``: a part of WHERE is not true of it
-- ``null key``, ``null time``: it can match nothing, since a key or its time is NULL
-- ``unfit``: it can match nothing, since its own part of ON is not true
+- ``null key``, ``null time``: it cannot match, since a key or its time is NULL
+- ``unfit``: it cannot match, since its own part of ON is not true
 - ``late``: a watermark had passed its time when it arrived (in a sync join also: its port already had that time)
-- ``matched``: it met another row, or was an answer
-- ``padded``: it came out alone
-- ``unmatched``: it met nothing, is not shown and is not kept
-- ``alive``: it is kept, and may still meet others
-- ``expired``: watermarks proved that nothing more can meet it
+- ``matched``: it matched another row, or was an answer
+- ``padded``: it was emitted without a match
+- ``unmatched``: it did not match, is not emitted and not stored
+- ``alive``: it is stored, and may still match
+- ``expired``: watermarks proved that no row can match it any more
 - ``evicted``: it left a window, by another row or by the clock
-- ``dropped``: it left unseen, because of a limit, or as the second version of a key and time
-- ``replaced``, ``deleted``: of a row of a table: a newer one took its place, or took it away
-- ``taken back``: a row that had come out of it does no longer hold
+- ``dropped``: it was removed without output, by a limit, or as the second version of a key and time
+- ``replaced``, ``deleted``: a row of a table that a newer one replaced, or a delete removed
+- ``taken back``: a result row made of it was retracted
 - ``counted``: it went into a group
-- ``passed``: it went through, without any join
-- ``malformed``: it could not be read
+- ``passed``: it passed through a query without a join
+- ``malformed``: it could not be decoded
 """
 
 
 @dataclass(frozen=True)
 class RowArrival:
-    """A row that arrived: on which side of the query (its alias), from which source, in which batch, with what.
+    """A row that arrived: the side of the query (its alias), the source, the batch and the values.
 
-    ``number`` is unique among all arrivals of a query and follows their order. ``key`` is the text of what ON compares
-    by equality, None where a part of it is NULL, empty where the join has no key. ``time`` is its place on the axis,
-    None where it has none. ``where`` says where it was read: a file or an offset.
+    ``number`` is unique among all arrivals of a query and follows their order. ``key`` is the text of the columns that
+    ON compares by equality, None where a part of it is NULL, empty where the join has no key. ``time`` is its position
+    on the axis, None where it has none. ``where`` is the file or offset it was read from.
     """
 
     number: int
@@ -105,7 +105,7 @@ class TracedWatermark:
 
 @dataclass(frozen=True)
 class RowMatch:
-    """Rows that met in a batch and made a row of a join's result."""
+    """Rows that matched in a batch and made a row of a join's result."""
 
     batch: int
     arrivals: tuple[int, ...]
@@ -113,10 +113,11 @@ class RowMatch:
 
 @dataclass(frozen=True)
 class RowOutcome:
-    """Something that became of an arrival in a batch.
+    """An outcome of an arrival in a batch.
 
-    ``until`` is the end of its life on the axis: the last mark, number or clock at which it is alive; None: nothing
-    ends it. ``by`` is the arrival that it met, that evicted it, or that moved the mark. ``reason`` is a whole sentence.
+    ``until`` is its expiry on the axis: the last watermark, number or clock at which it is alive; None: it does not
+    expire. ``by`` is the arrival that it matched, that evicted it, or that moved the watermark. ``reason`` is a whole
+    sentence.
     """
 
     arrival: int
@@ -130,20 +131,20 @@ class RowOutcome:
 Cause = Literal[
     "no row", "no such key", "no such time", "near miss", "out of bounds", "condition", "barred", "waiting", "gone"
 ]
-"""Why a row met nothing.
+"""Why a row did not match.
 
-- ``no row``: no row of the other side came; ``no such key``: none had its key; ``near miss``: one nearly had it
-- ``no such time``: none had its time, where rows of equal times meet
+- ``no row``: no row of the other side arrived; ``no such key``: none had its key; ``near miss``: one nearly had it
+- ``no such time``: none had its time, where rows of equal times match
 - ``out of bounds``: a row had its key, but not a time within bounds; ``condition``: the rest of ON is not true
-- ``barred``: the row that it would have met was late, or could meet nothing
-- ``waiting``: a row fits it, but both are kept until that is certain
-- ``gone``: the row that it would have met was not alive when it came
+- ``barred``: the row that it would have matched was late, or could not match
+- ``waiting``: a row fits it, but both are stored until that is certain
+- ``gone``: the row that it would have matched was no longer stored when it arrived
 """
 
 
 @dataclass(frozen=True)
 class UnmatchedReason:
-    """Why an arrival met nothing, as sentences; ``by``: the arrival that came nearest, and how far it was."""
+    """Why an arrival did not match, as sentences; ``by``: the nearest arrival, and its distance."""
 
     cause: Cause
     text: str
@@ -153,7 +154,7 @@ class UnmatchedReason:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A row of the query's result: its batch, its values, and the arrivals it was made of; ``sign`` -1: it goes."""
+    """A row of the query's result: its batch, values and source arrivals; ``sign`` -1: a retraction."""
 
     batch: int
     values: Mapping[str, object]
@@ -164,10 +165,10 @@ class ResultRow:
 @accept_old_names(fates="outcomes", marks="watermarks", meetings="matches", misses="unmatched_reasons")
 @dataclass(frozen=True)
 class Lineage:
-    """All that became of the rows of a query.
+    """The outcomes of all rows of a query.
 
-    ``outcomes`` come in the order of their batches. An arrival has one or more; the last one says how it ended,
-    ``alive`` where it has not. ``unmatched_reasons`` say of arrivals that met nothing why not.
+    ``outcomes`` are in the order of their batches. An arrival has one or more; the last one is its end, or ``alive``.
+    ``unmatched_reasons`` hold, for arrivals that did not match, the reason.
 
     >>> outcomes = (RowOutcome(0, "matched", 0, 9, 1, "."), RowOutcome(0, "alive", 0, 9, None, "."))
     >>> told = Lineage("q", "event time", outcomes=outcomes)
@@ -189,16 +190,16 @@ class Lineage:
     )
 
     def __post_init__(self) -> None:
-        """Have the fates of an arrival at hand."""
+        """Index the outcomes by arrival."""
         for outcome in self.outcomes:
             self._by_arrival.setdefault(outcome.arrival, []).append(outcome)
 
     def of(self, arrival: int) -> tuple[RowOutcome, ...]:
-        """What became of an arrival, in order."""
+        """The outcomes of an arrival, in order."""
         return tuple(self._by_arrival.get(arrival, ()))
 
     def end(self, arrival: int) -> RowOutcome:
-        """What became of an arrival last."""
+        """The last outcome of an arrival."""
         return self._by_arrival[arrival][-1]
 
 
@@ -231,7 +232,7 @@ def value_in_words(value: object) -> str:
 
 
 def _of_parts(value: Mapping[str, object] | Sequence[object]) -> str:
-    """A struct, a list or a map as people read it; a map comes as pairs.
+    """A struct, a list or a map in words; a map is a list of pairs.
 
     >>> _of_parts({"id": 1, "tags": ["a", None]})
     "{id 1, tags ['a', NULL]}"
@@ -267,7 +268,7 @@ def capital(text: str) -> str:
 
 
 def moment_in_words(value: int, kind: Any) -> str:
-    """A time or mark as people read it, in the type of its column.
+    """A time or watermark in words, in the type of its column.
 
     >>> moment_in_words(86_400_000_000, pa.date32()), moment_in_words(5, pa.int64())
     ('1970-01-02', '5')
@@ -285,19 +286,19 @@ def moment_in_words(value: int, kind: Any) -> str:
 
 @dataclass(frozen=True)
 class Words:
-    """How the columns of a join are called, by the types they have and what computes them."""
+    """The words for the columns of a join, by their types and the expressions that compute them."""
 
     kinds: Mapping[str, Any] = field(default_factory=dict[str, Any])
     computed: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
 
     def column_words(self, name: str) -> str:
-        """What people call a column."""
+        """The words for a column."""
         if name in self.computed:
             return expression_in_words(self.computed[name])
         return ".".join(word(part) for part in name.split("."))
 
     def short_column_words(self, name: str) -> str:
-        """What people call a column of a row that they have before them."""
+        """The words for a column of a row that is shown next to it."""
         return self.column_words(name) if name in self.computed else word(name.split(".", 1)[-1])
 
     def moment(self, name: str, value: int) -> str:
@@ -305,7 +306,7 @@ class Words:
         return moment_in_words(value, self.kinds.get(name))
 
     def distance(self, name: str, value: int) -> str:
-        """How far two times of a column are from each other."""
+        """The distance of two times of a column, in words."""
         return format_duration(value) if self.is_temporal(name) else str(value)
 
     def duration(self, value: int) -> str:
@@ -317,17 +318,17 @@ class Words:
         return name in self.kinds and pa.types.is_temporal(self.kinds[name])
 
     def is_end(self, watermark: int) -> bool:
-        """Whether a mark says that its side has ended."""
+        """Whether a watermark means that its side has ended."""
         return watermark == END_OF_INPUT
 
     def condition_words(self, part: Expr, row: Row) -> str:
-        """A condition with the values that it has for a row."""
+        """A condition with its values for a row."""
         names = dict.fromkeys(ref.column for ref in part.references)
         values = ", ".join(f"{self.column_words(n)} is {value_in_words(row[n])}" for n in names if n in row)
         return f"{expression_in_words(part)}{f' ({values})' if values else ''}"
 
     def kernel_condition_words(self, condition: Condition, row: Row) -> str:
-        """A condition of the kernel with the values that it has for a pair of rows."""
+        """A condition of the kernel with its values for a pair of rows."""
         names = sorted(columns_of(condition))
         values = ", ".join(f"{self.column_words(n)} is {value_in_words(row.get(n))}" for n in names)
         return f"{self._text(condition)}{f' ({values})' if values else ''}"

@@ -1,9 +1,9 @@
-"""Conditions on TIMESTAMPs in a session whose zone moves its clocks: they mean what they mean in Spark.
+"""Conditions on TIMESTAMPs in a session time zone with daylight saving: they mean the same as in Spark.
 
 ``t + INTERVAL 1 DAY`` is the same local time of the next day, and ``a - b`` the difference of local times. In a zone
-whose days all have 24 hours, time bounds say that exactly, and nothing changes. In any other zone Spark computes both
-sides of the comparison for each row, the kernel compares them, and the bound only says how long rows are kept: longer
-by as much as the clocks of the zone have ever moved.
+whose days all have 24 hours, time bounds are exact, and the query does not change. In any other zone Spark computes
+both sides of the comparison for each row, the kernel compares them, and the bound only sets the retention of rows,
+which is extended by the largest shift that the zone has ever had.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from watersmeet.physical.nodes import DeclaredTypes, Types
 
 
 def in_zone_of_script(query: AnalyzedQuery, script: Script) -> AnalyzedQuery:
-    """The query as it runs in the zone that its script sets; as it is, if it sets none."""
+    """The query as it runs in the zone that its script sets; unchanged if it sets none."""
     zones = [setting.value.strip() for setting in script.settings if setting.name.lower() == SESSION_ZONE]
     types = DeclaredTypes(sources_of(query.relation))
     return in_zone(query, zones[-1].strip("'\""), types) if zones else query
 
 
 def in_zone(query: AnalyzedQuery, zone: str, types: Types) -> AnalyzedQuery:
-    """The query with conditions that mean in this zone what they mean in Spark."""
+    """The query with conditions that have Spark's meaning in this zone."""
     shift = largest_shift(zone)
     return replace(query, relation=_in_zone(query.relation, shift, types)) if shift else query
 
@@ -45,7 +45,7 @@ def _in_zone(relation: AnalyzedRelation, shift: int, types: Types) -> AnalyzedRe
 
 
 def _widen_bounds(join: AnalyzedIntervalJoin, shift: int) -> AnalyzedIntervalJoin:
-    """The join with bounds that only say how long rows are kept, and the parts of ON as conditions."""
+    """The join with widened bounds, which only set the retention, and the parts of ON as conditions."""
     if not join.zoned:
         return replace(join, shift=shift)
     wider = (
@@ -57,7 +57,7 @@ def _widen_bounds(join: AnalyzedIntervalJoin, shift: int) -> AnalyzedIntervalJoi
 
 
 def _by_spark(condition: Expr) -> Expr:
-    """A comparison whose sides only Spark can compute, where they are more than a column."""
+    """A comparison in which Spark computes each side that is more than a column."""
     if condition.op == "not":
         return replace(condition, args=(_by_spark(condition.args[0]),))
     if any(len(arg.sources) > 1 for arg in condition.args):
@@ -80,5 +80,5 @@ def _by_local_times(expr: Expr, sides: tuple[frozenset[str], frozenset[str]], ty
 
 
 def _opaque(expr: Expr) -> Expr:
-    """The same value, but computed by Spark alone."""
+    """The same value as an expression that only Spark computes."""
     return Expr("call", (expr,), text="coalesce", span=expr.span)

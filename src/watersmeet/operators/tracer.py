@@ -1,4 +1,4 @@
-"""What the telling of fates asks of a family, whichever it is."""
+"""The interface through which tracing gets the outcomes of rows from a family."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from watersmeet.physical.ports import plain_condition
 
 @dataclass(frozen=True)
 class TraceContext:
-    """What a family knows when it is asked about a row: its join, what has been heard, and how things are called.
+    """The context of a question about a row: the join, its watermarks, and the words for its columns.
 
-    ``names``: what people call each side. ``received``: the marks before the batch, or after it, as the question says.
-    ``numbers``: the number and the clock of rows that a window has numbered.
+    ``names``: the words for each side. ``received``: the watermarks before or after the batch, depending on the
+    question. ``numbers``: the number and the clock of rows that a window has numbered.
     """
 
     plan: JoinPlan
@@ -38,35 +38,35 @@ class TraceContext:
 
 @dataclass(frozen=True)
 class Distance:
-    """Why two rows with equal keys are no pair: how far they are from being one, and that in words."""
+    """Why two rows with equal keys are not a pair: how far they are from being one, and that in words."""
 
     by: int
     text: str
 
 
 class FamilyTracer:
-    """What a family tells of its rows; one that differs from what most do says so itself."""
+    """The answers of a family about its rows; the base class holds those that most families share."""
 
     axis_name: Axis = "event time"
     by_key = True
-    """Whether rows of different keys know nothing of each other, so that they can be looked at apart."""
+    """Whether rows of different keys are independent, so that each key can be traced separately."""
     unmatched_cause: Cause = "no such key"
-    """Why a row met nothing, if no row of another side is equal to it in what must be."""
+    """The cause where no row of the other side equals the row in `equal_columns`."""
 
     def equal_columns(self, operator: Any, port: int) -> tuple[str, ...]:
-        """The columns in which rows must be equal to meet: their keys."""
+        """The columns in which rows must be equal to match: their keys."""
         return operator.sides[port].keys
 
     def axis(self, operator: Any) -> Axis:
-        """What lives are measured by."""
+        """The axis on which the family measures how long rows live."""
         return self.axis_name
 
     def non_null_columns(self, operator: Any, port: int) -> tuple[str, ...]:
-        """The columns besides the keys without which a row can match nothing."""
+        """The columns besides the keys that must not be NULL for a row to match."""
         return ()
 
     def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
-        """Why a row can match nothing; None: it may."""
+        """Why a row can never match; None: it may."""
         side, non_null = context.operator.sides[port], self.non_null_columns(context.operator, port)
         for name in side.keys:
             if row[name] is None:
@@ -91,7 +91,7 @@ class FamilyTracer:
         return None
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
-        """Why a row was late, and the column whose mark had passed it."""
+        """Why a row was late, and the column whose watermark had passed it."""
         for name in context.operator.sides[port].times:
             watermark, time = context.received.get(name), event_time(row[name])
             if watermark is not None and context.words.is_end(watermark):
@@ -107,35 +107,35 @@ class FamilyTracer:
         return "It was late.", None
 
     def expiry(self, context: TraceContext, port: int, row: Row, row_id: int) -> int | None:
-        """The end of a row's life on the axis, as far as it is known."""
+        """The expiry of a row on the axis, as far as it is known."""
         return None
 
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
-        """Why a row left, and the column whose mark made it leave."""
+        """Why a row left, and the column whose watermark removed it."""
         return "It left the state.", None
 
     def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
-        """Why a row came out alone, if it did not leave."""
+        """Why a row that stays in the state was emitted without a match."""
         return "It was emitted without a match."
 
     def alone_outcome(self, operator: Any) -> OutcomeKind:
-        """What it means for a row that it came out without another."""
+        """The outcome of a row that was emitted without a match."""
         return "padded"
 
     def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
-        """What became of a row that is not kept and of which nothing is shown."""
+        """The outcome of a row that is neither stored nor emitted."""
         return "unmatched", "It did not match."
 
     def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
-        """What it means for a row that it is shown by itself, or no longer is."""
+        """The outcome of a row that is itself inserted into or retracted from the result."""
         return None
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
-        """For whom a row that is alive waits, and until when."""
+        """What a live row waits for, and until when."""
         return "It is in the state."
 
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
-        """Why a row and one of the other side with equal keys are no pair; None: they would be one."""
+        """Why a row and one of the other side with equal keys are not a pair; None: they would be one."""
         return None
 
 
@@ -151,11 +151,11 @@ def is_untrue(part: Expr, row: Row) -> bool:
 
 
 class Traceable(Protocol):
-    """A family or a stage, as far as the telling of fates knows it."""
+    """A family or a stage, as seen by tracing."""
 
     @property
     def trace(self) -> FamilyTracer:
-        """What it tells of its rows."""
+        """Its tracer."""
         ...
 
 
@@ -164,5 +164,5 @@ Families = Mapping[str, Traceable]
 
 
 def tracer_of(operator: StreamOperator, families: Families) -> FamilyTracer:
-    """The part of an operator's family."""
+    """The tracer of an operator's family."""
     return families[type(operator).__module__.split(".")[-2]].trace

@@ -21,7 +21,7 @@ _GRAMMAR = frozenset({
     "TUMBLE", "TUMBLE_START", "TUMBLE_END", "HOP", "HOP_START", "HOP_END", "SESSION",
     "SESSION_START", "SESSION_END", "NEAREST",
 })  # fmt: skip
-"""Words that stand before a bracket and are no functions, or have a grammar of their own, or of ours."""
+"""Words before a bracket that are not functions, or have their own grammar, Spark's or ours."""
 
 _UNCOUNTED = frozenset({"FROM", "FOR", "IN", "AS", "=>", "*", "DISTINCT", "ALL", "PLACING", "ORDER"})
 """Words among the arguments of a call whose number says nothing."""
@@ -52,7 +52,7 @@ def note_calls(cursor: Cursor, first: int, end: int) -> None:
 
 @dataclass
 class _Bracket:
-    """A bracket that is open: the name before it, if that is of a function, and what was seen in it so far."""
+    """An open bracket: the function name before it, if any, and its content up to now."""
 
     call: int | None
     commas: int = 0
@@ -75,7 +75,7 @@ _NAME = re.compile(r"(?<![\w.`])[A-Za-z_]\w*(?=\s*\()")
 
 
 def without_functions(sql: str) -> str:
-    """A text with names that nobody knows in place of those of the functions it calls.
+    """A text with the names of the functions it calls replaced by unknown ones.
 
     >>> without_functions("SELECT (upper(a, CAST(b AS DECIMAL(10, 2))))")
     'SELECT (_____(a, CAST(b AS DECIMAL(10, 2))))'

@@ -1,6 +1,6 @@
-"""A cursor over tokens: looks ahead, takes what it expects, and refuses with the place of what it found instead.
+"""A cursor over tokens: looks ahead, takes what it expects, and refuses other tokens with their place.
 
-With it, what is noted of a text while it is read, and what a family of joins adds to the language.
+Also the layout recorded for the formatter, and the grammar of a family of joins.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 @dataclass
 class TokenLayout:
-    """Positions of tokens, by what they are.
+    """Positions of tokens, by role.
 
     - ``statements``: the first token of each statement and the one behind its last
     - ``keywords``: words of the language itself, which may be written in capitals
-    - ``operators``: what stands between two operands
-    - ``lines``: the first tokens of clauses, each on a line of its own
-    - ``breaks``: where a line may be broken that is too long
+    - ``operators``: tokens between two operands
+    - ``lines``: the first tokens of clauses, each on a separate line
+    - ``breaks``: where a line that is too long may be broken
     - ``blocks``: brackets around a query, the opening one with the closing one
     - ``lists``: brackets around a list that has a line for each entry if it is too long for one line
     - ``exact``: tokens before which all spaces count
@@ -56,10 +56,10 @@ SUBQUERY_HINT = "give it a name with `WITH name AS (SELECT ...);` and join with 
 class Cursor:
     """Reads tokens from first to last. ``offset`` is where the text begins in the script that contains it.
 
-    ``begin`` is the index of the first token of the statement that is being read, ``nesting`` counts the brackets
-    around the query that is being read, ``views`` holds the subqueries found so far in each of the queries around the
-    cursor, ``calls`` the functions found so far by the index of their names, and ``layout`` is what a formatter wants
-    to know of the text. ``grammars``: what the families add to the language.
+    ``begin`` is the index of the first token of the current statement, ``nesting`` counts the brackets around the
+    current query, ``views`` holds the subqueries found in each of the queries around the cursor, ``calls`` the
+    functions found by the index of their names, and ``layout`` is for the formatter. ``grammars``: the grammars of the
+    families.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Cursor:
         self._bare_alias: int | None = None
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token ``ahead`` of the cursor; the end token for ever after the last."""
+        """The token ``ahead`` of the cursor; beyond the last, the end token."""
         return self.tokens[min(self.position + ahead, len(self.tokens) - 1)]
 
     @property
@@ -95,7 +95,7 @@ class Cursor:
         return self.tokens[max(self.position - 1, 0)]
 
     def at(self, *words: str) -> bool:
-        """Whether these words or symbols come next, one after the other."""
+        """Whether these words or symbols come next, in this order."""
         return all(self.peek(i).word == word for i, word in enumerate(words))
 
     def at_any(self, words: Iterable[str], ahead: int = 0) -> bool:
@@ -109,7 +109,7 @@ class Cursor:
 
     @property
     def at_statement(self) -> bool:
-        """Whether the next statement seems to begin here, though nothing has ended the one that is being read."""
+        """Whether the next statement seems to begin here, though the current one has not ended."""
         if self.position == self.begin:
             return False
         if self.at("CREATE"):
@@ -144,7 +144,7 @@ class Cursor:
         return is_next
 
     def skip(self, count: int) -> None:
-        """Take so many words or symbols of the language itself."""
+        """Take this many words or symbols of the language itself."""
         self.layout.keywords.update(range(self.position, self.position + count))
         self.position = min(self.position + count, len(self.tokens) - 1)
 
@@ -169,7 +169,7 @@ class Cursor:
         return tuple(parts)
 
     def read_list(self, read: Callable[[Cursor], T], *, on_lines: bool = False) -> tuple[T, ...]:
-        """What ``read`` reads, and again behind every comma; ``on_lines``: a line may be broken before each."""
+        """The results of ``read``, repeated after every comma; ``on_lines``: a line may be broken before each."""
         items: list[T] = []
         while not items or self.take(","):
             if on_lines:
@@ -188,34 +188,34 @@ class Cursor:
         return self._bare_alias == self.position - 1
 
     def begin_line(self) -> None:
-        """Note that a clause begins here, which stands on a line of its own."""
+        """Record that a clause begins here, on a separate line."""
         self.layout.lines.add(self.position)
 
     def may_break(self) -> None:
-        """Note that a long line may be broken here."""
+        """Record that a long line may be broken here."""
         self.layout.breaks.add(self.position)
 
     def close_block(self, opening: int) -> None:
-        """Note that the bracket last taken closes the one at index ``opening``, with a query between the two."""
+        """Record that the bracket last taken closes the one at index ``opening``, with a query between the two."""
         self.layout.blocks[opening] = self.position - 1
 
     def close_list(self, opening: int) -> None:
-        """Note that the bracket last taken closes the one at index ``opening``, with a list between the two."""
+        """Record that the bracket last taken closes the one at index ``opening``, with a list between the two."""
         self.layout.lists[opening] = self.position - 1
 
     def forget_queries(self) -> None:
-        """Be outside of all queries again, as at the beginning of a statement."""
+        """Leave all queries, as at the beginning of a statement."""
         self.nesting = 0
         self.views.clear()
 
     def add_subquery(self, query: Query, span: Span) -> str:
-        """The name, which nobody can write, under which the query that is being read knows this one from now on."""
+        """Add a subquery to the current query; returns its generated name."""
         name = self.new_name()
         self.views[-1].append(View(name, query, span))
         return name
 
     def new_name(self) -> str:
-        """A name that nobody can write."""
+        """A generated name, which no identifier in a script can equal."""
         self._subqueries += 1
         return f"#{self._subqueries}"
 
@@ -243,7 +243,7 @@ class Cursor:
         return "".join(parts)
 
     def failure(self, expected: str, hint: str, token: Token | None = None) -> WatersmeetError:
-        """The refusal of a token that cannot stand where it stands, the next one by default."""
+        """The refusal of an unexpected token, the next one by default."""
         wrong = token or self.peek()
         if wrong is self.peek() and _SEMICOLON in expected and self.at_statement:
             hint = f"end the statement before {describe(wrong)} with {_SEMICOLON}."
@@ -251,9 +251,9 @@ class Cursor:
         return WatersmeetError([Refusal("SYNTAX_ERROR", parameters, self.place(wrong))])
 
     def misspelt(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
-        """The same where one of ``words`` could follow: what looks like one of them gets "did you mean".
+        """The same where one of ``words`` could follow: a similar token gets "did you mean".
 
-        A keyword with a typing mistake may have been taken for an alias, in which case the alias is to blame.
+        A keyword with a typing mistake may have been parsed as an alias; then the refusal names the alias.
         """
         alias = self.previous if self.is_bare_alias and not self.at_end else None
         for token, shortest in ((alias, 3), (self.peek(), 2)):
@@ -264,7 +264,7 @@ class Cursor:
         return self.failure(expected, hint)
 
     def separator_failure(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
-        """The same between the entries of a list, where a comma may be what is missing."""
+        """The same between the entries of a list, where a comma may be missing."""
         if self.is_bare_alias and self.at_any({".", "("}):
             return self.failure(expected, _comma_before(self.previous), self.previous)
         quoted = _in_backticks(self.peek())
@@ -272,7 +272,7 @@ class Cursor:
         return self.misspelt(words, expected, quoted or (_comma_before(self.peek()) if starts_entry else hint))
 
     def refuse_unsupported(self, what: str, hint: str, words: int = 1) -> WatersmeetError:
-        """The refusal of what is written correctly but cannot be run, covering the next ``words`` tokens."""
+        """The refusal of correct but unsupported syntax, covering the next ``words`` tokens."""
         place = self.place(self.peek(), self.peek(words - 1))
         return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, place)])
 
@@ -282,7 +282,7 @@ def _comma_before(token: Token) -> str:
 
 
 def _in_backticks(token: Token) -> str:
-    """What to write for a name in the quotes of a text; nothing for other tokens."""
+    """The hint for a name in string quotes; empty for other tokens."""
     is_name = token.kind == "string" and re.fullmatch(r"[^'\"`\\]+", token.value) is not None
     if not is_name:
         return ""
@@ -321,25 +321,26 @@ def skip_brackets(cursor: Cursor) -> None:
 
 
 ReadLeaf = Callable[[], Leaf]
-"""What reads the source that comes next."""
+"""Reads the source that comes next."""
 
 Words = tuple[str, ...]
 
 
 class Grammar:
-    """How the clauses of a family are read; one that has no words of its own is read as a plain JOIN."""
+    """Parses the clauses of a family; one without syntax is parsed as a plain JOIN."""
 
     joins: ClassVar[Mapping[Words, JoinKind]] = {}
     """The words of its joins."""
 
     outputs: ClassVar[Mapping[Words, str]] = {}
-    """The words before the sinks of its outputs apart from the result, and the column that shows such rows.
+    """The words before the sinks of its side outputs, and the column with such rows.
 
-    A column that ends in ``_`` has the number of a sink behind it: several may follow, in place of that of the result.
+    A column that ends in ``_`` is followed by the number of a sink: several may follow, which replace that of the
+    result.
     """
 
     words: ClassVar[Words] = ()
-    """The words that begin its clauses, for whoever misspells one."""
+    """The first words of its clauses, for spelling suggestions."""
 
     spaced: ClassVar[frozenset[str]] = frozenset()
     """Keywords that are written with a space before the bracket that follows."""
@@ -349,19 +350,19 @@ class Grammar:
         raise NotImplementedError
 
     def at_clause(self, cursor: Cursor) -> bool:
-        """Whether one of its other clauses begins here, so that the next word is no alias."""
+        """Whether another of its clauses begins here, so that the next word is not an alias."""
         return False
 
     def at_padding(self, cursor: Cursor) -> bool:
-        """Whether a clause begins here that says what is shown beside a row that stayed alone."""
+        """Whether a clause begins here that sets the padding of unmatched rows."""
         return False
 
     def read_behind_source(self, cursor: Cursor, before: Clause | None) -> Clause | None:
-        """Its clause behind a source, or behind its alias, if it comes next; else the one from ``before``."""
+        """Its clause behind a source, or behind its alias, if it comes next; else ``before``."""
         return before
 
     def read_instead(self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int) -> Relation | None:
-        """The join of its own that a plain JOIN, begun at index ``first``, turns out to be behind its right side."""
+        """The family's join that a plain JOIN, begun at index ``first``, turns out to be behind its right side."""
         return None
 
     def read_behind_join(self, cursor: Cursor) -> tuple[Clause, ...]:
@@ -369,5 +370,5 @@ class Grammar:
         return ()
 
     def refuse_misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
-        """The refusal of one of its clauses behind all that it could belong to, where ``end`` was expected."""
+        """The refusal of one of its clauses in a wrong position, where ``end`` was expected."""
         return None

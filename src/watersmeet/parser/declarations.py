@@ -115,7 +115,7 @@ class Stream:
 
 @dataclass
 class _Columns:
-    """What has been read of the bracket of a stream or table."""
+    """The parsed content of the bracket of a stream or table."""
 
     fields: list[Field] = field(default_factory=list[Field])
     watermarks: list[Watermark] = field(default_factory=list[Watermark])
@@ -161,7 +161,7 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
 
 
 def _read_changes(cursor: Cursor, kind: SourceKind, before: str | None) -> str | None:
-    """``CHANGES FROM feed`` if it comes next, else what was read ``before``."""
+    """``CHANGES FROM feed`` if it comes next, else ``before``."""
     if not cursor.at("CHANGES", "FROM"):
         return before
     if kind == "stream":
@@ -237,7 +237,7 @@ def _read_columns(cursor: Cursor, kind: SourceKind, hint: str) -> _Columns:
             cursor.position = begin
             if not _skip_entry(cursor):
                 raise
-            # What is wrong with one column is noted, so that the others are read and all mistakes are reported.
+            # Record the error of one column, so that the others are parsed and all mistakes are reported.
             cursor.refusals += error.refusals
         if not cursor.take(",") and cursor.at(")"):
             break
@@ -261,7 +261,7 @@ def _read_entry(cursor: Cursor, kind: SourceKind, columns: _Columns) -> None:
         wrong = refuse_constraint(cursor) or refused(words, "`,` or `)`", _LIST_HINT)
         if not _starts_entry(cursor):
             raise wrong
-        # Reading goes on as if the comma were there, so that all mistakes are reported.
+        # Parsing continues as if the comma were there, so that all mistakes are reported.
         cursor.refusals += wrong.refusals
 
 

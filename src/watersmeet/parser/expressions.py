@@ -58,7 +58,7 @@ def read_expression(text: str, script_offset: int = 0, name: str = "<expression>
 
 
 def too_deep(cursor: Cursor, first: int) -> WatersmeetError:
-    """The refusal of what is nested beyond what can be read."""
+    """The refusal of an expression that is nested too deeply."""
     hint = "split it into parts that are nested less deeply."
     return cursor.failure("an expression of ordinary depth", hint, cursor.tokens[first])
 
@@ -133,7 +133,7 @@ def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
 
 def _read_member(cursor: Cursor) -> Expr:
     """A member of a list as an operand of ``=``, which would tear apart a text such as ``b LIKE c``."""
-    # Most are one token, of which there may be many.
+    # Most members are one token, and there may be many.
     member = read_operand(cursor) if cursor.at_any((",", ")"), ahead=1) else read_or(cursor)
     if member.op != "other":
         return member
@@ -223,7 +223,7 @@ def _read_sign(cursor: Cursor) -> Expr:
 
 
 def _read_cast(cursor: Cursor) -> Expr:
-    """``CAST(x AS type)``, and what may follow it."""
+    """``CAST(x AS type)``, and its suffixes."""
     first, hint = cursor.position, "write `CAST(x AS BIGINT)`, for example."
     cursor.skip(2)
     inner = read_or(cursor)
@@ -342,7 +342,7 @@ def first_rows(query: Query, numbered: RowNumber, limit: int, name: str) -> Quer
 def apply_row_limit(
     cursor: Cursor, relation: Relation, items: Sequence[Item | Star], where: Expr | None
 ) -> Expr | None:
-    """WHERE without what it says about the number of a row in a subquery, which then has its first rows alone."""
+    """WHERE without its limit on the row number of a subquery, which then only has its first rows."""
     views = cursor.views[-1]
     source = relation.source if isinstance(relation, Scan) else None
     place = next((n for n, view in enumerate(views) if view.name == source), None)

@@ -38,7 +38,7 @@ class Comment:
 
 @dataclass(frozen=True)
 class Gap:
-    """What stands before a token: comments, and whether an empty line parts it from what is before it."""
+    """The gap before a token: comments, and whether there is an empty line."""
 
     comments: tuple[Comment, ...] = ()
     follows_blank_line: bool = False
@@ -187,7 +187,7 @@ class _FormattedText:
 
 @dataclass
 class _Lines:
-    """A statement as lines: the first token of each, with what it is indented by beyond the brackets around it."""
+    """A statement as lines: the first token of each, with its indentation beyond the brackets around it."""
 
     source: _Source
     tokens: tuple[int, ...]

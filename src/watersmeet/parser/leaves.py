@@ -24,7 +24,7 @@ NO_OPERAND = frozenset({
 """Words that end an expression, so that a forgotten operand is noticed where it is missing."""
 
 SUFFIXES = frozenset({"[", ".", "::", "COLLATE"})
-"""What may follow an operand and makes one with it."""
+"""Suffixes of an operand."""
 
 _TYPED = frozenset(name for type_ in TYPES if type_.values == "time" for name in type_.names)
 _WITHOUT_BRACKETS = frozenset({"CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "LOCALTIMESTAMP"})
@@ -33,10 +33,10 @@ _SHORT_DURATION = re.compile(r"(\d+)(ms|m|h)", re.IGNORECASE)
 
 
 def read_operand(cursor: Cursor, first: int | None = None, taken: Expr | None = None) -> Expr:
-    """An operand and what may follow it: ``[index]``, ``.field``, ``::type``.
+    """An operand and its suffixes: ``[index]``, ``.field``, ``::type``.
 
-    With ``first``, the index of its first token, the operand itself is taken already; ``taken`` is what it was read
-    as, None if only its text counts.
+    With ``first``, the index of its first token, the operand itself is taken already; ``taken`` is its expression, None
+    if only its text counts.
     """
     begin = cursor.position if first is None else first
     operand = _read_primary(cursor) if first is None else taken
@@ -157,7 +157,7 @@ def _string(cursor: Cursor) -> Expr:
         value += (cursor.peek().text[0] if doubled else "") + cursor.peek().value
         cursor.next()
     text = cursor.text_from(first)
-    # What a backslash means is Spark's to say.
+    # Only Spark defines the meaning of a backslash.
     if "\\" in text:
         return Expr("other", text=text, span=cursor.span_from(first))
     return Expr("literal", text=text, value=value, span=cursor.span_from(first))
@@ -241,7 +241,7 @@ _HINT = "write a duration such as `5s`, `10 MINUTES` or `INTERVAL '1' HOUR`."
 
 
 def starts_amount(cursor: Cursor, ahead: int = 0) -> bool:
-    """Whether what comes next can be a duration or a number."""
+    """Whether a duration or a number can come next."""
     token = cursor.peek(ahead)
     return token.kind in ("number", "string") or token.text[:1].isdecimal() or token.word in ("INTERVAL", "-", "+")
 

@@ -60,7 +60,7 @@ class QueryTarget:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The sinks of late rows and of others apart from the result, and how the result is stored."""
+    """The sinks of late rows and other side outputs, and how the result is stored."""
 
     late: SinkName = _NONE
     side_outputs: tuple[SideOutput, ...] = ()
@@ -266,7 +266,7 @@ def _read_result(cursor: Cursor) -> ResultKind | None:
 
 
 def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star, ...], RowNumber | None]:
-    """What SELECT shows, and apart from it the number of a row."""
+    """The items of SELECT, and separately the row number."""
     first = cursor.position
     items = cursor.read_list(_read_item, on_lines=True)
     numbers = [item for item in items if isinstance(item, RowNumber)]
@@ -372,7 +372,7 @@ _BEGINNINGS = tuple(
     for replace in ((), ("OR", "REPLACE"))
     for temporary in ((), ("TEMPORARY",), ("TEMP",))
 )
-"""All that is ignored before VIEW: a script declares everything anew, and only for itself."""
+"""The words before VIEW that are ignored: a script declares everything itself."""
 
 
 def at_view(cursor: Cursor) -> bool:

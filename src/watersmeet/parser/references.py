@@ -26,7 +26,7 @@ _KEYWORDS = frozenset({
     "CASE", "WHEN", "THEN", "ELSE", "END", "AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE",
     "ESCAPE", "DIV", "DISTINCT", "INTERVAL",
 })  # fmt: skip
-"""Words inside such a text that are no names, unless a reference is found there."""
+"""Words inside such a text that are not names, unless a reference is found there."""
 
 _VALUES = frozenset({"NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER"})
 """Words that stand for a value, and not for a column."""
@@ -35,7 +35,7 @@ _VALUES = frozenset({"NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIME", "C
 def text_leaf(cursor: Cursor, first: int) -> Expr:
     """The text from token ``first`` to the one last taken as one leaf, with the references sqlglot finds in it.
 
-    An array in square brackets is written as Spark's function. What stands around aggregates is taken apart.
+    An array in square brackets is written as Spark's function. A text around aggregates is split.
     """
     # A window function reads lengths of time, which are leaves.
     from watersmeet.parser import windows
@@ -120,10 +120,10 @@ def _arrays(cursor: Cursor, first: int) -> dict[int, str]:
 
 
 def _field_names(cursor: Cursor, first: int, written: dict[int, str]) -> dict[int, str]:
-    """The last tokens of arguments after which Spark names a field, each with what is written there and this name.
+    """The last tokens of arguments after which Spark names a field, each with its replacement and this name.
 
     Spark names the field of ``struct(k)`` after the column, and columns have other names where Spark evaluates the
-    text. An aggregate is a column there, too, and Spark gives its field a number.
+    text. An aggregate is a column there, too, and Spark numbers its field.
     """
     names, end = dict[int, str](), cursor.position
     for index in range(first, end - 1):
@@ -172,7 +172,7 @@ def _with_arrays(cursor: Cursor, first: int, arrays: dict[int, str]) -> str:
     text, begin, parts, position = cursor.text_from(first), cursor.tokens[first].start, list[str](), 0
     for i, written in arrays.items():
         start = cursor.tokens[i].start - begin
-        # What is left out leaves no space behind.
+        # A removed part leaves no space behind.
         parts += [text[position:start] if written else "", written]
         position = start + len(cursor.tokens[i].text)
     return "".join(parts) + text[position:]
@@ -218,7 +218,7 @@ def _parse(text: str, place: Place) -> Tree:
     except ParseError as error:
         raise _unreadable(text, place, _error_place(error, text, place)) from None
     except Exception as error:
-        # Whatever else a parser trips over, its user is told where.
+        # Any other error of the parser is reported with its place.
         raise _unreadable(text, place) from error
     raise _unreadable(text, place)
 

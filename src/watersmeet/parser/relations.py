@@ -20,7 +20,7 @@ ReadQuery = Callable[[Cursor], Query]
 
 
 def read_bracket(cursor: Cursor, read_query: ReadQuery) -> tuple[Scan, ...]:
-    """``(query)`` or ``(query UNION ALL query ...)``: each as a scan of what it reads, or of a view made of it."""
+    """``(query)`` or ``(query UNION ALL query ...)``: each as a scan of its source, or of a view made of it."""
     opening = cursor.position
     if not cursor.at_any({"SELECT", "WITH"}, ahead=1):
         hint = "name a stream, or write a query: `(SELECT STREAM * FROM a) AS s`."
@@ -66,7 +66,7 @@ def _scan_of_view(cursor: Cursor, query: Query) -> Scan:
 
 
 def _as_whole_scan(query: Query) -> Scan | None:
-    """The scan of a source of which all rows and columns are read; None if the query does more than that."""
+    """The scan of a source of which all rows and columns are read; None if the query does more."""
     scan = query.relation
     is_plain = query.where is None and not query.group_by and not query.views and query.result != "table"
     is_plain = is_plain and query.having is None and not query.is_distinct
@@ -219,7 +219,7 @@ def read_within(cursor: Cursor, before: Within | None) -> Within | None:
 
 
 def _read_directions(cursor: Cursor, amount: Amount) -> tuple[Amount, ...]:
-    """How far before and how far after, in that order, if directions follow an amount; else the amount alone."""
+    """The limits before and after, in that order, if directions follow an amount; else only the amount."""
     nothing = Amount(0, amount.is_interval)
     if not cursor.at_any(set(DIRECTIONS)):
         if cursor.at("AND") and starts_amount(cursor, 1):

@@ -53,7 +53,7 @@ class UnreadPart:
 def read_partial_script(
     text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = ()
 ) -> tuple[Script, UnreadPart]:
-    """The statements of a text that can be read, and what is wrong with the others."""
+    """The statements of a text that parse, and the refusals of the others."""
     statements, cursor, names = _read_all(text, name, grammars)
     streams = [s for s in statements if isinstance(s, Stream)]
     script = Script(
@@ -79,7 +79,7 @@ def read_statements(text: str, name: str, grammars: tuple[Grammar, ...]) -> tupl
 
 
 def _read_all(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list[Statement], Cursor, set[str]]:
-    """The statements that can be read, the cursor with what is wrong, and the names that the others would declare."""
+    """The statements that parse, the cursor with the refusals, and the names that the others would declare."""
     tokens, unclosed = readable_tokens(text, name)
     cursor = Cursor(name, text, tokens, grammars=grammars)
     statements, names = list[Statement](), set[str]()
@@ -99,7 +99,7 @@ def _read_all(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list
         if torn:
             # What else is wrong with it is what follows from the quote.
             cursor.refusals[refused_before:] = torn
-        # A declaration of which a part could not be read would let others refuse what only that part declares.
+        # A partly parsed declaration would cause refusals of names that only its other part declares.
         if len(cursor.refusals) > refused_before:
             names |= _names_declared(cursor, first)
         else:

@@ -28,7 +28,7 @@ _STATEMENT = re.compile(
     r"^[ \t]*(CREATE\s+\w+\s+\w|INSERT\s+INTO\s|SELECT\s+(STREAM|TABLE)\s|SET\s+[\w.]+\s|WITH\s+\w+\s+AS\s*\()",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that begins a statement, where nobody can tell what is inside of quotes."""
+"""A line that begins a statement, where quotes are not closed."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """What a keyword or symbol is compared by: upper case; empty for names in backticks, strings and numbers."""
+        """The upper-case text of a keyword or symbol for comparison; empty for quoted names, strings and numbers."""
         return self.text.upper() if self.kind in ("word", "symbol") else ""
 
     @property
@@ -113,7 +113,7 @@ def _with_fractions(tokens: list[Token]) -> list[Token]:
 
 
 def readable_tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refusal, ...]]:
-    r"""The tokens of a text, and quotes that are not closed, of which the tokens up to the next statement are left out.
+    r"""The tokens of a text and the refusals of unclosed quotes, which are skipped up to the next statement.
 
     >>> tokens, refusals = readable_tokens("SET a = 'x;\nSET b = 'y';", "<sql>")
     >>> [token.text for token in tokens], [refusal.place.start for refusal in refusals]
@@ -135,9 +135,9 @@ def readable_tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refu
 
 
 def _find_unclosed(text: str) -> tuple[int, str]:
-    """Where the quote or comment opens that is not closed, and with what; -1 if there is none.
+    """The position of the first unclosed quote or comment, and its opening; -1 if there is none.
 
-    The next quote of a script may close it, so what has a statement inside is the first that is not closed.
+    The next quote of a script may close it, so a quoted text with a statement inside counts as not closed.
     """
     for match in _OPENING.finditer(text):
         opening = match[1] or (match[0][0] if match[0][0] in "'\"`" and _STATEMENT.search(match[0]) else "")

@@ -18,7 +18,7 @@ _ZONES = (
 
 
 def read_type(cursor: Cursor) -> str:
-    """A type. An unknown name is noted as a refusal and reading goes on, so that all of them are reported."""
+    """A type. An unknown name is recorded as a refusal and parsing continues, so that all of them are reported."""
     token = cursor.take_name("a type", "write the type of the column, for example BIGINT, STRING or TIMESTAMP.")
     word, type_name = token.word, BY_NAME.get(token.word)
     if type_name:
@@ -57,7 +57,7 @@ def _unknown(cursor: Cursor, token: Token) -> str:
 
 
 def _check_plain(cursor: Cursor, type_name: TypeName) -> None:
-    """Note what others write behind a type that stands alone here: a size, or WITH TIME ZONE."""
+    """Refuse a size or WITH TIME ZONE behind a type that takes none."""
     first, written = cursor.position - 1, type_name.name
     if cursor.at("("):
         skip_brackets(cursor)

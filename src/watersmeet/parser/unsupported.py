@@ -100,7 +100,7 @@ def matches(cursor: Cursor, ahead: int, word: str) -> bool:
 
 
 def refuse_if_not_exists(cursor: Cursor) -> None:
-    """Refuse IF NOT EXISTS before the name of what is declared."""
+    """Refuse IF NOT EXISTS before the name of a declaration."""
     if cursor.at("IF", "NOT", "EXISTS"):
         raise cursor.refuse_unsupported("IF NOT EXISTS", "leave it out: each run declares everything again.", 3)
 
@@ -302,7 +302,7 @@ _SUPPORTED = (
 
 
 def at_clause(cursor: Cursor) -> bool:
-    """Whether a clause begins here, so that the next word is no alias."""
+    """Whether a clause begins here, so that the next word is not an alias."""
     if cursor.at_any({"JOIN", "ON", "WHERE", "HAVING", "AS"}) or cursor.at_statement or refuse_clause(cursor):
         return True
     if cursor.nesting > 0 and cursor.at("UNION"):

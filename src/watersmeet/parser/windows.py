@@ -43,7 +43,7 @@ IN_SPARK = {"SESSION": "session_window"}
 """The windows that are not called `window` there."""
 _FIELDS = {"window_start": "start", "window_end": "end"}
 _ELEMENT = "#window"
-"""What the window of a row is called inside such a subquery; nobody else can write it."""
+"""The generated name of a row's window inside such a subquery."""
 
 
 def is_grouped(relation: Relation, group_by: tuple[Expr, ...]) -> bool:
@@ -167,7 +167,7 @@ def _item(item: Item, window: WindowFunction) -> Item:
 
 
 def expand_window_bounds(expr: Expr, window: WindowFunction) -> Expr:
-    """An expression with window_start and window_end as what they are."""
+    """An expression with window_start and window_end replaced by the fields of the window."""
     if expr.op == "column":
         field = _field(expr)
         return expr if field is None else replace(_window(window, f".{field}"), span=expr.span)
@@ -226,7 +226,7 @@ _WINDOWS = {
 
 @dataclass(frozen=True)
 class NamedSource:
-    """What a source is before it has its alias; without a ``name`` it needs one. A union has several scans."""
+    """A source before its alias; without a ``name`` it needs one. A union has several scans."""
 
     scans: tuple[Scan, ...]
     name: str | None

@@ -1,10 +1,10 @@
-"""The columns of data, read without a JVM, from wherever each format tells them.
+"""The columns of data, read without a JVM.
 
-Files of Parquet and Avro say what is in them; of JSON and CSV a sample of rows is looked at; tables of Delta and
-Iceberg have a log. Of records a schema tells the columns of their values.
+Parquet and Avro files have a schema; for JSON and CSV a sample of rows is read; Delta and Iceberg tables have a log.
+For records a schema gives the columns of their values.
 
-Columns that were read when a query first started stay while its checkpoint exists: a file in ``columns`` of the storage
-holds them for each query.
+Columns that were read when a query first started are used while its checkpoint exists: a file in ``columns`` of the
+storage holds them for each query.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _KAFKA = (
 FIXED = {"rate": _RATE, "rate-micro-batch": _RATE, "text": (("value", "STRING"),), "kafka": _KAFKA}
 """Formats whose columns are always the same."""
 _OF_FILES, _TYPED = ("parquet", "avro", "json", "csv"), ("parquet", "avro")
-"""Formats of files that tell their columns, and those of them whose values have types."""
+"""File formats with readable columns, and those of them with typed values."""
 _OF_TABLES = {"delta": delta_columns, "iceberg": iceberg_columns}
 """Formats of tables that have a log, and what reads the columns of a folder from it."""
 
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """The columns of a source, and where they are told, the first of several files; empty: the format has them."""
+    """The columns of a source, and where they were read, the first of several files; empty: from the format."""
 
     fields: tuple[Field, ...]
     file: str
@@ -72,7 +72,7 @@ def columns_of(source: Source) -> SourceColumns:
     else:
         origins = f"files of {', '.join(_OF_FILES[:-1])} and {_OF_FILES[-1]} and from tables of delta and iceberg"
         raise NoColumnsError(f"columns are read from {origins}, not from {format_}")
-    # What a change does, and in which version, is none of the columns of the table.
+    # The metadata columns of a change feed are not columns of the table.
     hidden = FEED.keys() if source.changes is not None else ()
     return SourceColumns(tuple(Field(name, type_of(kind)) for name, kind in kinds.items() if name not in hidden), file)
 

@@ -17,7 +17,7 @@ from watersmeet.locations import find_missing, local_path, resolve_references
 
 _MAGIC = b"Obj\x01"
 _SCHEMA, _SCHEMA_URL = "avroschema", "avroschemaurl"
-"""Options of Spark's, in small letters, that tell the schema whatever the files say."""
+"""Spark's options, in small letters, that set the schema whatever the files have."""
 _STABLE = "enablestableidentifiersforuniontype"
 _OWN_TYPE = "spark.sql.catalyst.type"
 """Where Spark notes a type that Avro does not have."""
@@ -30,7 +30,7 @@ _LOGICAL = {
     "local-timestamp-millis": "TIMESTAMP_NTZ", "local-timestamp-micros": "TIMESTAMP_NTZ",
 }  # fmt: skip
 _WIDER = ({"int", "long"}, {"float", "double"})
-"""Types of which Spark takes the wider one for a union of both."""
+"""Types whose union Spark reads as the wider one."""
 
 
 def avro_columns(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:
@@ -44,7 +44,7 @@ def avro_columns(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:
 
 
 def schema_option_columns(said: Mapping[str, str]) -> tuple[dict[str, Kind], str] | None:
-    """The columns of the schema that an option tells instead of the files; None: none does."""
+    """The columns of the schema that an option sets; None: no such option."""
     if _SCHEMA_URL in said:
         raise NoColumnsError("only Spark reads the schema that `avroSchemaUrl` names")
     if _SCHEMA not in said:
@@ -73,9 +73,9 @@ def _as_spark_reads(text: str, said: Mapping[str, str], what: str) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Columns:
-    """What is made of a schema.
+    """The columns of a schema.
 
-    ``has_unions``: a value of several types is a struct with a member for each; ``is_stable``: called by these types.
+    ``has_unions``: a value of several types is a struct with a member for each; ``is_stable``: named after these types.
     """
 
     schema: AvroSchema
@@ -132,7 +132,7 @@ def _schema_in(file: BinaryIO) -> str:
     metadata: dict[str, bytes] = {}
     while count := _long(file):
         if count < 0:
-            # A block that tells its size, too.
+            # The block has a size, too.
             _long(file)
         for _ in range(abs(count)):
             name = _bytes(file).decode()
@@ -164,7 +164,7 @@ def _long(file: BinaryIO) -> int:
 
 
 def record_columns(source: Source) -> tuple[dict[str, Kind], str]:
-    """The columns of the values of a source's records, and where they are told."""
+    """The columns of the values of a source's records, and where they were read."""
     said = source.lowercase_options
     match said.get("value.format", "").lower():
         case format_ if format_ == PROTOBUF and said.keys() >= OPTIONS and source.changes is None:

@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 from watersmeet.logical.words import word
 
 Kind = str | dict[str, Any] | list[Any]
-"""What a value is: a type; the fields of an object by name; a list with the kind of the elements. "": only NULL."""
+"""The kind of a value: a type; the fields of an object by name; a list with the kind of the elements. "": only NULL."""
 
 
 class NoColumnsError(Exception):

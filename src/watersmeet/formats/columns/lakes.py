@@ -1,8 +1,7 @@
-"""The columns of tables of Delta, from their log, and of Iceberg, from their newest metadata file.
+"""The columns of Delta tables, from their log, and of Iceberg tables, from their newest metadata file.
 
-The log is a file for every version, and now and then a checkpoint, which has all that counts of the versions up to it;
-versions before one may be gone. What is told in a version counts until a later one tells it anew, so the way leads from
-the newest one back.
+The log is a file for every version, and now and then a checkpoint with the accumulated state; versions before one may
+be gone. A schema is valid until a later version sets it again, so the search goes backwards from the newest one.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _DECIMAL, _FIXED = re.compile(r"decimal\((\d+), ?(\d+)\)"), re.compile(r"fixed\[
 
 
 def iceberg_columns(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
-    """The columns of the table in a folder, and the file that tells them."""
+    """The columns of the table in a folder, and the file with them."""
     for name in _EARLIER:
         if name in said:
             raise NoColumnsError(f"only Iceberg knows its columns with `{name}`")
@@ -130,7 +129,7 @@ _STAGED = re.compile(r"(\d{20})\..+\.json")
 
 
 def delta_columns(path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
-    """The columns of the table in a folder, and the file of the log that tells them."""
+    """The columns of the table in a folder, and the file of the log with them."""
     if "timestampasof" in said:
         raise NoColumnsError("only Delta knows which version `timestampAsOf` means")
     log = _Log.of(Path(path) / "_delta_log")
@@ -165,7 +164,7 @@ class _Log:
         return _Log(folder, commits, checkpoints)
 
     def version(self, requested: str | None) -> int:
-        """The version that is read: the one that is asked for, else the newest."""
+        """The version to read: the requested one, else the newest."""
         newest = max((*self.commits, *self.checkpoints))
         if requested is not None:
             if not requested.isdecimal() or int(requested) > newest:
@@ -177,7 +176,7 @@ class _Log:
         return newest
 
     def schema(self, version: int) -> tuple[str, Path]:
-        """The schema that a version has, as JSON, and the file that tells it."""
+        """The schema of a version, as JSON, and its file."""
         for number in range(version, -1, -1):
             commit = [self.commits[number]] if number in self.commits else []
             for file in (*commit, *self.checkpoints.get(number, ())):
@@ -189,7 +188,7 @@ class _Log:
 
 
 def _schemas(file: Path) -> Iterator[str]:
-    """The schemas that a file of the log tells, of which there is one at most."""
+    """The schemas in a file of the log, at most one."""
     # Imported late: reading a script must not wait for Arrow.
     import pyarrow as pa
 

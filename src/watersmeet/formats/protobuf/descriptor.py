@@ -28,7 +28,7 @@ WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-"""Messages that stand for their one field, so that it may be left out."""
+"""Wrapper messages, which stand for their only field, so that it may be missing."""
 _TYPES: Mapping[str, str] = {
     "double": "DOUBLE", "float": "FLOAT", "int32": "INT", "sint32": "INT", "sfixed32": "INT", "int64": "BIGINT",
     "sint64": "BIGINT", "sfixed64": "BIGINT", "uint32": "BIGINT", "fixed32": "BIGINT", "uint64": "DECIMAL(20,0)",
@@ -41,7 +41,7 @@ _MADE = "make it with `protoc --include_imports --descriptor_set_out=FILE ...` a
 
 
 class DescriptorError(SchemaError):
-    """A descriptor set that cannot be had or has not what is asked for, and what to do."""
+    """A descriptor set that cannot be read or lacks the message, and a hint."""
 
     def __init__(self, reason: str, hint: str = _MADE) -> None:
         super().__init__(reason)
@@ -52,8 +52,8 @@ class DescriptorError(SchemaError):
 class ProtoField:
     """A field of a message.
 
-    ``kind``: what Protobuf calls its type. ``default``: what stands for it where it is left out; None: nothing does.
-    ``message``: the message that it is; ``symbols``: the names of an enum by their numbers.
+    ``kind``: its Protobuf type. ``default``: its value where it is missing; None: NULL. ``message``: its message type;
+    ``symbols``: the names of an enum by their numbers.
     """
 
     number: int
@@ -113,7 +113,7 @@ def read_messages(path: str, message: str) -> Messages:
 
 
 def _load_descriptor(path: str, message: str) -> Any:
-    """What the package ``protobuf`` knows of a message."""
+    """The descriptor of a message from the package ``protobuf``."""
     try:
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
         from google.protobuf.descriptor_pool import DescriptorPool

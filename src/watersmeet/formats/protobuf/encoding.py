@@ -1,7 +1,7 @@
 """Rows into messages of Protobuf, a column at a time.
 
-A column is written as the field of its name. NULL leaves a field out; so whoever reads a field without presence, for
-which a default stands then, cannot tell the two apart.
+A column is written as the field of its name. NULL omits a field; a reader of a field without presence then sees its
+default and cannot distinguish the two.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ProtobufEncoder:
         return self._record(self.messages.root_message, values.filter(values.is_valid())).array(has)
 
     def _record(self, message: ProtoMessage, rows: Any) -> Ragged:
-        """Structs, of which none is NULL, as messages."""
+        """Structs without NULLs as messages."""
         columns = {field.name.lower() for field in rows.type}
         for field in message.fields:
             if field.is_required and field.name.lower() not in columns:
@@ -107,7 +107,7 @@ class ProtobufEncoder:
         return self._with_tags(field, column.drop_null()).spread(has)
 
     def _with_tags(self, field: ProtoField, column: Any) -> Ragged:
-        """Values, of which none is NULL, each behind the number of its field."""
+        """Values without NULLs, each after the tag of its field."""
         if field.kind == "group":
             raise SchemaError("it is a group, which a column cannot be")
         inner = self.messages.by_name.get(field.message)
@@ -118,7 +118,7 @@ class ProtobufEncoder:
         return _with_lengths(field, values) if wire == BYTES else concat_parts([_tag(field, wire, len(column)), values])
 
     def _as_message(self, inner: ProtoMessage, column: Any) -> Ragged:
-        """Values as messages: structs, and what some messages stand for."""
+        """Values as messages: structs, timestamps, durations and wrappers."""
         type_ = column.type
         if pa.types.is_struct(type_):
             return self._record(inner, column)
@@ -207,7 +207,7 @@ def _numbers(field: ProtoField, column: Any) -> Any:
 
 
 def _of_symbols(field: ProtoField, column: Any) -> Any:
-    """The numbers of an enum by their names; a number that has no name stands for itself."""
+    """The numbers of an enum by their names; a number without a name is written as is."""
     numbers_by_name = {name: number for number, name in field.symbols}
     encoded = column.dictionary_encode()
     numbers = np.zeros(len(encoded.dictionary), np.int64)

@@ -1,8 +1,7 @@
-"""May the query run? An ordered tuple of passes, each a function from a draft to a better draft.
+"""The analysis of a query: an ordered tuple of passes, each a function from a draft to a better draft.
 
-A pass adds what it found out and what it must refuse; it never stops the ones after it, so that a script with mistakes
-in every corner reports them all. A query is refused here and nowhere else, or it is known what bounds
-its state: time, the number of keys, or a limit.
+A pass adds its results and refusals; it never stops the ones after it, so that a script with several mistakes reports
+them all. Only here a query is refused; otherwise the bound on its state is known: time, the number of keys, or a limit.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def analyze(
 
 
 def find_refusals(script: Script, *, families: tuple[FamilyAnalysis, ...]) -> list[Refusal]:
-    """What is wrong in a script of which a part is not known: statements that nobody can read, or columns of data."""
+    """The refusals in a script with unknown parts: statements that do not parse, or columns of data."""
     return sort_refusals(_drafts(_drop_unknown_sources(script), {}, families, "streams")[1])
 
 
@@ -137,7 +136,7 @@ def _drafts(
 
 @dataclass(frozen=True)
 class AnalysisContext:
-    """What a query can read by name: sources, views among them, and the queries of the views; and of all queries."""
+    """What a query can read by name: sources, including views, and the queries of the views."""
 
     sources: Mapping[str, Source]
     families: tuple[FamilyAnalysis, ...]
@@ -146,7 +145,7 @@ class AnalysisContext:
 
 
 def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tuple[Draft, list[Refusal]]:
-    """A query after all passes, and what is refused in it and in its own views."""
+    """A query after all passes, and the refusals in it and in its own views."""
     refusals = list[Refusal]()
     for view in query.views:
         context, more = _with_view(script, view, context)
@@ -158,7 +157,7 @@ def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tup
 
 
 def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[AnalysisContext, list[Refusal]]:
-    """What is known after a view; one that is refused has no columns, so that nothing follows from that."""
+    """The context after a view; a refused view has no columns, so that it causes no further refusals."""
     draft, refusals = _apply_passes(script, view.query, context)
     refusals += check_view(draft, view, context.sources)
     name = view.name.lower()

@@ -1,6 +1,6 @@
-"""The pass that builds the relation of a query: every join by the family that claims it.
+"""The pass that builds the relation of a query: every join by its family.
 
-A join is built or refused by its family, which must show that what it keeps is bounded.
+The family builds or refuses a join, and must show that its state is bounded.
 
 A union is several sources as one, with their columns by position.
 """
@@ -58,7 +58,7 @@ def merge_parts(draft: Draft, union: Union) -> Source:
 
 
 def _columns(part: Source) -> list[Field]:
-    """What a part brings into a union, by position: what ``*`` shows of it, and the key of its records."""
+    """The columns of a part of a union, by position: those of ``*``, and the key of its records."""
     return [field for field in part.fields if not field.hidden or field.name.lower() == KEY]
 
 
@@ -113,7 +113,7 @@ def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
 
 
 def _is_plain(query: AnalyzedQuery) -> bool:
-    """Whether a query keeps nothing: it filters, computes and takes arrays apart."""
+    """Whether a query is stateless: it filters, computes and unnests arrays."""
     if query.group is not None or query.top is not None or query.result != query.relation.result:
         return False
     relation = query.relation
@@ -175,7 +175,7 @@ def _common_watermark(position: int, parts: tuple[Source, ...]) -> Watermark | N
 
 
 def _difference(first: Source, other: Source) -> str | None:
-    """What keeps two parts of a union apart; None if their columns have the same types."""
+    """Why two parts of a union do not fit; None if their columns have the same types."""
     shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
     if len(shown[0]) != len(shown[1]):
         return (
@@ -190,7 +190,7 @@ def _difference(first: Source, other: Source) -> str | None:
 
 
 def _display_name(source: str) -> str:
-    # A subquery has a name that nobody wrote.
+    # A subquery has a generated name.
     return "a subquery" if source.startswith("#") else source
 
 

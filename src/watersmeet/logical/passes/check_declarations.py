@@ -40,7 +40,7 @@ from watersmeet.logical.words import amount_in_words
 
 
 def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
-    """What is wrong with the sources and sinks themselves."""
+    """The refusals of the sources and sinks themselves."""
     return (
         *_duplicates(script, "stream or table", script.sources),
         *_duplicates(script, "sink", script.sinks),
@@ -52,7 +52,7 @@ def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[R
 
 
 def check_references(script: Script) -> None:
-    """Refuse options that refer to what is not there: no part of the analysis, which needs none of it."""
+    """Refuse options with missing references; separate from the analysis, which does not need them."""
     refusals = [
         Refusal("MISSING_REFERENCE", {"name": f"The option {n} of {o.name}", "reason": reason}, script.place(o.span))
         for o in (*script.sources, *script.sinks)
@@ -72,7 +72,7 @@ def _duplicates(script: Script, what: str, declarations: tuple[Source | Sink, ..
 
 
 def _check_folder_names(script: Script) -> Iterator[Refusal]:
-    """Names of sinks, and of tables, that are none of a folder: checkpoints and kept tables lie in one of that name."""
+    """Refuse names of sinks and tables that are not folder names: checkpoints and stored tables use such folders."""
     tables = (source for source in script.sources if source.kind == "table")
     for what, declaration in (*(("sink", sink) for sink in script.sinks), *(("table", table) for table in tables)):
         name = declaration.name
@@ -128,7 +128,7 @@ def _unknown_column(script: Script, name: str, source: Source, span: Span) -> Re
 
 
 def check_watermark(script: Script, source: Source, watermark: Watermark) -> Iterator[Refusal]:
-    """What is wrong with a watermark, whether the declaration of its source gives it or a query."""
+    """The refusals of a watermark, declared by its source or by a query."""
     place = script.place(watermark.span) or script.place(source.span)
     field = source.field(watermark.column)
     if field is None:
@@ -136,7 +136,7 @@ def check_watermark(script: Script, source: Source, watermark: Watermark) -> Ite
         return
     family = time_type_of(field.type)
     if family is None:
-        # Of what a view computes only Spark knows the type, unless a cast tells it.
+        # Only Spark knows the type of a computed column of a view, unless it is a cast.
         type_name = field.type or f"not known before it runs; write `CAST({field.name} AS TIMESTAMP)` in the view"
         yield Refusal("WRONG_EVENT_TIME", {"column": field.name, "type": type_name}, place)
     elif not fits(watermark.lag, family):
@@ -152,14 +152,14 @@ def _duplicate(script: Script, name: str, before: str, hint: str, span: Span) ->
 
 @dataclass(frozen=True)
 class Suspicions:
-    """What a script has that is most likely wrong, and what its author should look at."""
+    """Likely mistakes in a script: refusals and warnings."""
 
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[QueryWarning, ...] = ()
 
 
 def find_suspicions(script: Script, *, may_add_functions: bool = False) -> Suspicions:
-    """What is most likely a mistake in a script; ``may_add_functions``: Spark may know more than its own."""
+    """The likely mistakes in a script; ``may_add_functions``: Spark may have user-defined functions."""
     calls = [(call, wrong) for call in script.calls for wrong in _check_call(script, call)]
     declared: tuple[Source | Sink, ...] = (*script.sources, *script.sinks)
     refusals = [
@@ -195,7 +195,7 @@ def _check_call(script: Script, call: CalledFunction) -> Iterator[Refusal]:
 
 
 def _check_format(script: Script, declared: Source | Sink) -> Iterator[Refusal]:
-    """A format that nobody knows and that is nearly one that is known."""
+    """Refuse an unknown format whose name is close to a known one."""
     format_ = (declared.format or "").lower()
     formats = {*format_names(), *OPTIONS, "jdbc", "memory", "noop", "postgres", "iceberg", "hudi"}
     if format_ in formats or (isinstance(declared, Sink) and not sink_format(declared).is_spark_format):
@@ -216,7 +216,7 @@ def _check_options(script: Script, declared: Source | Sink) -> Iterator[Refusal]
             place = script.place(_span_of_name(script, declared, name))
             yield Refusal("WRONG_OPTION", {"format": str(declared.format), **parameters}, place)
     for names in NEEDED.get((declared.format or "").lower(), ()):
-        # A source and a sink have one of their own: topics are subscribed to, and written to.
+        # A source and a sink use different options: topics are subscribed to, or written to.
         usual = names[0] if isinstance(declared, Source) else names[-1]
         if not set(names) & declared.lowercase_options.keys() and not set(names) & {*unknown.values()}:
             reason = f"the option `{usual}` is missing, so there is nothing to {_verb(declared)}"
@@ -240,7 +240,7 @@ def _warn_unknown_options(script: Script, declared: Source | Sink) -> Iterator[Q
 
 
 def _span_of_name(script: Script, declared: Source | Sink, name: str) -> Span:
-    """Where the declaration says this name last: its format and its options stand behind its columns."""
+    """The last occurrence of this name in the declaration: its format and options follow its columns."""
     start = script.text.rfind(name, declared.span.start, declared.span.end)
     return declared.span if start < 0 else Span(start, start + len(name))
 
@@ -292,12 +292,12 @@ def recomputations(
     if relation.result == "table":
         rows = _relation_names(relation)
         yield from (Recomputation(expr, rows) for expr in where)
-        # The result of an aggregate is kept; its arguments are computed for each row.
+        # The result of an aggregate is stored; its arguments are computed for each row.
         arguments = () if group is None else (arg for call in group.aggregates for arg in call.expr.args)
         of_rows = shown if group is None else (*(by.expr for by in group.by), *arguments)
         yield from (Recomputation(expr, rows) for expr in of_rows)
     if group is not None:
-        # What is grouped by, and each aggregate, is a column of the groups here.
+        # Group columns and aggregates are columns of the groups here.
         yield from (Recomputation(expr, "a group", IN_GROUP) for expr in (*group.having, *shown))
 
 
@@ -329,7 +329,7 @@ def _relation_names(relation: AnalyzedRelation) -> str:
 
 
 def _check_random_conditions(draft: Draft) -> Iterator[Refusal]:
-    """Random parts of ON that name no side: each side would draw a value of its own, where SQL has one per pair."""
+    """Refuse random parts of ON over no side: each side would draw its own value, where SQL has one per pair."""
     for join in joins(draft.relation) if draft.relation is not None else ():
         if not isinstance(join, ConditionalJoin) or any(side.result == "table" for side in join.inputs):
             continue
@@ -370,7 +370,7 @@ def locate_impure_calls(script: Script, expr: Expr) -> Iterator[tuple[ImpureCall
 
 
 def _span_in(script: Script, expr: Expr, call: ImpureCall) -> Span:
-    """Where a call stands in the script: inside its expression if that stands there word for word."""
+    """The position of a call in the script: inside its expression if that occurs there verbatim."""
     span = expr.span
     is_verbatim = span != NOWHERE and script.text[span.start : span.start + len(expr.text)] == expr.text
     return replace(span, start=span.start + call.start, end=span.start + call.end) if is_verbatim else span

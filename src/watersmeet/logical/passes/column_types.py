@@ -129,7 +129,7 @@ def times_of(alias: str, source: Source) -> tuple[EventTimeColumn, ...]:
 
 
 def find_event_time(column: Expr, times: tuple[EventTimeColumn, ...]) -> EventTimeColumn | None:
-    """Which of the times a column is; None if it is none of them."""
+    """The event time that a column is; None if it is not one."""
     if column.op != "column":
         return None
     [ref] = column.refs
@@ -138,7 +138,7 @@ def find_event_time(column: Expr, times: tuple[EventTimeColumn, ...]) -> EventTi
 
 
 def time_of_window_end(column: Expr, relation: AnalyzedRelation) -> EventTimeColumn | None:
-    """The event time around which a column of the same row ends a window; None if it is no such end."""
+    """The event time whose window ends at a column of the same row; None if it is not such an end."""
     end_column = _time_of_end(column.refs[0], relation) if column.op == "column" else None
     return next((time for time in event_times(relation) if time.column == end_column), None)
 
@@ -189,7 +189,7 @@ def is_padded(alias: str, relation: AnalyzedRelation) -> bool:
 
 
 def fields_inside(type: str) -> tuple[Field, ...] | None:
-    """The fields of a STRUCT, nothing for a plain type, None where only Spark can tell (arrays, maps, variants).
+    """The fields of a STRUCT, empty for a plain type, None where only Spark knows (arrays, maps, variants).
 
     >>> fields_inside("STRUCT<city: STRING, geo: STRUCT<x: INT, y: INT>>")[1].type
     'STRUCT<x: INT, y: INT>'
@@ -206,7 +206,7 @@ def fields_inside(type: str) -> tuple[Field, ...] | None:
 
 
 def element_of(type: str) -> str | None:
-    """The type of an array's elements; "" where only Spark can tell; None for what is no array.
+    """The type of an array's elements; "" where only Spark knows it; None for other types.
 
     >>> element_of("ARRAY<STRUCT<x: INT>>"), element_of(""), element_of("INT")
     ('STRUCT<x: INT>', '', None)
@@ -242,7 +242,7 @@ def _split(text: str) -> list[str]:
 
 
 def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
-    """The type of a column, of a field inside one, of a cast or of windows; None where only Spark can tell.
+    """The type of a column, of a field inside one, of a cast or of windows; None where only Spark knows it.
 
     >>> from watersmeet.logical.expressions import column
     >>> type_of(Expr("cast", (column(("a",)),), value="BIGINT"), {})
@@ -284,10 +284,10 @@ def is_same_type(type: str, other: str) -> bool:
 
 
 def is_list(tests: tuple[Expr, ...], sources: Mapping[str, Source], *, is_written: bool) -> bool:
-    """Whether Spark may be told of tests that are joined by OR as of a list: equalities of one value with constants.
+    """Whether Spark may get tests joined by OR as an IN list: equalities of one value with constants.
 
-    IN compares all of them in one type, an equality in that of its two sides. So they are of one kind, that of the
-    value; where only Spark knows the type of the value, a list is one if its author wrote IN.
+    IN compares all of them in one type, an equality in that of its two sides. So they must have one type, that of the
+    value; where only Spark knows the type of the value, it is a list if its author wrote IN.
     """
     if any(t.op != "=" or t.args[1].op != "literal" for t in tests):
         return False

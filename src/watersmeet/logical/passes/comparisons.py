@@ -160,7 +160,7 @@ def _cast(inner: Sum | None, type: str) -> Sum | None:
         return None
     if not (inner.plus or inner.minus):
         return inner if all(can_hold(type, c.value) and not c.is_interval for c in inner.constants) else None
-    # The difference of two timestamps is no timestamp, and a DATE cuts off what is no whole day.
+    # The difference of two timestamps is not a timestamp, and a DATE truncates to whole days.
     is_time = len(inner.plus) == 1 and not inner.minus
     is_whole = all(c.value % DAY == 0 for c in inner.constants if c.is_interval)
     if (family != "integer" and not is_time) or (family == "date" and not is_whole):
@@ -189,7 +189,7 @@ READ_AS = {"number": "a number", "time": "a time", "boolean": "true or false"}
 
 @dataclass(frozen=True)
 class _Operand:
-    """What is compared: its type as a sentence calls it, the kind of its values, and the text of a constant."""
+    """An operand: its type in words, the kind of its values, and the text of a constant."""
 
     type: str
     kind: str
@@ -197,7 +197,7 @@ class _Operand:
 
 
 def check_comparisons(draft: Draft) -> Draft:
-    """The draft with what is to be said of its comparisons; of one that is refused anyway, nothing."""
+    """The draft with refusals and warnings about its comparisons; unchanged if it is refused already."""
     if draft.refusals:
         return draft
     compared = [part for expr in _expressions(draft) for part in _tests(expr)]
@@ -217,7 +217,7 @@ def _expressions(draft: Draft) -> Iterator[Expr]:
 
 
 def _tests(expr: Expr) -> Iterator[Expr]:
-    """The comparisons in an expression, one for all members of a list, and what is written as BETWEEN."""
+    """The comparisons in an expression, including BETWEEN; one for all members of a list."""
     if expr.op in COMPARISONS or (expr.op == "and" and expr.value == CLOSED):
         yield expr
     for arg in expr.args[:1] if expr.op == "or" and expr.value == LISTED else expr.args:
@@ -225,7 +225,7 @@ def _tests(expr: Expr) -> Iterator[Expr]:
 
 
 def _operand(draft: Draft, expr: Expr) -> _Operand | None:
-    """What is known of an operand; None where only Spark can tell."""
+    """The type of an operand; None where only Spark knows it."""
     if expr.op in ARITHMETIC or expr.op == "negate":
         kinds = {operand.kind if (operand := _operand(draft, arg)) else "" for arg in expr.args}
         return _Operand("a number", "number") if kinds == {"number"} else None
@@ -314,7 +314,7 @@ _COLLATED = re.compile(r"\bCOLLATE\s+(?!UTF8_BINARY\b)", re.IGNORECASE)
 
 
 def check_collations(draft: Draft) -> Draft:
-    """The draft with the refusal of every collation that the declared types tell of; Spark finds the others."""
+    """The draft with the refusal of every collation in declared types; Spark finds the others."""
     if draft.relation is None:
         return draft
     refusals = [
@@ -340,7 +340,7 @@ def is_collated(type_: str) -> bool:
 
 
 def key_expressions(group: AnalyzedGroup | None, top: AnalyzedTop | None) -> Iterator[tuple[str, Expr, Expr]]:
-    """What tells rows apart in a query: the clause, the expression, and the one that was written."""
+    """The key expressions of a query: the clause, the expression, and the one that was written."""
     if group is not None:
         yield from (("GROUP BY or DISTINCT", by.expr, by.expr) for by in group.by)
         for call in (aggregate.expr for aggregate in group.aggregates):
@@ -356,7 +356,7 @@ def upsert_key(table: Source) -> tuple[str, ...]:
 
 
 def collation_parameters(clause: str, type_: str) -> dict[str, str]:
-    """The refusal of a clause that tells strings of a type apart."""
+    """The refusal of a clause that compares strings of a type as keys."""
     return {
         "expression": clause,
         "reason": f"it compares strings by their bytes, but {type_} compares by its collation.",

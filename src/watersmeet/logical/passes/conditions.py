@@ -29,15 +29,15 @@ from watersmeet.logical.relation import (
 from watersmeet.logical.words import amount_in_words, expression_in_words, kind_in_words
 
 EVALUATED = frozenset({"and", "or", "not", "is_null", "negate"}) | COMPARISONS | ARITHMETIC
-"""What can be evaluated across the sides while rows meet. Whatever is over one side, Spark evaluates before."""
+"""The operators that the kernel evaluates across the sides. Spark evaluates expressions over one side before."""
 
 SPLIT_HINT = "compare an expression over one side with an expression over the other, or {}."
 
 
 def check_residual(draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
-    """The parts of a condition that decide which rows stay alone, and cannot be evaluated while rows meet."""
+    """Refuse parts of a condition that determine which rows are unmatched, and that the kernel cannot evaluate."""
     if join.kind == "inner":
-        # Spark evaluates it on the joined rows: whether a pair meets decides nothing else.
+        # Spark evaluates it on the joined rows: an inner join has no unmatched rows.
         return
     left, right = (draft.names_of(side.aliases) for side in (join.left, join.right))
     for part, expr in not_evaluated(join):
@@ -116,7 +116,7 @@ def _split_join_condition(relation: ConditionalJoin) -> ConditionalJoin:
 
 
 def key_of(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr, Expr] | None:
-    """What an equality compares, the expression over the left aliases first; None for what is no key.
+    """The operands of an equality, the expression over the left aliases first; None if it is not a key.
 
     >>> from watersmeet.logical.expressions import Reference
     >>> a, b = (Expr("column", text="id", refs=(Reference(("id",), 0, 2, alias, "id"),)) for alias in "ab")
@@ -174,7 +174,7 @@ def _filterable_aliases(relation: AnalyzedRelation) -> frozenset[str]:
 
 
 def _push_filters(relation: AnalyzedRelation, filters: tuple[Expr, ...]) -> AnalyzedRelation:
-    """The relation with each filter at what has its alias."""
+    """The relation with each filter at the relation with its alias."""
     if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
         own = tuple(part for part in filters if relation.alias in part.sources)
         relation = replace(relation, filters=(*relation.filters, *own))
@@ -184,7 +184,7 @@ def _push_filters(relation: AnalyzedRelation, filters: tuple[Expr, ...]) -> Anal
 
 
 def check_table_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Iterator[Refusal]:
-    """WITHIN of a join of which at least one side is a table."""
+    """Refuse WITHIN in a join with a table."""
     if join.within is None or not has_known_sources(left, right):
         return
     tables = [draft.names_of(side.aliases) for side in (left, right) if side.result == "table"]
@@ -199,7 +199,7 @@ def check_table_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: A
 
 
 def has_known_sources(left: AnalyzedRelation, right: AnalyzedRelation) -> bool:
-    """Whether all sources are declared: one that nobody declared may be a stream or a table."""
+    """Whether all sources are declared: an undeclared one may be a stream or a table."""
     return all(leaf.source.fields for side in (left, right) for leaf in leaves(side))
 
 
@@ -247,7 +247,7 @@ def check_families(draft: Draft, time: EventTimeColumn, other: EventTimeColumn, 
 
 
 def _wrong_unit(draft: Draft, amount: Amount, time: EventTimeColumn, span: Span) -> Refusal:
-    # The sign of a constant says on which side of the comparison it stands, which is not what is wrong with it.
+    # The sign of a constant depends on its side of the comparison and does not matter here.
     size = abs(amount.value)
     hint = "write a plain number." if amount.is_interval else f"give it a unit, for example `INTERVAL {size} SECONDS`."
     return draft.refusal(
@@ -262,7 +262,7 @@ def _wrong_unit(draft: Draft, amount: Amount, time: EventTimeColumn, span: Span)
 
 
 def check_values(draft: Draft, values: Values, source: Source, span: Span) -> Iterator[Refusal]:
-    """What is wrong with values for columns of a source, which ``span`` gives."""
+    """The refusals of values for columns of a source, given at ``span``."""
     for name, value in values:
         place = value.span if value.span != NOWHERE else span
         field = source.field(name)

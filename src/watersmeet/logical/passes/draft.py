@@ -1,4 +1,4 @@
-"""A query on its way from what was asked to what may run."""
+"""A query between parsing and analysis."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Inputs = Literal["streams", "batches"]
 
 @dataclass(frozen=True)
 class Draft:
-    """What is known of a query so far.
+    """The state of a query's analysis.
 
-    ``sources`` are all sources by their name in small letters, views among them, whose queries ``views`` has;
-    ``families`` those that its joins may be of; ``scope`` the names that the projection sees; ``relation`` is None
-    until its conditions have been looked at.
+    ``sources`` are all sources by their name in small letters, including views, whose queries ``views`` has;
+    ``families`` are those of its joins; ``scope`` holds the names that the projection sees; ``relation`` is None until
+    its conditions have been analyzed.
     """
 
     script: Script
@@ -59,11 +59,11 @@ class Draft:
         return Refusal(condition, {name: str(value) for name, value in parameters.items()}, self.script.place(span))
 
     def refuse_unsupported(self, span: Span, what: str, hint: str) -> Refusal:
-        """The refusal of what is written correctly and cannot be run."""
+        """The refusal of correct but unsupported syntax."""
         return self.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
 
     def kind(self, relation: Relation) -> ResultKind:
-        """Whether a relation as it was asked for is a stream or a table, before it is built."""
+        """Whether a parsed relation is a stream or a table."""
         if isinstance(relation, Scan | Union):
             first = relation.scans[0] if isinstance(relation, Union) else relation
             source = self.sources.get(first.source.lower())
@@ -83,7 +83,7 @@ class Draft:
         """What to call a side when speaking to its author: its source, or its alias where a source occurs twice."""
         source = self.scope.sources[alias].name
         twice = sum(other.name == source for other in self.scope.sources.values()) > 1
-        # A subquery has a name that nobody wrote.
+        # A subquery has a generated name.
         return alias if twice or source.startswith("#") else source
 
     def names_of(self, aliases: Iterable[str]) -> str:
@@ -101,7 +101,7 @@ class Draft:
         assert _is_bounded(self.relation), "a join that is not bounded is refused by its family"
         query = self.query
         into, late = (self._sink(name) for name in (query.into, query.late_into))
-        # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
+        # Without INSERT INTO, the caller that runs the query handles these rows, and needs no sink.
         side_outputs = tuple(
             replace(side_output, sink=self._sink(side_output.sink) or side_output.sink)
             for side_output in query.side_outputs
@@ -118,7 +118,7 @@ class Draft:
         return with_stored_key(keyed, query.store, in_records=in_records)
 
     def setting(self, name: str, default: str) -> str:
-        """What the script sets a setting to; the last SET counts."""
+        """The value of a setting in the script; the last SET counts."""
         values = [s.value.strip() for s in self.script.settings if s.name.lower() == name]
         return values[-1] if values else default
 

@@ -1,4 +1,4 @@
-"""What the analysis asks of a family of joins."""
+"""The interface between the analysis and a family of joins."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Sources = Mapping[str, Source]
 """Sources by their aliases."""
 
 BuildResult = tuple[AnalyzedRelation, list[Refusal]]
-"""A relation and what is wrong with it; of a join, its condition still in one piece."""
+"""A relation and its refusals; the condition of a join is not split yet."""
 
 
 class FamilyAnalysis(ABC):
-    """How joins of a family are analyzed; what is common to most is said here."""
+    """The analysis of a family's joins, with the defaults that most families share."""
 
     family: ClassVar[str]
     """Its name, which its analyzed joins have as well."""
@@ -34,7 +34,7 @@ class FamilyAnalysis(ABC):
     """Its settings by name."""
 
     columns: ClassVar[Mapping[str, str]] = {}
-    """The columns that only its joins make, each with what to tell who asks for it elsewhere."""
+    """The columns that only its joins have, each with the hint for a reference elsewhere."""
 
     @abstractmethod
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
@@ -42,14 +42,14 @@ class FamilyAnalysis(ABC):
 
     @abstractmethod
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
-        """The join of these inputs, with what is wrong with it."""
+        """The join of these inputs, and its refusals."""
 
     def excludes_tables(self, join: Relation) -> str | None:
         """The beginning of "... the table t", where none of its sides may be a table; None: one may."""
         return None
 
     def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
-        """The join with its names resolved, given what can be named behind each of its sides."""
+        """The join with its names resolved, given the scope of each of its sides."""
         assert isinstance(join, ParsedJoin), "a join of another form resolves its names itself"
         left, right = scopes
         return resolve_condition(draft, join, left, right)
@@ -59,21 +59,21 @@ class FamilyAnalysis(ABC):
         return sources
 
     def check_clauses(self, draft: Draft) -> Iterator[Refusal]:
-        """What is wrong with the family's clauses in a query, wherever they stand."""
+        """The refusals of the family's clauses in a query, wherever they are."""
         yield from ()
 
     def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
-        """What is wrong with the outputs apart from the result."""
+        """The refusals of the side outputs."""
         yield from ()
 
     def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
-        """What is wrong with a join whose condition has been taken apart."""
+        """The refusals of a join whose condition has been split."""
         return check_residual(draft, join)
 
     def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
-        """How much each row is compared with where no key tells; None: it needs no key."""
+        """What each row is compared with in a join without a key; None: it needs no key."""
         return None
 
     def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[QueryWarning]:
-        """What the author of a query should know of it."""
+        """The warnings for a query."""
         yield from ()

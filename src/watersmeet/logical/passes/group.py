@@ -2,13 +2,13 @@
 
 Without aggregates GROUP BY only gives the result another key. With them the result is a table with a row per group.
 
-What is grouped by may be part of a longer text: ``window(t, '5 minutes').start``, ``upper(trim(name))``. Only Spark
-understands such texts, so a part is found by its words: it is the same however it is spaced and whatever the case of
-its letters, and its names are the same if they mean the same columns.
+A grouped expression may be part of a longer text: ``window(t, '5 minutes').start``, ``upper(trim(name))``. Only Spark
+understands such texts, so a part is found by its words: spaces and the case of letters do not matter, and names are
+equal if they mean the same columns.
 
-A grouping forgets a window once the watermark has passed its end. The bounds of the window then have watermarks behind
-the grouping, and every operator that groups by them can forget what these have passed. Such a watermark is not one of
-arrivals: it says nothing about streams.
+A grouping drops a window once the watermark has passed its end. The bounds of the window then have watermarks behind
+the grouping, and every operator that groups by them can drop the groups that they have passed. Such a watermark is not
+one of arrivals: it does not apply to streams.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from watersmeet.operators.core.aggregates import function_of, is_aggregate
 
 
 def top(draft: Draft) -> Draft:
-    """The draft with the first rows that it is to show; what they are ordered by is shown no longer."""
+    """The draft with its top-N; the columns of ORDER BY are not shown any more."""
     query, relation = draft.query, draft.relation
     if query.limit is None or not isinstance(relation, AnalyzedLeaf):
         return draft
@@ -59,7 +59,7 @@ def top(draft: Draft) -> Draft:
         (place for place, partition in enumerate(by) if finality_column(partition.expr) in relation.final_columns), None
     )
     ranked = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, final_place))
-    # Of a view with mistakes nobody knows whether it is a table.
+    # It is unknown whether a view with errors is a table.
     if query.ties and relation.result == "stream" and draft.scope.is_whole:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
         what = "RANK() of a stream, which would keep all equal rows,"
@@ -68,7 +68,7 @@ def top(draft: Draft) -> Draft:
 
 
 def _partition_expression(relation: AnalyzedLeaf, name: str) -> Expr:
-    """What the rows of a group share, as the query wrote it."""
+    """The expression that the rows of a group share, as the query wrote it."""
     outputs = relation.query.outputs if isinstance(relation, AnalyzedView) else ()
     return next((output.expr for output in outputs if output.name == name), _column(relation.alias, name))
 
@@ -81,7 +81,7 @@ _LENGTH = re.compile(r"\s*,\s*'([^']*)'\s*[,)].*", re.DOTALL)
 
 
 def window_length(expr: Expr) -> int | None:
-    """The length of ``window(time, length, ...)`` in microseconds; None where nobody can tell.
+    """The length of ``window(time, length, ...)`` in microseconds; None where it is not known.
 
     >>> from watersmeet.logical.expressions import Reference
     >>> window_length(Expr("other", text="window(t, '10 minutes', '1 minute')", refs=(Reference(("t",), 7, 8),)))
@@ -95,14 +95,14 @@ def window_length(expr: Expr) -> int | None:
 
 
 def final_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
-    """The columns of a query's result by which its rows are settled."""
+    """The columns of a query's result by which its rows become final."""
     if query.result != "table":
         return ()
     final_columns = query.relation.final_columns
     if query.group is not None:
         final_columns = frozenset(final.column for final in query.group.final_columns)
     elif query.top is not None:
-        # A row is no longer among the first when others come, however old it is, unless its group is as old.
+        # A row can leave the top-N when others arrive, however old it is, unless its group is final.
         by = None if query.top.final_by is None else finality_column(query.top.by[query.top.final_by].expr)
         final_columns &= frozenset() if by is None else query.relation.equal_columns(by)
     return tuple(output.name for output in query.outputs if finality_column(output.expr) in final_columns)
@@ -113,7 +113,7 @@ _EXACT = ("'", '"', "`", "\x00")
 
 
 def with_parts(expr: Expr, parts: Iterable[Expr], named: Mapping[str, Expr]) -> Expr:
-    """A text with every part that is grouped by replaced; ``named`` has what stands for a part, by the part's SQL.
+    """A text with every grouped part replaced; ``named`` maps the SQL of a part to its replacement.
 
     >>> from watersmeet.logical.expressions import column
     >>> t = Reference(("t",), 7, 8, "s", "t")
@@ -134,7 +134,7 @@ def _replace_part(expr: Expr, part: Expr, other: Expr) -> Expr:
     pattern = _encode_columns(part, columns)
     matches = [(match.start(), match.end()) for match in _pattern(pattern).finditer(encoded.text)]
     if not _is_call(pattern.text):
-        # What stands beside `a | b` may bind one of the two more tightly, as in `c & a | b`.
+        # An operator next to `a | b` may bind more tightly, as in `c & a | b`.
         matches = [(start, end) for start, end in matches if _is_closed(encoded.text, start, end)]
     if not matches:
         return expr
@@ -150,7 +150,7 @@ def _replace_part(expr: Expr, part: Expr, other: Expr) -> Expr:
 
 
 def _is_call(text: str) -> bool:
-    """Whether a text is one call from its first to its last character, which nothing beside it can take apart."""
+    """Whether a text is a single call, which operators next to it cannot split."""
     words = _WORDS.findall(text)
     depth = 0
     for place, word in enumerate(words[1:], start=1):
@@ -161,7 +161,7 @@ def _is_call(text: str) -> bool:
 
 
 def _is_closed(text: str, start: int, end: int) -> bool:
-    """Whether a stretch of a text stands between parentheses, commas or the ends of the text."""
+    """Whether a part of a text is enclosed in parentheses, commas or the ends of the text."""
     before, after = text[:start].rstrip(), text[end:].lstrip()
     return before[-1:] in ("", "(", ",") and after[:1] in ("", ")", ",")
 
@@ -188,7 +188,7 @@ def group(draft: Draft) -> Draft:
     aggregate_calls = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
     refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
     if draft.query.is_distinct and not draft.query.group_by and not aggregate_calls:
-        # Equal rows are one: a row per group of what is shown.
+        # DISTINCT: a group per row of the result.
         draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
     elif not aggregate_calls:
         return draft.with_refusals(refusals)
@@ -221,7 +221,7 @@ def group(draft: Draft) -> Draft:
 
 
 def _rewrite_over_groups(expr: Expr, parts: tuple[Expr, ...], group_columns: Mapping[str, Expr]) -> Expr:
-    """An expression of SELECT in terms of what the grouping gives; ``parts`` is what is grouped by."""
+    """An expression of SELECT in terms of the columns of a grouping; ``parts`` are the grouped expressions."""
     whole = group_columns.get(expr.sql())
     if whole is not None:
         return replace(whole, span=expr.span)
@@ -304,7 +304,7 @@ def _check_numeric_argument(draft: Draft, call: Expr) -> Refusal | None:
 
 
 def _check_misplaced_aggregates(draft: Draft) -> Iterator[Refusal]:
-    """Aggregates where there are no groups yet."""
+    """Refuse aggregates where there are no groups yet."""
     query = draft.query
     inside = (expression for below in walk_relations(query.relation) for expression in below.expressions)
     where = () if query.where is None else (("WHERE", query.where),)
@@ -337,9 +337,9 @@ def _is_call_of(expr: Expr, *calls: str) -> bool:
 
 
 def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTimeColumn | None]:
-    """The event-time window among what is grouped by, and its time.
+    """The event-time window among the grouped expressions, and its time.
 
-    It is ``window(t, ...)`` of a watermarked column, a session, or the end of a window that a row came with.
+    It is ``window(t, ...)`` of a watermarked column, a session, or the window end of a windowed source.
     """
     if draft.relation is None:
         return None, None
@@ -359,9 +359,9 @@ def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime
 def _final_columns(
     relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool
 ) -> Iterator[FinalColumn]:
-    """What tells of groups that they change no more: the bounds of their window, or what says so of a table's rows.
+    """The columns by which groups become final: the bounds of their window, or final columns of a table.
 
-    Sessions are left out: one that is forgotten has a row that stands, but others of its key may begin before its end.
+    Sessions are excluded: the row of a closed session is final, but others of its key may begin before its end.
     """
     if window is None:
         yield from (FinalColumn(output.name) for output in by if finality_column(output.expr) in relation.final_columns)

@@ -1,4 +1,4 @@
-"""What the names in an expression mean, and the condition of a join: ON, USING, or the keys where nothing is said."""
+"""Resolves the names in an expression, and the condition of a join: ON, USING, or the keys by default."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def _resolve_reference(expr: Expr, ref: Reference, scope: Scope) -> Expr:
 
 def _span_of(script: Script, expr: Expr, ref: Reference) -> Span:
     span = expr.span
-    # Only a text that stands in the script as it is tells where in the script a part of it stands.
+    # Only a verbatim text gives the position of its parts in the script.
     is_verbatim = span != NOWHERE and script.text[span.start : span.end] == expr.text
     return Span(span.start + ref.start, span.start + ref.end) if is_verbatim else span
 
 
 ResolvedRelation = tuple[Relation, Scope, list[Refusal]]
-"""A relation with its names resolved, what can be named behind it, and the names that mean nothing."""
+"""A relation with its names resolved, its scope, and the refusals of unknown names."""
 
 TRUE = Expr("literal", text="true", value=True)
 

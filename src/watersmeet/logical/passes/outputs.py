@@ -1,4 +1,4 @@
-"""Where the queries of a script write to: their sinks, and those of rows apart from the result."""
+"""The targets of a script's queries: their sinks, and those of side outputs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _check_known(draft: Draft) -> Iterator[Refusal]:
 
 
 def _sinks(query: Query) -> Iterator[tuple[str, Span]]:
-    """The sinks that must be declared. Without INSERT INTO, rows beside the result go to whoever runs the query."""
+    """The sinks that must be declared. Without INSERT INTO, side outputs go to the caller that runs the query."""
     if query.into is not None:
         yield query.into, query.into_span
     if query.late_into is not None:

@@ -25,7 +25,7 @@ from watersmeet.logical.words import expression_in_words, word
 
 
 def resolve_relation(draft: Draft, relation: Relation) -> ResolvedRelation:
-    """The relation with its names resolved, what can be named behind it, and the names that mean nothing."""
+    """The relation with its names resolved, its scope, and the refusals of unknown names."""
     match relation:
         case Scan():
             source = with_query_watermarks(
@@ -52,7 +52,7 @@ def _scope(draft: Draft, alias: str, source: Source) -> Scope:
 
 
 def _resolve_lateral(draft: Draft, lateral: Lateral) -> ResolvedRelation:
-    """A lateral join: its array sees what stands before it, and its element is a column for what comes after."""
+    """A lateral join: its array sees the relations before it, and its element is a column for those after it."""
     below, scope, refusals = resolve_relation(draft, lateral.input)
     array = resolve_expression(lateral.array, scope)
     refusals += check_names(draft.script, lateral.array, scope)
@@ -117,7 +117,7 @@ def _resolve_having(query: Query, expr: Expr, scope: Scope) -> Expr:
 
 
 def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:
-    """Numbers in GROUP BY that are no place of a column."""
+    """Refuse numbers in GROUP BY that are not the position of a column."""
     for expr in by:
         if expr.op == "literal":
             hint = "name the columns to group by; a number is the position of a column in SELECT."
@@ -164,7 +164,7 @@ def _source_names(draft: Draft) -> list[str]:
 
 
 def _places(draft: Draft, relation: Relation) -> Iterator[tuple[Scan, str | None]]:
-    """The sources of a relation, each with what it is part of that a table cannot be; None: a table may stand there."""
+    """The sources of a relation, each with the construct that excludes tables; None: a table is allowed."""
     if isinstance(relation, Scan | Union):
         yield from ((scan, None) for scan in (relation.scans if isinstance(relation, Union) else (relation,)))
         return
@@ -266,7 +266,7 @@ SelectedColumn = tuple[Output, Span]
 
 
 def assign_sink_columns(draft: Draft, selected: Sequence[SelectedColumn]) -> tuple[tuple[Output, ...], list[Refusal]]:
-    """The columns of the sink in its order, each with what it is assigned; of a sink that declares none, SELECT's."""
+    """The columns of the sink in its order, each with its output; for a sink without columns, those of SELECT."""
     sink = draft.script.sink(draft.query.into)
     if sink is None or not sink.fields:
         return tuple(output for output, _ in selected), []

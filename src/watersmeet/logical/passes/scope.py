@@ -45,11 +45,11 @@ class UnresolvedName:
 
 @dataclass(frozen=True)
 class Scope:
-    """Sources by alias, and the columns that need no alias. An unknown source has none, and any name could be its.
+    """Sources by alias, and the columns that need no alias. An unknown source may have any column.
 
     ``hidden`` are the aliases that cannot be named here, each with the words of the join that hides them;
-    ``extra_columns`` are columns of the join itself, which ``*`` leaves out and which a column of a source goes before;
-    ``unavailable_columns`` are such columns of other joins, each with what to tell whoever asks for it here.
+    ``extra_columns`` are columns of the join itself, which ``*`` leaves out and which columns of a source take
+    precedence over; ``unavailable_columns`` are such columns of other joins, each with the hint for a reference here.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
@@ -120,7 +120,7 @@ class Scope:
         return {}
 
     def find(self, parts: tuple[str, ...]) -> Expr | UnresolvedName | None:
-        """What a name means. None: nothing is known, because a source is unknown and refused as such."""
+        """The meaning of a name. None: unknown, because a source is unknown and refused as such."""
         if parts not in self._name_cache:
             self._name_cache[parts] = self._find(parts)
         return self._name_cache[parts]
@@ -177,7 +177,7 @@ def scope_of(alias: str, source: Source) -> Scope:
 
 
 def show_column(alias: str, source: Source, name: str) -> ScopeColumn | None:
-    """A column of a source, spelled as it was declared; or a facet: its key, or all of it that is no key."""
+    """A column of a source, spelled as declared; or a facet: its key, or all columns that are not keys."""
     column_field = source.field(name)
     if column_field is None:
         return _facet(alias, source, name.lower())
@@ -223,7 +223,7 @@ def struct_of(parts: Iterable[tuple[str, Expr]]) -> Expr:
 
 
 def make_extra_columns(source: str, fields: tuple[Field, ...]) -> tuple[ScopeColumn, ...]:
-    """Columns of a join itself, under the name of a source that nobody can write."""
+    """Columns of a join itself, under a generated source name."""
     return tuple(shown for f in fields if (shown := show_column(source, Source(source, fields), f.name)))
 
 
@@ -253,7 +253,7 @@ def _resolve_path(shown: ScopeColumn, path: list[str]) -> Expr | UnresolvedName:
             continue
         inner = next((f for f in fields if f.name.lower() == part.lower()), None)
         if inner is None:
-            # The element of an array is called as its alias, which nobody writes twice.
+            # The element of an array is named after its alias, so the alias is not repeated.
             owner = () if shown.alias == shown.name else (shown.alias,)
             outer = ".".join((*owner, shown.name, *spelled))
             hint = did_you_mean(part, [f.name for f in fields]) if fields else f"`{outer}` is of type {within}."
@@ -276,9 +276,9 @@ def _ambiguous(parts: tuple[str, ...], candidates: tuple[ScopeColumn, ...]) -> U
 
 
 def result_key(query: AnalyzedQuery, group_by: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """What the rows of a result are told apart by, or grouped by; nothing if it has no key.
+    """The key of a result's rows or groups; empty without a key.
 
-    A column ``_key`` of the projection goes first, then GROUP BY, then the keys of the join or of the only source.
+    A column ``_key`` of the projection comes first, then GROUP BY, then the keys of the join or of the only source.
     """
     chosen = next((output.expr for output in query.outputs if output.name.lower() == KEY), None)
     if chosen is not None:
@@ -304,7 +304,7 @@ def key_of(relation: AnalyzedRelation) -> tuple[Expr, ...]:
 
 
 def _plain(expr: Expr) -> Expr:
-    """The expression under the column's own name, however it was asked for."""
+    """The expression under the column's own name, however it was written."""
     return replace(expr, refs=tuple(replace(ref, parts=(ref.source, ref.name)) for ref in expr.refs))
 
 

@@ -30,7 +30,7 @@ DIALECT = "watersmeet.dialect"
 DIALECTS = ("watersmeet", "lenses", "lenses-strict")
 
 Mistakes = Callable[[Join], int]
-"""How many refusals a join would meet with, read as it is."""
+"""Counts the refusals of a join in one reading."""
 
 
 def read_conditions(draft: Draft, mistakes: Mistakes) -> Draft:
@@ -47,7 +47,7 @@ class _Reading:
     warnings: tuple[QueryWarning, ...] = ()
 
     def after(self, *others: _Reading) -> _Reading:
-        """The same, with what was said of the relations inside it before."""
+        """The same, with the refusals and warnings of the relations inside it first."""
         refusals = (refusal for other in (*others, self) for refusal in other.refusals)
         warnings = (warned for other in (*others, self) for warned in other.warnings)
         return _Reading(self.relation, tuple(refusals), tuple(warnings))
@@ -138,7 +138,7 @@ def _cause(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Exp
 
 
 def _suggestion(part: Expr, meant: Expr | None) -> str:
-    """What to write for a part that Lenses refuses: what was probably meant, or the same equality in its form."""
+    """The suggestion for a part that Lenses refuses: the probable intention, or the same equality in its form."""
     if meant is not None:
         return f"`{expression_in_words(meant)}`"
     equality = compare(part) if part.op == "=" else None
@@ -183,7 +183,7 @@ def is_positive(value: str) -> bool:
 
 
 def parse_setting_duration(value: str) -> int | None:
-    """The microseconds that the value of a setting stands for; None if it is no length of time above 0.
+    """The duration of a setting in microseconds; None if it is not a duration above 0.
 
     >>> parse_setting_duration("1 hour"), parse_setting_duration("soon")
     (3600000000, None)
@@ -202,7 +202,7 @@ OVERFLOW = ("fail", "drop_oldest")
 """What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
 
 OPERATOR_CHAINING, SWITCH = "watersmeet.together", ("on", "off")
-"""Whether joins of one key that feed each other run in one operator; a checkpoint keeps to what it was begun with."""
+"""Whether joins of one key that feed each other are chained; a checkpoint keeps the value it was begun with."""
 
 SETTINGS: Mapping[str, SettingSpec] = {
     "watersmeet.shards": number("watersmeet.shards", 8),
@@ -219,7 +219,7 @@ SETTINGS: Mapping[str, SettingSpec] = {
 
 
 def check_settings(script: Script, further: Iterable[Mapping[str, SettingSpec]]) -> tuple[Refusal, ...]:
-    """What is wrong with the settings of a script; ``further`` are those of the families."""
+    """The refusals of the settings of a script; ``further`` are those of the families."""
     settings = {**SETTINGS, **{name: spec for family_settings in further for name, spec in family_settings.items()}}
     return tuple(refusal for setting in script.settings for refusal in _check(script, setting, settings))
 

@@ -35,12 +35,12 @@ Column = tuple[str, str]
 
 
 def check_table_sinks(draft: Draft) -> Draft:
-    """The draft with what is to be refused of the sink that its result goes to."""
+    """The draft with the refusals of the sink of its result."""
     sink = draft.script.sink(draft.query.into)
     if sink is None:
         return draft
     wrong = [*_check_option(draft, sink)]
-    # Of a query with mistakes nobody knows what its result is.
+    # The result of a query with mistakes is unknown.
     if wrong or draft.refusals or draft.relation is None:
         return draft.with_refusals(wrong)
     return draft.with_refusals(_check(draft, sink))
@@ -110,7 +110,7 @@ def _check_key(draft: Draft, sink: Sink) -> Iterator[Refusal]:
 
 
 def result_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
-    """The columns of a table's result that tell its rows apart; None if no columns of the result are known to.
+    """The key columns of a table's result; None if no columns of the result are known to be a key.
 
     They are those of GROUP BY, or the primary keys of the tables; where a join names the whole primary key of one side,
     the key of the other is enough.
@@ -125,7 +125,7 @@ def result_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
 
 
 def row_key(relation: AnalyzedRelation) -> tuple[Column, ...] | None:
-    """The columns that tell the rows of a table apart; None if nothing is known to."""
+    """The key columns of a table's rows; None if none are known."""
     match relation:
         case AnalyzedScan() if relation.source.primary_key and not relation.parts:
             names = [relation.source.field(name) for name in relation.source.primary_key]
@@ -174,9 +174,9 @@ def _column(expr: Expr) -> Column | None:
 
 
 def check_result(draft: Draft) -> Draft:
-    """The draft with what is to be said of a result that is called a stream or a table and is the other by itself.
+    """The draft with the refusal of a result that is declared as a stream or a table but is the other.
 
-    A table is no stream, since its rows are taken back. The latest row per key of a stream is a table.
+    A table is not a stream, since its rows are retracted. The latest row per key of a stream is a table.
     """
     if draft.query.result == "stream" and _result_kind(draft) == "table":
         draft = draft.with_refusals(
@@ -184,7 +184,7 @@ def check_result(draft: Draft) -> Draft:
         )
     is_known = not draft.refusals and draft.scope.is_whole and draft.is_bounded
     if not is_known or draft.query.result != "table" or _result_kind(draft) == "table":
-        # Of a query with mistakes, or over a view or a source with some, nobody knows the key.
+        # The key of a query with mistakes, or over a view or a source with mistakes, is unknown.
         return draft
     key = draft.finish().key
     if not key:
@@ -214,7 +214,7 @@ def _warn_latest_row(draft: Draft, key: tuple[Expr, ...]) -> QueryWarning:
 
 
 def check_static_tables(draft: Draft) -> Draft:
-    """The draft with the refusal of tables without changes where changes are what is asked for."""
+    """The draft with the refusal of static tables where their changes are needed."""
     if draft.relation is None:
         return draft
     tables = static_tables_outside_joins(draft.relation)
@@ -280,7 +280,7 @@ def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:
 
 
 def _is_key(expr: Expr) -> bool:
-    """Whether the text asks for the key of a record, whatever column that is."""
+    """Whether an expression refers to the key of a record, whatever column that is."""
     return expr.op == "column" and bool(expr.refs[0].source) and expr.refs[0].parts[-1].lower() == KEY
 
 

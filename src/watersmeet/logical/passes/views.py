@@ -1,4 +1,4 @@
-"""Views: what is seen of a query from outside, and the query in the place of its name."""
+"""Views: the columns of a query as a source, and the query in place of its name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from watersmeet.logical.relation import (
 )
 
 ORDER = "#order"
-"""What the column is called that gives the order of arrival where a view does not show it."""
+"""The name of the column with the order of arrival where a view does not show it."""
 
 _T = TypeVar("_T")
 
@@ -80,7 +80,7 @@ def _starts(query: AnalyzedQuery, ends: list[str]) -> tuple[tuple[str, str, int]
 
 
 def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Iterator[Refusal]:
-    """What is wrong with a view as such: a name that is taken, outputs that only a query by itself has."""
+    """The refusals of a view itself: a duplicate name, outputs that only a top-level query has."""
     if view.name.lower() in sources:
         hint = "give one of them another name."
         before = "a stream, table or view"
@@ -107,13 +107,13 @@ def place_view(
         and query.group is None
         and query.top is None
         and query.result == inner.source.kind
-        # A view that hides a watermarked column is told of by its own name where that is missed.
+        # A view that hides a watermarked column is reported by its own name where the column is missing.
         and len(source.watermarks) == len(inner.source.watermarks)
         and all(_is_itself(output) for output in (*query.outputs, *_key(query)))
     )
     if not is_plain:
         named = {watermark.column for watermark in watermarks}
-        # A column is settled by its own mark, or has a watermark of arrivals that the query gives it.
+        # A column is final by its own watermark, or has a watermark of arrivals from the query.
         source = replace(source, final_columns=tuple(name for name in source.final_columns if name not in named))
         return AnalyzedView(
             alias, source, replace(query, outputs=(*query.outputs, *_extra_outputs(query))), outer_watermarks=watermarks
@@ -132,7 +132,7 @@ def _order_fields(query: AnalyzedQuery, scan: AnalyzedScan) -> tuple[Field, ...]
 
 def make_aliases_unique(query: AnalyzedQuery) -> AnalyzedQuery:
     """The query with aliases inside views that no other part of it has, so that every scan has a name of its own."""
-    # Columns are told apart without case, as Spark does.
+    # Columns are compared without case, as in Spark.
     relation = _rename_inner_aliases(query.relation, Counter(alias.lower() for alias in _aliases(query.relation)))
     return replace(query, relation=relation, warnings=all_warnings(query))
 
@@ -165,9 +165,9 @@ def _aliases(relation: AnalyzedRelation) -> Iterator[str]:
 
 
 def rename_aliases(node: _T, names: Mapping[str, str], elements: frozenset[str] = frozenset()) -> _T:
-    """Whatever is part of a plan with other aliases; what is inside a view has names of its own and stays.
+    """A part of a plan with other aliases; names inside views are not changed.
 
-    ``elements`` are the aliases of laterals, whose column is called like the alias.
+    ``elements`` are the aliases of laterals, whose column is named after the alias.
 
     >>> rename_aliases((TimeColumn("a", "t"), 5), {"a": "b"})
     (TimeColumn(alias='b', name='t'), 5)
@@ -195,7 +195,7 @@ def _rename_node(node: Any, names: Mapping[str, str], elements: frozenset[str]) 
 
 
 def _sources(query: AnalyzedQuery) -> dict[str, Source]:
-    """What the outputs of a query refer to, by alias."""
+    """The sources that the outputs of a query refer to, by alias."""
     sources: dict[str, Source] = {leaf.alias: leaf.source for leaf in leaves(query.relation)}
     sources |= {lateral.alias: lateral.source for lateral in laterals(query.relation)}
     if query.group is not None:
@@ -252,7 +252,7 @@ def _source_with_key(query: AnalyzedQuery) -> Source | None:
 
 
 def _key_format(query: AnalyzedQuery, store: StorageFormats | None, sources: Mapping[str, Source]) -> str | None:
-    """The format of the key of a result: what it is stored as, or that of the record whose key it is."""
+    """The format of the key of a result: its storage format, or that of the record whose key it is."""
     if store is not None and store.key is not None:
         return store.key
     [ref] = query.key[0].refs if len(query.key) == 1 and query.key[0].op == "column" else [None]
@@ -261,7 +261,7 @@ def _key_format(query: AnalyzedQuery, store: StorageFormats | None, sources: Map
 
 
 def _primary_key(query: AnalyzedQuery) -> tuple[str, ...]:
-    """The columns that tell the groups of a result apart, if it shows them all."""
+    """The key columns of a result's groups, if it shows them all."""
     if query.group is None:
         return ()
     shown = {output.expr.refs[0].name: output.name for output in query.outputs if output.expr.op == "column"}

@@ -1,7 +1,7 @@
-"""Watermarks that batches are taken to have, those that are missing, and heartbeats.
+"""Watermarks that batches are assumed to have, missing ones, and heartbeats.
 
-All rows of a batch are there, so no watermark is needed to tell when a row can be forgotten; what is needed is which
-columns are the event times. Which they are, the family of the join says.
+All rows of a batch are present, so no watermark is needed to expire rows; only the event time columns must be known.
+The family of the join determines them.
 """
 
 from __future__ import annotations

@@ -56,12 +56,12 @@ Direction = Literal["backward", "forward", "nearest"]
 
 @dataclass(frozen=True)
 class ParsedAsofJoin(ParsedJoin):
-    """``left [LEFT] ASOF JOIN right``: each left row with the version of the right side that its time asks for.
+    """``left [LEFT] ASOF JOIN right``: each left row with the version of the right side in force at its time.
 
-    - ``within``: how far a version may be away
+    - ``within``: how far away a version may be
     - ``match``: the comparison of MATCH_CONDITION, or ``nearest(left time, right time)``
-    - ``as_of``: the time of FOR SYSTEM_TIME AS OF, which stands for ``match``
-    - ``defaults``: what the right columns show where there is no version
+    - ``as_of``: the time of FOR SYSTEM_TIME AS OF, which replaces ``match``
+    - ``defaults``: the values of right columns where there is no version
     """
 
     match: Expr | None = None
@@ -70,7 +70,7 @@ class ParsedAsofJoin(ParsedJoin):
 
     @property
     def expressions(self) -> tuple[ClauseExpr, ...]:
-        """The condition, and the time that is asked for."""
+        """The condition, and the time of the version."""
         clauses = (("MATCH_CONDITION", self.match), ("AS OF", self.as_of))
         return (*((words, expr) for words, expr in clauses if expr is not None), *super().expressions)
 
@@ -83,7 +83,7 @@ class AnalyzedAsofJoin(ConditionalJoin):
     - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
     - ``left_only``: where one is not true, the row has no version
     - ``right_only``: where one is not true of the version in force, the left row has no version
-    - ``defaults``: what right columns show where there is no version (see `Padding`); the others are NULL
+    - ``defaults``: the values of right columns without a version (see `Padding`); the others are NULL
     """
 
     family: ClassVar[str] = "asof"
@@ -98,7 +98,7 @@ class AnalyzedAsofJoin(ConditionalJoin):
 
     @property
     def state_bounds(self) -> tuple[StateBound, ...]:
-        """Of each key the latest version may be asked for at any time, unless it is too far away then."""
+        """The latest version of each key must be stored, unless a tolerance or the direction bounds it."""
         if self.direction == "forward" or self.tolerance is not None:
             return super().state_bounds
         return (*super().state_bounds, per_key([right for _, right in self.keys], "version"))
@@ -123,7 +123,7 @@ _NEAREST = re.compile(r"nearest\s*\(\s*\?\s*,\s*\?\s*\)", re.IGNORECASE)
 
 
 class AsofAnalysis(FamilyAnalysis):
-    """What is asked for with ASOF JOIN, or with FOR SYSTEM_TIME AS OF."""
+    """The analysis of ASOF JOIN and FOR SYSTEM_TIME AS OF."""
 
     family = AnalyzedAsofJoin.family
 
@@ -131,7 +131,7 @@ class AsofAnalysis(FamilyAnalysis):
         return isinstance(join, ParsedAsofJoin)
 
     def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
-        """The condition, and the time that is asked for."""
+        """Resolve the names of the condition and of the time of the version."""
         assert isinstance(join, ParsedAsofJoin)
         left, right = scopes
         both = left.combine(right)
@@ -164,7 +164,7 @@ class AsofAnalysis(FamilyAnalysis):
 
 @dataclass(frozen=True)
 class _Match:
-    """What a match condition says: the event times of both sides, and which version is meant."""
+    """A match condition: the event times of both sides, and the direction."""
 
     left: EventTimeColumn
     right: EventTimeColumn
@@ -197,7 +197,7 @@ def _asof_join(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right
 
 
 def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
-    """Refuse what does not tell versions apart: comparisons other than =, and less than the whole key of a table."""
+    """Refuse conditions that do not identify versions: comparisons other than =, and a part of a table's key."""
     left, right = _names(draft, join.left, join.right).values()
     for part in join.residual:
         cause = f"compares {left} with {right} by an operator other than ="
@@ -245,7 +245,7 @@ def _check_form(draft: Draft, join: ParsedAsofJoin, right: AnalyzedLeaf) -> Iter
 
 
 def _match(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> _Match | Refusal | None:
-    """What is compared with what; None where a name in it means nothing."""
+    """The match condition; None where a name in it is not resolved."""
     missing = next(_check_watermarks(draft, join, left, right), None)
     if missing is not None:
         return missing
@@ -292,7 +292,7 @@ def _as_of(time: Expr, own: tuple[EventTimeColumn, ...], versions: tuple[EventTi
 def _compare_times(
     match: Expr | None, own: tuple[EventTimeColumn, ...], versions: tuple[EventTimeColumn, ...]
 ) -> _Match | str:
-    """What a match condition says, or what keeps it from saying anything."""
+    """The match condition, or the reason why it is not one."""
     if match is None:
         return "no MATCH_CONDITION"
     if match.op == "other" and _NEAREST.fullmatch(match.sql(lambda ref: "?")):
@@ -321,7 +321,7 @@ def _pair(
 
 
 def _column(ref: Reference) -> Expr:
-    """A reference inside a text as an expression of its own."""
+    """A reference as an expression."""
     return Expr("column", text="", refs=(ref,))
 
 

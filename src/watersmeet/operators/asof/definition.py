@@ -1,4 +1,4 @@
-"""The as-of join one row at a time, slow and obvious: the oracle of its tests. What it means is told in `operator`."""
+"""The as-of join one row at a time, slow and obvious: the oracle of its tests. Its definition is in `kernel`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AsofReference:
         self._tracker = WatermarkTracker(self.join, [(left, right), (right, left)])
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> ReferenceStep:
-        """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
+        """Process one batch: the rows that arrived per port in the order of delivery, and their watermarks."""
         rows: list[tuple[Any, ...]] = []
         self._gone = []
         came = [(p, side, row) for p, side in enumerate(self.join.sides) for row in arrivals.get(p, ())]
@@ -140,9 +140,9 @@ class AsofReference:
         return min([watermark, *(_time(self.join.left, question) for question in self._questions)])
 
     def _is_final(self, question: Row) -> bool:
-        """Whether no version that may still come would be preferred to the best one known.
+        """Whether no version that may still arrive would be preferred to the best known one.
 
-        The most that may come is a version as near to the question as the mark still allows.
+        The best that may arrive is a version as near to the question as the watermark still allows.
         """
         watermark, time = self._tracker.received.get(self.join.right.time), _time(self.join.left, question)
         if watermark == END_OF_INPUT:
@@ -183,7 +183,7 @@ class AsofReference:
         return (abs(version - time), int(version > time))
 
     def _enforce_limit(self, dropped: list[int]) -> list[tuple[Any, ...]]:
-        """More rows than may be kept: an error, or the rows with the earliest times leave."""
+        """Enforce the limit: fail, or drop the rows with the earliest times."""
         limit, sizes = self.join.max_rows, (len(self._questions), len(self._versions))
         rows: list[tuple[Any, ...]] = []
         if limit is None or sum(sizes) <= limit:

@@ -27,7 +27,7 @@ from watersmeet.operators.tracer import Distance, FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedAsofJoin, names: Names) -> list[Fact]:
-    """Which version a row gets, how long rows wait for it and how long versions are kept."""
+    """The version that a row gets, how long rows wait for it and how long versions are retained."""
     left = rows_of(join.left, names)
     return [
         keys(join.keys),

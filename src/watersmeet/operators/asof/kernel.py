@@ -3,44 +3,42 @@
 Definition. A question and a version fit when their keys are equal (NULL never is), the version's time lies on the side
 of the question's time that the direction names (equal times count unless the join is strict), and it is no further away
 than the tolerance. Of the versions that fit, the question chooses the nearest in time; of two that are equally far, the
-earlier. Nothing but keys and times chooses. The version that was chosen is the question's answer unless it is *void*:
-the delete of its key, or a row for which the condition of its side is not true. A question that chose a void version
-has no answer, and gets no other one.
+earlier. Only keys and times decide. The chosen version is the question's answer unless it is *void*: the delete of its
+key, or a row for which the condition of its side is not true. A question that chose a void version has no answer, and
+gets no other one.
 
-A key has one version per time. Of a stream that is the first delivered; of a table (``upserts``) the last, since each
-change takes the place of the one before.
+A key has one version per time: in a stream the first delivered; in a table (``upserts``) the last, since each change
+replaces the one before.
 
-A question is *settled* when no version that may still come could change its answer. Versions that may come have times
-at or after the mark of the right side. So a question waits until that mark has passed every time at which a version
-would be preferred to the best one known, and is settled at once where there is no such time:
+A question is *final* when no version that may still arrive could change its answer. Such versions have times at or
+after the watermark of the right side. So a question waits until that watermark has passed every time at which a version
+would be preferred to the best known one, and is final at once where there is no such time:
 
 - ``backward``: the times after the best known version, up to the question's own
 - ``forward``: the times from the question's own to before the best known version, or to the end of the tolerance
 - ``nearest``: the times that are nearer than the best known version, or as near and earlier
-- of a table also the time of the best known version, whose row may still be replaced
+- for a table also the time of the best known version, whose row may still be replaced
 
 A batch is one instant of a shard:
 
-1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
-   counted.
-2. A new question that nothing can fit (NULL key, NULL time, own predicate not true) comes out padded at once if the
+1. A new row is late if one of its times is below its column's watermark before the batch. It is dropped and counted.
+2. A new question that can have no answer (NULL key, NULL time, own predicate not true) is emitted padded at once if the
    join is ``left``. A version with a NULL key or time is ignored; a change of a table without them is dropped and
    counted.
-3. A new version that no question could choose any more (see below, by what was known before the batch) is ignored. Of
-   two versions of a key and time the one that does not count is dropped and counted.
-4. The marks of the batch are folded in. Every question that is now settled comes out: with its answer, or without one
+3. A new version that no question could choose any more (see below, as of before the batch) is ignored. Of two versions
+   of a key and time the one that does not count is dropped and counted.
+4. The watermarks of the batch are applied. Every question that is now final is emitted: with its answer, or without one
    padded if the join is ``left``.
 
-What is kept: the questions that are not settled, and the versions that a question may still choose, void ones too: a
-question must not choose the version before a void one. Questions have times
-at or after the *horizon*, the earlier of the left mark and the first open question. A version is of no use when another
-of its key is later and still before the horizon (or, if not strict, at it), or when all times within its tolerance are
-before the horizon; of ``forward``, when its own time is. Versions of no use may stay for a while in large runs, until
-these are merged: no question chooses them.
+The state holds the questions that are not final, and the versions that a question may still choose, void ones too: a
+question must not choose the version before a void one. Questions have times at or after the *horizon*, the earlier of
+the left watermark and the first open question. A version is obsolete when another of its key is later and still before
+the horizon (or, if not strict, at it), or when all times within its tolerance are before the horizon; for ``forward``,
+when its own time is. Obsolete versions may remain in large runs until these are merged: no question chooses them.
 
-The result's marks are those of the left side, held back by open questions. The end of the right side settles all of
-them. See `definition` for the same, one row at a time. Nothing but equal keys ever meets, so rows may be sharded by
-key.
+The result's watermarks are those of the left side, held back by open questions. The end of the right side makes all of
+them final. See `definition` for the same, one row at a time. Only rows with equal keys are joined, so rows may be
+sharded by key.
 
 `STATE_SCHEMA` describes what a state holds: questions that wait, and versions.
 """
@@ -69,7 +67,7 @@ from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, St
 from watersmeet.operators.state.table import Timeline
 
 AsofKind = Literal["inner", "left"]
-"""What becomes of a question without an answer. ``inner``: nothing. ``left``: it comes out padded."""
+"""What happens to a question without an answer. ``inner``: it is dropped. ``left``: it is emitted padded."""
 
 Direction = Literal["backward", "forward", "nearest"]
 """Where a version may lie. ``backward``: at or before the question. ``forward``: at or after it. ``nearest``: both."""
@@ -105,12 +103,12 @@ class AsofJoinOperator(TwoSided):
         return step(self, store, arrivals, watermarks)
 
     def take_over(self, store: StateStore, was: Identity) -> None:
-        """Go on with the state of a join with another tolerance: versions beyond it are gone for good."""
+        """Continue with the state of a join with another tolerance: versions beyond the old one are gone for good."""
         take_over(self, store, was)
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """The column that says which side is missing, if it is asked for."""
+        """The column that names the missing side, if there is one."""
         return () if self.padded_column is None else (self.padded_column,)
 
     def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
@@ -119,7 +117,7 @@ class AsofJoinOperator(TwoSided):
 
     @property
     def identity(self) -> Identity:
-        """What of the join decides what its state means."""
+        """The part of the join that determines the meaning of its state."""
         return self.make_identity(
             (layout.columns for layout in self.layouts),
             kind=self.kind,
@@ -130,7 +128,7 @@ class AsofJoinOperator(TwoSided):
 
     @property
     def upserts(self) -> bool:
-        """Whether versions are changes of a table: upserts and deletes, of which the last of a key and time counts."""
+        """Whether versions are changes of a table: upserts and deletes; the last one for a key and time wins."""
         return bool(self.right.upsert_key)
 
     @property
@@ -140,17 +138,17 @@ class AsofJoinOperator(TwoSided):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The watermarked columns of the result: those of the left side."""
+        """The watermarked columns of the result: the left side's."""
         return self.left.times
 
     @property
     def waits(self) -> tuple[Bound, ...]:
-        """Questions wait for the right mark, versions for the left one. An idle side follows the one that waits."""
+        """Questions wait for the right watermark, versions for the left one. An idle side follows the other."""
         return (Bound(self.left.time, self.right.time, 0), Bound(self.right.time, self.left.time, 0))
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
-        """The versions: of those of equal time the first one counts, and of a table the last."""
+        """The versions' port: among versions of equal time the first counts, or the last for a table."""
         return frozenset({RIGHT})
 
     @property
@@ -160,7 +158,7 @@ class AsofJoinOperator(TwoSided):
 
     @cached_property
     def layouts(self) -> tuple[RowLayout, RowLayout]:
-        """What is stored of each side: questions in the order of their times, versions by key and time."""
+        """The layout of each side's state: questions ordered by time, versions by key and time."""
         void = (VOID,) if self.has_void else ()
         stored = (*self._state_columns(self.right, (self.right.time,)), *void)
         return (
@@ -179,7 +177,7 @@ class AsofJoinOperator(TwoSided):
         return tuple(dict.fromkeys((*side.columns, *times, *keys, *code)))
 
 
-# One batch of an as-of join in one shard: new questions and versions, what is settled, what waits on.
+# One batch of an as-of join in one shard: admit questions and versions, emit final questions, store the open ones.
 
 
 def step(
@@ -206,9 +204,9 @@ def step(
 
 
 def take_over(join: AsofJoinOperator, store: StateStore, was: Identity) -> None:
-    """Let versions go that were out of reach by the tolerance of before, though a longer one might reach them.
+    """Drop versions that were out of reach by the old tolerance, even if a longer one would reach them.
 
-    Where no version could be void before, all get the flag that says that they are not.
+    Where no version could be void before, add the flag to all stored versions, unset.
     """
     state = ShardState(store, join.canonical_names)
     questions = Timeline.of(state, "questions", join.layouts[LEFT])
@@ -225,7 +223,7 @@ def take_over(join: AsofJoinOperator, store: StateStore, was: Identity) -> None:
 def _admit_questions(
     join: AsofJoinOperator, shard: Shard, arrivals: Mapping[int, pa.Table]
 ) -> tuple[KeyedRows, KeyedRows]:
-    """The new questions that are in time: those that something may fit, and those that nothing can."""
+    """The new questions that are not late: those that may have an answer, and those that never can."""
     layout = join.layouts[LEFT]
     return (
         shard.admit_rows(LEFT, arrivals[LEFT], layout) if LEFT in arrivals else (layout.empty_rows, layout.empty_rows)
@@ -256,7 +254,7 @@ def _admit_versions(join: AsofJoinOperator, shard: Shard, arrivals: Mapping[int,
 def _answer_final(
     join: AsofJoinOperator, shard: Shard, answers: Answers, rows: KeyedRows
 ) -> tuple[Bools, list[pa.Table]]:
-    """Which questions are settled, and what comes out of them."""
+    """Which questions are final, and the rows emitted for them."""
     matches, is_final = answers.find(rows)
     has_answer = is_final & matches.is_found & ~answers.versions.is_void(matches, is_final)
     answered = np.flatnonzero(has_answer)
@@ -271,10 +269,10 @@ def _answer_final(
 def _release_final(
     join: AsofJoinOperator, shard: Shard, answers: Answers, questions: Timeline, new: KeyedRows
 ) -> Iterator[pa.Table]:
-    """Let the open questions leave that are now settled; gives what comes out of them."""
+    """Remove the open questions that are now final; yields the rows emitted for them."""
     ranges = [(int(LOWEST), answers.watermark)]
     if len(new):
-        # A version at the very time of a question, or next to it, may settle it before the mark gets there.
+        # A version at the question's own time, or next to it, may make it final before the watermark gets there.
         times = answers.versions.times(new)
         ranges.append((max(answers.watermark + 1, int(times.min()) - 1), min(int(times.max()) + 1, int(HIGHEST))))
     for low, high in ranges:
@@ -288,7 +286,7 @@ def _release_final(
 
 
 def _drop_overflow(join: AsofJoinOperator, shard: Shard, questions: Timeline, versions: Versions) -> Iterator[pa.Table]:
-    """Drop the rows with the earliest times if more would be kept than may be; gives questions without an answer."""
+    """Drop the rows with the earliest times if ``max_rows`` is exceeded; yields dropped questions, padded."""
     spines = (questions.spine, versions.spine)
     if join.max_rows is None or sum(map(len, spines)) <= join.max_rows:
         return
@@ -303,7 +301,7 @@ def _drop_overflow(join: AsofJoinOperator, shard: Shard, questions: Timeline, ve
 
 
 def _horizon(join: AsofJoinOperator, watermarks: WatermarkState, questions: Timeline) -> int:
-    """The earliest time that a question may have, of those that are open and of those that may come."""
+    """The earliest time of any question, open or still to arrive."""
     earliest = questions.spine.earliest(join.left.time)
     watermark = watermarks.received.get(join.left.time, int(LOWEST))
     return watermark if earliest is None else min(watermark, earliest)
@@ -324,19 +322,19 @@ def _result_table(join: AsofJoinOperator, rows: KeyedRows, right: list[pa.Array]
     return pa.Table.from_arrays([*left, *right, *extra], names=[*join.left.columns, *join.right.columns, *join.extra])
 
 
-# The answers of an as-of join: the best version known of a question, and whether a better one may still come.
+# The answers of an as-of join: the best known version for a question, and whether a better one may still arrive.
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the versions say to questions; those that may still come have times at or after the ``watermark``."""
+    """Finds versions for questions; versions still to arrive have times at or after the ``watermark``."""
 
     join: AsofJoinOperator
     versions: Versions
     watermark: int
 
     def find(self, rows: KeyedRows) -> tuple[VersionMatches, Bools]:
-        """The best version known of each question, and whether the question is settled."""
+        """The best known version for each question, and whether the question is final."""
         match self.join.direction:
             case "backward":
                 matches, is_final = self._backward(rows)
@@ -347,14 +345,14 @@ class Answers:
         return matches, is_final | (self.watermark == END_OF_INPUT)
 
     def _backward(self, rows: KeyedRows) -> tuple[VersionMatches, Bools]:
-        """The last version before each question, and whether no later one can come before it."""
+        """The last version before each question, and whether no later one can arrive."""
         low, high = self._reach_back(rows)
         matches = self._find(rows, low, high, "last")
         is_final = (self.watermark > high) | (low > high)
         return matches, is_final if self.join.upserts else is_final | (matches.is_found & (matches.times == high))
 
     def _forward(self, rows: KeyedRows) -> tuple[VersionMatches, Bools]:
-        """The first version after each question, and whether no earlier one can come after it."""
+        """The first version after each question, and whether no earlier one can arrive."""
         low, high = self._reach_forward(rows)
         matches = self._find(rows, low, high, "first")
         is_first = (matches.times == low) | (self.watermark >= matches.times)
@@ -363,13 +361,13 @@ class Answers:
         return matches, np.where(matches.is_found, is_first, (self.watermark > high) | (low > high))
 
     def _nearest(self, rows: KeyedRows) -> tuple[VersionMatches, Bools]:
-        """The nearest version of each question, and whether no nearer one can come."""
+        """The nearest version to each question, and whether no nearer one can arrive."""
         times = rows.times[self.join.left.time]
         back, on = (
             self._find(rows, *self._reach_back(rows), "last"),
             self._find(rows, *self._reach_forward(rows), "first"),
         )
-        # Unsigned: two times may be further apart than a signed number tells.
+        # Unsigned, because the distance of two times may overflow a signed number.
         behind, ahead = (times - back.times).view(np.uint64), (on.times - times).view(np.uint64)
         earlier = back.is_found & (~on.is_found | (behind <= ahead))
         matches = VersionMatches(
@@ -380,13 +378,13 @@ class Answers:
         distance = np.where(earlier, behind, ahead)
         room = (np.int64(HIGHEST) - times).view(np.uint64)
         nearer = times + np.minimum(distance, room).view(np.int64) - 1
-        # A version of a table may be replaced as long as one of its time may come.
+        # A version of a table may be replaced as long as another of the same time may arrive.
         nearer = np.maximum(nearer, matches.times) if self.join.upserts else nearer
         last = np.where(matches.is_found, nearer, np.maximum(self._reach_back(rows)[1], self._reach_forward(rows)[1]))
         none = matches.is_found & ((distance == 0) | (self.join.strict & earlier & (distance == 1)))
         none &= not self.join.upserts
         if self.join.strict:
-            # The time of the question itself is none at which a version could come, and none is before the lowest.
+            # No version can arrive at the question's own time, nor before the lowest time.
             none |= (last == times) & (times == LOWEST)
             last = np.where(last == times, times - 1, last)
         return matches, none | (self.watermark > last) | (self.join.strict and self.join.tolerance == 0)

@@ -52,7 +52,7 @@ class AsofGrammar(Grammar):
     def read_instead(
         self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int
     ) -> ParsedAsofJoin | None:
-        """``FOR SYSTEM_TIME AS OF time``, behind which the alias may stand as well."""
+        """``FOR SYSTEM_TIME AS OF time``, optionally followed by the alias."""
         if not cursor.take("FOR", "SYSTEM_TIME"):
             return None
         hint = "write `JOIN rates FOR SYSTEM_TIME AS OF orders.t ON ...`, for example."
@@ -81,7 +81,7 @@ class AsofGrammar(Grammar):
 
 @dataclass
 class _Clauses:
-    """What has been read behind the right side of an as-of join."""
+    """The clauses behind the right side of an as-of join."""
 
     span: Span
     match: Expr | None = None

@@ -26,7 +26,7 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortPlan, ...], types: Types) -> 
     """The plan of an as-of join of questions with the versions of a source."""
     assert not join.residual, "the analysis refuses conditions across the sides"
     on = JoinCondition.of(join, inputs, types)
-    # Without a key every question may ask for every version: these go to all shards, questions are spread.
+    # Without a key every question may match every version: versions go to all shards, questions are spread.
     routes: tuple[Route, Route] = ("key", "key") if on.keys.pairs else ("time", "all")
     keys = _upsert_key(inputs[1])
     port_plans = [on.port_plan(inputs[p], p, routes[p], (OP,) if p == 1 and keys else ()) for p in (0, 1)]
@@ -66,7 +66,7 @@ def _upsert_key(side: PortPlan) -> tuple[str, ...]:
 PLAN = JoinPlanner(plan, changelog_mode=lambda join, port: "versions")
 
 
-# What may change of an as-of join while its state goes on: how far away a version may be, whether deletes count.
+# The changes of an as-of join with which its state can continue: the tolerance, and whether deletes count.
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
@@ -82,7 +82,7 @@ def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Seque
 
 
 _OF_A_TABLE = (("ports", RIGHT, "stored"), ("ports", RIGHT, "upsert_key"))
-"""What differs where deletes of a table are no versions like others any more."""
+"""The parts of the identity that differ where deletes of a table are no longer versions."""
 
 
 def _are_deletes(changes: Sequence[IdentityChange]) -> bool:
@@ -111,7 +111,7 @@ def _tolerance_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> S
     if was is None or (now is not None and now < was):
         return [ChangeEffect(change, f"{asking} match nothing further away; {stay}")]
     if after["direction"] == "forward":
-        # Which versions are kept does not depend on it.
+        # The set of stored versions does not depend on it.
         return [ChangeEffect(change, f"{asking} match versions that far away; {stay}")]
     return [ChangeEffect(change, f"{_version_loss(stage, was)}; {stay}")]
 
@@ -133,7 +133,7 @@ CHANGE = change_effects
 
 
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
-    """Questions wait for the versions' watermark; of versions one per key, and those that may be asked for."""
+    """Questions wait for the versions' watermark; versions are retained one per key, plus those within reach."""
     join = plan.analyzed
     assert isinstance(join, AnalyzedAsofJoin)
     ahead = 0 if join.direction == "backward" else join.tolerance or 0

@@ -1,7 +1,7 @@
-"""The versions of an as-of join in one shard: sorted by key and time, so that the nearest is found; and their lives.
+"""The versions of an as-of join in one shard: sorted by key and time, with their expiry.
 
-A version of no use leaves when its run becomes part of another, and when a look at its run is worth while. Until then
-it does no harm: no question gets it, since one that is nearer is there as well, or it is out of reach.
+An obsolete version is removed when its run is merged, or when rewriting its run is worth it. Until then it does no
+harm: no question chooses it, since a nearer one exists, or it is out of reach.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Versions:
         return matches
 
     def take_columns(self, matches: VersionMatches, which: Bools) -> Iterator[tuple[Ints, list[pa.Array]]]:
-        """What the result shows of those versions that were found, some at a time, with the numbers of their probes."""
+        """The right columns of the versions that were found, in parts, with the positions of their probes."""
         blocks, which = self.spine.blocks, which & matches.is_found
         for number in np.flatnonzero(np.bincount(matches.source[which])).tolist():
             probes = np.flatnonzero(which & (matches.source == number))
@@ -134,7 +134,7 @@ class Versions:
         return any(start < time <= stop for start, stop in passed for time in ((low + high) // 2, high))
 
     def is_useful(self, rows: KeyedRows, horizon: int) -> Bools:
-        """Which versions a question at or after the horizon may still get, as far as these rows tell."""
+        """Which versions a question at or after the horizon may still choose, judging by these rows."""
         times = self.times(rows)
         gone = self.is_expired(times, horizon)
         at, following = self.successors(rows)

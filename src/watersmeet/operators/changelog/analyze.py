@@ -17,9 +17,9 @@ from watersmeet.logical.relation import BY_TIME, AnalyzedRelation, ConditionalJo
 
 @dataclass(frozen=True)
 class AnalyzedTableJoin(ConditionalJoin):
-    """The join of two tables: a table that changes with either of them. The condition is taken apart as elsewhere.
+    """The join of two tables: a table that changes with either of them. The condition is split as in other joins.
 
-    ``is_merge``: a Substrait plan names the merge join, so that nothing is chosen.
+    ``is_merge``: a Substrait plan names the merge join, so the planner does not choose.
     """
 
     family: ClassVar[str] = "changelog"
@@ -37,7 +37,7 @@ class AnalyzedTableJoin(ConditionalJoin):
 
     @property
     def final_key_pair(self) -> tuple[str, str] | None:
-        """A key by which the rows of both tables are settled, as it is called on either side; None: there is none."""
+        """A key by which the rows of both tables become final, with its name on each side; None: there is none."""
         pairs = ((finality_column(left), finality_column(right)) for left, right in self.keys)
         return next(
             (
@@ -50,7 +50,7 @@ class AnalyzedTableJoin(ConditionalJoin):
 
     @property
     def final_columns(self) -> frozenset[str]:
-        """A pair changes no more if neither of its rows does. A side that may be missing tells nothing."""
+        """A pair is final if both of its rows are. A side that may be padded has no final columns."""
         pair = self.final_key_pair or ()
         return frozenset(name for port, name in enumerate(pair) if self.pads(port) is None and self._shows(port))
 

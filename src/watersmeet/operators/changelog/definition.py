@@ -1,18 +1,17 @@
 """The definition of the joins of two changing tables, slow and obvious: the oracle of their tests.
 
-A table is a bag: rows, each with the number of times it is there, which may be negative for a while. Two rows are one
-if all their columns are the same, where NaN is NaN and -0.0 is not 0.0.
+A table is a bag: rows with their multiplicities, which may be negative for a while. Two rows are one if all their
+columns are the same, where NaN is NaN and -0.0 is not 0.0.
 
 A left and a right row *match* when neither is dead (its side says so, or a key is NULL), their keys are equal, and the
 rest of the condition is true: false and unknown are both "no".
 
-`join_bags` is the join of two bags. A pair is there as often as the product of its rows' numbers. A row of a preserved
-side is there alone, padded, if the numbers of the rows that it matches add up to zero. ``semi``: the left rows for
+`join_bags` is the join of two bags. The multiplicity of a pair is the product of those of its rows. A row of a
+preserved side is in the result padded, if the multiplicities of its matches add up to zero. ``semi``: the left rows for
 which they do not add up to zero; ``anti``: those for which they do.
 
-A batch (`ChangelogReference.step`) gives the difference of `join_bags` after and before its changes. An upsert takes
-the place of the row with its key, a delete takes that row away; changes of one key count in the order of their
-positions.
+A batch (`ChangelogReference.step`) gives the difference of `join_bags` after and before its changes. An upsert replaces
+the row with its key, a delete removes it; changes of one key count in the order of their positions.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from watersmeet.operators.core.rowwise import Row, compare, is_match
 
 @dataclass
 class Bag:
-    """Rows with the number of times each is there; a number of zero is no row."""
+    """Rows with their multiplicities; a row with zero is removed."""
 
     rows: dict[Any, tuple[Row, int]] = field(default_factory=dict[Any, tuple[Row, int]])
 
@@ -53,7 +52,7 @@ class Bag:
 
 @dataclass
 class ChangelogReference:
-    """A join of two tables in progress; ``tables`` are what they hold now.
+    """A join of two tables in progress; ``tables`` are their current contents.
 
     >>> join = TableJoinOperator("left", Port(("a",), keys=("a",)), Port(("b",), keys=("b",)))
     >>> reference = ChangelogReference(join)
@@ -113,12 +112,12 @@ def join_bags(join: TableJoinOperator, left: Bag, right: Bag) -> Counter[tuple[A
 
 
 def can_emit_unmatched(join: TableJoinOperator, port: int) -> bool:
-    """Whether rows of that port come out without a partner."""
+    """Whether rows of that port are emitted without a match."""
     return join.kind == "full" or join.kind in (("left", "semi", "anti"), ("right",))[port]
 
 
 def result_row(join: TableJoinOperator, left: Row | None, right: Row | None) -> tuple[Any, ...]:
-    """The row of the result that two rows make, or one alone."""
+    """The result row of a pair, or of an unmatched row."""
     left_values = [None if left is None else freeze_bits(left[name]) for name in join.left.columns]
     return (*left_values, *(None if right is None else freeze_bits(right[name]) for name in join.right.columns))
 
@@ -129,7 +128,7 @@ def is_same(left: Any, right: Any) -> bool:
 
 
 def freeze_bits(value: Any) -> Any:
-    """The value as one that can be counted and is equal only to what shows alike: every NaN the same, -0.0 not 0.0.
+    """A hashable value that is equal only to values with the same text: every NaN is the same, -0.0 is not 0.0.
 
     >>> freeze_bits(-0.0) == freeze_bits(0.0), freeze_bits(math.nan) == freeze_bits(-math.nan)
     (False, True)

@@ -14,7 +14,7 @@ from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[Fact]:
-    """How long rows are kept, what becomes of those that meet none, and what an equality would save."""
+    """How long rows are retained, what happens to unmatched ones, and what an equality would save."""
     left, right = rows_of(join.left, names), rows_of(join.right, names)
     return [
         keys(join.keys),

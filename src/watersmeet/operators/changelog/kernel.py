@@ -24,22 +24,22 @@ from watersmeet.operators.state.state_schema import UNTIL_REPLACED, SpineSchema,
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, enforce_limit, table_layout, with_weights
 
 SPINES = ("left", "right")
-"""What the spine of each side is called."""
+"""The name of the spine of each side."""
 
 
 def state_columns(port: Port) -> tuple[str, ...]:
-    """What is stored of a table. What never matches is stored only where a delete will not say what it was."""
+    """The stored columns of a table. Rows that never match are stored only where deletes carry no values (upserts)."""
     further = (*port.keys, *port.upsert_key, *([] if port.dead is None else [port.dead])) if port.upsert_key else ()
     return tuple(dict.fromkeys((*port.input_columns, *further)))
 
 
 @dataclass(frozen=True)
 class TableJoinOperator(TwoSided):
-    """A join of two tables that change. Its result is a table, too: what comes out of a batch are its changes.
+    """A join of two changing tables, whose result is a table: a batch emits its changes.
 
-    ``condition`` is whatever must hold besides equal keys. ``final_keys``: a key column of each side, a time, by which
-    its rows are settled, which is also the name of its watermark: once both watermarks have passed a key, its rows are
-    forgotten. ``budget`` is for tests: no result depends on it.
+    ``condition`` is the condition besides equal keys. ``final_keys``: a time column among the keys of each side by
+    which its rows become final; also the name of its watermark: once both watermarks have passed a key, its rows are
+    dropped. ``budget`` is for tests: no result depends on it.
     """
 
     condition: Condition | None = None
@@ -48,14 +48,14 @@ class TableJoinOperator(TwoSided):
 
     @property
     def finality_marks(self) -> tuple[str, ...]:
-        """Those of a key, of both sides."""
+        """The watermark names of the final keys of both sides."""
         return self.final_keys or ()
 
     @property
     def null_key_spines(self) -> tuple[tuple[str, str], ...]:
-        """The sides that keep rows with NULL keys: preserved ones whose key is its own code, and that follow upserts.
+        """The sides that store rows with NULL keys: preserved sides of upserts whose key is its own code.
 
-        A hash of several keys is never NULL, and of a side that follows weights no row is stored that never matches.
+        A hash of several keys is never NULL, and a side with weights does not store rows that never match.
         """
         return tuple(
             (spine, str(side.code))
@@ -70,7 +70,7 @@ class TableJoinOperator(TwoSided):
 
     @property
     def identity(self) -> Identity:
-        """What of the join decides what its state means."""
+        """The part of the join that determines the meaning of its state."""
         names = self.canonical_names
         return self.make_identity(
             (layout.columns for layout in self.layouts),
@@ -80,34 +80,34 @@ class TableJoinOperator(TwoSided):
 
     @cached_property
     def layouts(self) -> tuple[RowLayout, RowLayout]:
-        """What is stored of each side."""
+        """The layout of each side's state."""
         left, right = (table_layout(state_columns(side), side.code) for side in self.sides)
         if self.final_keys is None:
             return (left, right)
         return (replace(left, times=self.final_keys[:1]), replace(right, times=self.final_keys[1:]))
 
     def finality_bounds(self, watermarks: Watermarks) -> tuple[FinalityBound, FinalityBound] | None:
-        """Which rows of each side are settled on both sides, by these marks."""
+        """The bounds up to which rows are final on both sides, by these watermarks; None: not known."""
         if self.final_keys is None or any(name not in watermarks for name in self.final_keys):
             return None
         watermark = min(watermarks[name] for name in self.final_keys)
         return (FinalityBound(self.final_keys[LEFT], watermark), FinalityBound(self.final_keys[RIGHT], watermark))
 
     def with_limit(self, max_rows: int | None, overflow: Overflow) -> Self:
-        """The join that keeps at most so many rows. A table has no rows to spare: more of them are always an error."""
+        """The join with a limit on its state; as no row can be dropped, exceeding it is always an error."""
         return replace(self, max_rows=max_rows)
 
     @property
     def shows_pairs(self) -> bool:
-        """Whether pairs come out, and not the left side only."""
+        """Whether the result has pairs, and not only rows of the left side."""
         return self.kind not in LEFT_ONLY
 
     def output_flags(self, sums: Ints) -> Ints:
-        """1 for a row that comes out alone, or in a semi join at all, given the weight of what it matches; else 0."""
+        """1 where a row is emitted by itself, given the total weight of its matches; else 0."""
         return ((sums != 0) if self.kind == "semi" else (sums == 0)).astype(np.int64)
 
     def find_matches(self, left: KeyedRows, right: KeyedRows, size: int) -> Iterator[Pairs]:
-        """The matches among rows sorted by code, at most ``size`` at once: positions in left, positions in right."""
+        """The matches among rows sorted by code, at most ``size`` at once: positions in left and right."""
         is_left = len(left) <= len(right)
         probe, build = (left.codes, right.codes) if is_left else (right.codes, left.codes)
         start, stop = np.searchsorted(build, probe, "left"), np.searchsorted(build, probe, "right")
@@ -124,13 +124,13 @@ class TableJoinOperator(TwoSided):
                 yield pairs
 
     def join_rows(self, left: KeyedRows, right: KeyedRows, pairs: Pairs) -> pa.Table:
-        """The changes that pairs make: their weights multiply."""
+        """The changes that pairs contribute: their weights multiply."""
         mine = left.table.select(list(self.left.columns)).take(pa.array(pairs.probe)).columns
         theirs = right.table.select(list(self.right.columns)).take(pa.array(pairs.build)).columns
         return self.make_changes(mine, theirs, left.weights[pairs.probe] * right.weights[pairs.build])
 
     def pad_rows(self, port: int, rows: KeyedRows, weights: Ints) -> pa.Table:
-        """The changes that rows of a port make without a partner, so many times each."""
+        """The padded changes that rows of a port contribute, with these weights."""
         positions = np.flatnonzero(weights)
         mine = rows.table.select(list(self.sides[port].columns)).take(pa.array(positions)).columns
         nulls = [pa.nulls(positions.size)] * len(self.sides[1 - port].columns)
@@ -153,7 +153,7 @@ class JoinTables:
 
     @staticmethod
     def of(join: TableJoinOperator, store: StateStore, watermarks: Watermarks) -> JoinTables:
-        """The tables in a shard."""
+        """Open the tables of a shard."""
         shard = Shard(join, store, watermarks)
         finality = join.finality_bounds(shard.after.received) or (None, None)
         left, right = (
@@ -163,7 +163,7 @@ class JoinTables:
         return JoinTables(join, shard, (left, right), ChangeBuffer((*join.left.columns, *join.right.columns)))
 
     def split_arrivals(self, port: int, table: pa.Table) -> tuple[KeyedRows, KeyedRows]:
-        """The changes of a table, consolidated, and of those that are not stored, the ones that can never match."""
+        """The consolidated changes of a table, and those that can never match and are not stored."""
         self.shard.counters.rows[port] += table.num_rows
         side, state_table = self.join.sides[port], self.tables[port]
         if side.upsert_key:
@@ -175,14 +175,14 @@ class JoinTables:
         return state_table.rows(table.filter(pa.array(alive))), dead
 
     def emit_dead(self, port: int, rows: KeyedRows) -> Iterator[pa.Table]:
-        """What comes out of rows of a port that can never match: alone at once, or nothing."""
+        """The changes for rows of a port that can never match: padded at once, or none."""
         if len(rows) and self.join.tracks_matches[port]:
             yield from self.emit_unmatched(
                 port, rows, rows.weights * self.join.output_flags(np.zeros(len(rows), np.int64))
             )
 
     def emit_unmatched(self, port: int, rows: KeyedRows, weights: Ints) -> Iterator[pa.Table]:
-        """Rows of a port without a partner, so many times each."""
+        """Rows of a port without a match, with these weights."""
         table = self.join.pad_rows(port, rows, weights)
         if self.join.kind == "semi":
             self.shard.counters.matched += table.num_rows
@@ -193,7 +193,7 @@ class JoinTables:
     def emit_pairs(
         self, left: KeyedRows, right: KeyedRows, pairs: Pairs, left_sums: Ints, right_sums: Ints
     ) -> Iterator[pa.Table]:
-        """The changes that pairs make; and add to each row's sum what it matches."""
+        """The changes that pairs contribute; adds the weight of each match to the sums of both rows."""
         if self.join.tracks_matches[LEFT]:
             np.add.at(left_sums, pairs.probe, right.weights[pairs.build])
         if self.join.tracks_matches[RIGHT]:
@@ -203,7 +203,7 @@ class JoinTables:
             yield from self.output.add(self.join.join_rows(left, right, pairs))
 
     def finish(self, changes: Sequence[KeyedRows]) -> Iterator[pa.Table | Emission]:
-        """Store the changes and hand out the rest."""
+        """Store the changes; yields buffered output and the emission."""
         finality = self.join.finality_bounds(self.shard.after.received)
         for table, rows, bound in zip(self.tables, changes, finality or (None, None), strict=True):
             table.spine.add(rows)
@@ -213,7 +213,7 @@ class JoinTables:
         yield self.shard.close({} if finality is None else {bound.time: bound.mark for bound in finality})
 
 
-# One batch of a changelog join in one shard: what changed, what it meets, what comes out.
+# One batch of a changelog join in one shard: split the changes, join them with the state, emit.
 
 
 _T = TypeVar("_T")
@@ -222,7 +222,7 @@ _T = TypeVar("_T")
 def stream(
     join: TableJoinOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Iterator[pa.Table | Emission]:
-    """Process one batch of one shard: the changes of the result as they come, last the emission with the rest."""
+    """Process one batch of one shard: yield the changes of the result piece by piece, and the emission last."""
     tables = JoinTables.of(join, store, watermarks)
     changes = [layout.empty_rows for layout in join.layouts]
     new = list(changes)
@@ -236,7 +236,7 @@ def stream(
 
 
 def _split_dead(join: TableJoinOperator, port: int, rows: KeyedRows) -> tuple[KeyedRows, KeyedRows]:
-    """Of changes that are stored, those that may match, and those that never can: there are any with upserts only."""
+    """The stored changes that may match, and those that never can: the latter exist with upserts only."""
     if not join.sides[port].upsert_key:
         return rows, rows.slice(0, 0)
     alive = join.sides[port].can_match(rows.table)
@@ -244,7 +244,7 @@ def _split_dead(join: TableJoinOperator, port: int, rows: KeyedRows) -> tuple[Ke
 
 
 def _join_changes(tables: JoinTables, new: Sequence[KeyedRows]) -> Iterator[pa.Table]:
-    """The changes of the result, by stretches of codes."""
+    """The changes of the result, by ranges of codes."""
     join = tables.join
     codes = [np.unique(rows.codes) for rows in new]
     both = np.union1d(*codes)
@@ -258,7 +258,7 @@ def _join_changes(tables: JoinTables, new: Sequence[KeyedRows]) -> Iterator[pa.T
 
 
 def _join_stretch(tables: JoinTables, new: Sequence[KeyedRows]) -> Iterator[pa.Table]:
-    """The changes of the result that these changes make, which have all codes of a stretch."""
+    """The changes of the result for these changes, which hold all codes of a range."""
     sums = [np.zeros(len(rows), np.int64) for rows in new]
     yield from _join_pairs(tables, new, sums)
     for port in (RIGHT, LEFT):
@@ -273,12 +273,12 @@ def _join_stretch(tables: JoinTables, new: Sequence[KeyedRows]) -> Iterator[pa.T
 
 
 def _by_port(port: int, mine: _T, both: Sequence[_T]) -> tuple[_T, _T]:
-    """What is of this port, with what is of the other."""
+    """A value of this port, with that of the other."""
     return (mine, both[RIGHT]) if port == LEFT else (both[LEFT], mine)
 
 
 def _join_pairs(tables: JoinTables, both: Sequence[KeyedRows], sums: Sequence[Ints]) -> Iterator[pa.Table]:
-    """The changes that the pairs of these rows make; and add to each row's sum what it matches."""
+    """The changes that the pairs of these rows contribute; adds the weight of each match to the sums of both rows."""
     (left, right), (left_sums, right_sums) = both, sums
     if not len(left) or not len(right):
         return
@@ -290,7 +290,7 @@ def _join_pairs(tables: JoinTables, both: Sequence[KeyedRows], sums: Sequence[In
 
 
 def _update_unmatched(tables: JoinTables, port: int, rows: KeyedRows, shifts: Ints) -> Iterator[pa.Table]:
-    """What becomes of old rows whose sums change: some come out alone now, and some did but no longer do."""
+    """The changes for stored rows whose match sums change: some become unmatched, others stop being so."""
     is_shifted = shifts != 0
     rows, shifts = rows.where(is_shifted), shifts[is_shifted]
     if not len(rows):
@@ -311,7 +311,7 @@ def _read_stored(tables: JoinTables, port: int, codes: Ints) -> Iterator[KeyedRo
 
 
 def _match_weights(join: TableJoinOperator, port: int, rows: KeyedRows, others: KeyedRows) -> Ints:
-    """For each of the rows of a port the weight of what it matches among rows of the other."""
+    """For each row of a port, the total weight of its matches among rows of the other."""
     if not len(others):
         return np.zeros(len(rows), np.int64)
     if join.condition is None and _has_exact_codes(join, port, rows, others):
@@ -327,7 +327,7 @@ def _match_weights(join: TableJoinOperator, port: int, rows: KeyedRows, others: 
 
 
 def _has_exact_codes(join: TableJoinOperator, port: int, rows: KeyedRows, others: KeyedRows) -> bool:
-    """Whether among these rows equal codes mean equal keys: nearly always so, as codes are hashes of 64 bits."""
+    """Whether equal codes mean equal keys among these rows: nearly always, as codes are 64-bit hashes."""
     if join.left.exact:
         return True
     mine, theirs = (
@@ -335,7 +335,7 @@ def _has_exact_codes(join: TableJoinOperator, port: int, rows: KeyedRows, others
     )
     first = np.searchsorted(others.codes, rows.codes, "left")
     has_match = np.flatnonzero(first < np.searchsorted(others.codes, rows.codes, "right"))
-    # For each of the others, the first with its code.
+    # For each of the others, the first row with its code.
     first_of_code = np.searchsorted(others.codes, others.codes, "left")
     return bool(
         null_safe_equal_at(mine, has_match, theirs, first[has_match]).all()
@@ -347,26 +347,25 @@ def _slice_codes(rows: KeyedRows, low: int, high: int) -> KeyedRows:
     return rows.slice(int(np.searchsorted(rows.codes, low, "left")), int(np.searchsorted(rows.codes, high, "right")))
 
 
-# The changelog join: the join of two tables by equal keys, kept up to date while they change.
+# The changelog join: the join of two tables by equal keys, updated incrementally.
 #
 # Definition. A table is a bag of rows; its changes are rows with weights. A left row l and a right row r match when
-# their keys are equal (NULL never is), both may match at all, and the rest of the condition is true. J(L, R) has the
-# pair (l, r) L(l) * R(r) times, and every row of a preserved side padded, as often as it is there, if what it matches
-# weighs nothing: the weights of the rows that match it add up to zero. A semi join has the left rows for which they
-# do not, an anti join those for which they do. A batch gives J(L + dL, R + dR) - J(L, R). See `definition` for the
-# same, slow and obvious.
+# their keys are equal (NULL never is), neither is dead, and the rest of the condition is true. J(L, R) has the pair (l,
+# r) L(l) * R(r) times, and every row of a preserved side padded, with its own weight, if the weights of the rows that
+# match it add up to zero. A semi join has the left rows for which they do not, an anti join those for which they do. A
+# batch emits J(L + dL, R + dR) - J(L, R). See `definition` for the same, slow and obvious.
 #
-# How it is found without joining whole tables again:
+# How the kernel avoids joining whole tables again:
 #
-# 1. The pairs are dL x (R + dR) and L x dR. So a change reads what it may match, and not its own side. 2. Whether a
-# row comes out alone depends on the sum of the weights it matches. For a new row that sum is known from 1. For an old
-# one, 1 gives how its sum changes; only where it does, the sum it had is asked for.
+# 1. The pairs are dL x (R + dR) and L x dR. So a change reads the rows it may match, and not its own side.
+# 2. Whether a row is emitted unmatched depends on the sum of the weights it matches. For a new row, 1 gives that sum.
+#    For a stored one, 1 gives the change of its sum; only where it is not zero, the kernel computes the sum before.
 #
-# Everything is linear in the rows of the own side, so it makes no difference whether a row is stored once with weight
-# 2 or twice with weight 1.
+# The kernel is linear in the rows of a change's own side, so a row stored once with weight 2 equals one stored twice
+# with weight 1.
 #
-# Invariant. Only rows of one code match, so a batch is worked off by stretches of codes for which the stored rows fit
-# in memory; where those of a single code do not, it meets them some at a time.
+# Invariant. Only rows of one code match, so a batch is processed by ranges of codes whose stored rows fit in memory;
+# the rows of a single code that do not fit are read in parts.
 
 
 @dataclass(frozen=True)
@@ -389,7 +388,7 @@ class ChangelogJoinOperator(TableJoinOperator):
     def stream(
         self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
     ) -> Iterator[pa.Table | Emission]:
-        """The changes of the result as they come, and last the emission with the rest."""
+        """Process one batch of one shard: yield the changes of the result piece by piece, and the emission last."""
         return stream(self, store, arrivals, watermarks)
 
 

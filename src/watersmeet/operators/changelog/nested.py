@@ -1,19 +1,19 @@
-"""The nested join: the join of two tables by any condition, kept up to date while they change.
+"""The nested-loop join: the join of two tables by any condition, updated incrementally.
 
-Definition: that of `changelog`, without keys. Nothing tells which rows may match, so every change meets every row of
-the other side:
+Definition: that of `changelog`, without keys. Without keys, every change must be compared with every row of the other
+side:
 
-1. What cancels out within the batch is gone before anything is looked at.
+1. Changes that cancel out within the batch are removed first.
 2. L x dR: the stored left side is read once, block by block; dL x R likewise, and dL x dR.
-3. Where it matters whether rows match at all, each stored row keeps beside it the sum of the weights of what it
-   matches. 2 gives how the sum changes. From zero to another value, the row no longer comes out alone, and back.
+3. Where unmatched rows matter, each stored row has a note with the sum of the weights of its matches. 2 gives how the
+   sum changes. When it changes from zero, the row is no longer unmatched, and vice versa.
 
-Invariants. The sum beside a row is that over the whole other side, also when the row is stored twice with weights that
-cancel out; so what is stored may be taken block by block. At most `PAIRS_AT_ONCE` pairs are looked at at a time.
+Invariants. The sum of a row covers the whole other side, also when the row is stored twice with weights that cancel
+out; so blocks may be processed one by one. At most `PAIRS_AT_ONCE` pairs are compared at a time.
 
-One shard sees all pairs of its rows: one side may be spread over shards if the other goes to all of them, and if it is
-the left one where left rows come out alone or in a semi join, the right one where right rows do. Where both do, there
-is one shard.
+One shard sees all pairs of its rows: one side may be spread over shards if the other goes to all of them. It must be
+the left one where left rows are emitted unmatched or in a semi join, the right one where right rows are. Where both
+are, there is one shard.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CODE = "#code"
 """A hash by which the rows of a side are stored: of the upsert key, or of the whole row."""
 
 SUMS = "sums"
-"""The note beside a row: the sum of the weights of what it matches."""
+"""The note of a row: the sum of the weights of its matches."""
 
 _SUMS_NOTE: tuple[str, NoteKind] = (SUMS, "number")
 
@@ -47,7 +47,7 @@ PAIRS_AT_ONCE = 1_048_576
 
 @dataclass(frozen=True)
 class NestedLoopJoinOperator(TableJoinOperator):
-    """A join of two tables by a condition alone, ready to run. Its sides have no ``keys`` and no ``code``.
+    """A join of two tables by a condition only, ready to run. Its sides have no ``keys`` and no ``code``.
 
     >>> from watersmeet.operators.core.condition import Apply, ColumnRef
     >>> from watersmeet.operators.core.operator import Port
@@ -64,7 +64,7 @@ class NestedLoopJoinOperator(TableJoinOperator):
 
     @cached_property
     def layouts(self) -> tuple[RowLayout, RowLayout]:
-        """What is stored of each side; beside a row what it matches, where that matters."""
+        """The layout of each side's state, with match sums where they are needed."""
         left, right = (
             table_layout((*state_columns(side), CODE), CODE, *([_SUMS_NOTE] if tracked else []))
             for side, tracked in zip(self.sides, self.tracks_matches, strict=True)
@@ -79,7 +79,7 @@ class NestedLoopJoinOperator(TableJoinOperator):
         changes = [layout.empty_rows for layout in self.layouts]
         for port, table in arrivals.items():
             side = self.sides[port]
-            # In an order of their own, so that equal rows have equal codes whatever the order of the result is.
+            # In canonical order, so that equal rows have equal codes whatever the order of the result is.
             hashed = sorted(side.upsert_key or state_columns(side), key=self.canonical_names.canonical)
             coded = table.append_column(CODE, pa.array(row_codes(table, hashed)))
             changes[port], dead = tables.split_arrivals(port, coded)
@@ -132,7 +132,7 @@ def _join_changes(
 def _join_pairs(
     join: NestedLoopJoinOperator, tables: JoinTables, rows: Sequence[KeyedRows], sums: Sequence[Ints]
 ) -> Iterator[pa.Table]:
-    """The changes that the pairs of these rows make; and add to each row's sum what it matches."""
+    """The changes that the pairs of these rows contribute; adds the weight of each match to the sums of both rows."""
     alive = [_live_positions(join, port, rows[port]) for port in (LEFT, RIGHT)]
     for piece in join.product(rows[LEFT].take(alive[LEFT]), rows[RIGHT].take(alive[RIGHT])):
         pairs = Pairs(alive[LEFT][piece.probe], alive[RIGHT][piece.build])

@@ -19,7 +19,7 @@ def plan(join: AnalyzedTableJoin, inputs: tuple[PortPlan, ...], types: Types) ->
     on = JoinCondition.of(join, inputs, types)
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))
     (left_way, left), (right_way, right) = (changelog_port(on, inputs[n], n, routes[n]) for n in (0, 1))
-    # Where types differ, what is compared are other columns.
+    # Where types differ, the join compares computed columns instead.
     final_pair = join.final_key_pair if join.final_key_pair in on.keys.pairs else None
     operator = (ChangelogJoinOperator if on.keys.pairs else NestedLoopJoinOperator)(
         join.kind, left, right, on.condition, final_keys=final_pair

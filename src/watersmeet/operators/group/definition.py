@@ -1,7 +1,7 @@
-"""The definition of a grouping: all rows of a group are kept, and its aggregates computed anew each time.
+"""The definition of a grouping: it stores all rows of a group and recomputes its aggregates each time.
 
 Slow and obvious. Arithmetic is exact and rounded once in the end: whole numbers and decimals by nature, doubles as
-fractions. Types are not known here, so only what no type could hold is an overflow.
+fractions. Types are not known here, so only a value that no type could hold is an overflow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class GroupStep:
-    """What one batch gives: rows of the table with their weights, the late rows, and how many groups are kept."""
+    """The output of one batch: rows of the table with their weights, the late rows, and the number of stored groups."""
 
     rows: list[tuple[Any, ...]]
     late: list[tuple[int, Row]]
@@ -63,7 +63,7 @@ class GroupReference:
     _final_watermarks: dict[str, int] = field(default_factory=dict[str, int], init=False)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> GroupStep:
-        """One batch: the rows that arrived, and the marks that came with them."""
+        """Process one batch: the rows that arrived, and their watermarks."""
         before = self._visible_rows()
         if not self.grouping.keys:
             self._groups.setdefault(freeze(()), _Group((), None))
@@ -90,7 +90,7 @@ class GroupReference:
         return GroupStep(rows, late, (len(self._groups),), self._advance_final_watermarks(watermarks))
 
     def _advance_final_watermarks(self, watermarks: Watermarks) -> dict[str, int]:
-        """How far what the groups are by is settled: behind the end of windows, or as far as it came."""
+        """Advance the watermarks of final keys: behind the end of windows, or as received."""
         for name, behind in self.grouping.finality_outputs:
             source_watermark = watermarks.get(name) if self.grouping.time is None else self._watermark
             if source_watermark is not None:
@@ -105,7 +105,7 @@ class GroupReference:
         return list(rows) if position is None else sorted(rows, key=lambda row: row[position])
 
     def _advance_watermark(self, watermarks: Watermarks) -> None:
-        """Fold the mark in, and forget the groups whose windows have ended."""
+        """Advance the watermark, and drop the groups whose windows have closed."""
         name = self.grouping.end_watermark
         if name is not None and name in watermarks:
             self._watermark = watermarks[name] if self._watermark is None else max(self._watermark, watermarks[name])
@@ -140,7 +140,7 @@ class GroupReference:
         return self._watermark is not None and end is not None and end <= self._watermark
 
     def _visible_rows(self) -> dict[Any, tuple[Any, ...]]:
-        """The rows that the table shows of the groups that are kept."""
+        """The rows that the table shows of the stored groups."""
         visible = {key: group for key, group in self._groups.items() if group.size > 0 or not self.grouping.keys}
         return {
             key: (*group.keys, *(value(part, self._rows_seen_by(part, group)) for part in self.grouping.aggregates))
@@ -189,7 +189,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
             return _extreme(inputs, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
         case "bit_and" | "bit_or" | "bit_xor":
             inputs = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
-            # A value twice is not what it is once for bit_xor alone.
+            # Only bit_xor depends on how often a value occurs.
             each = [one for one, weight in inputs for _ in range(weight)]
             return reduce(_BITS[function], each) if each else None
         case _:
@@ -208,7 +208,7 @@ _BITS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def _extreme(rows: list[Row], column: str, direction: int) -> Row:
-    """The row with the least or greatest value, the last of them; nothing if there are no rows."""
+    """The row with the least or greatest value, the last among equals; empty without rows."""
     best: Row = {}
     for row in rows:
         if not best or (compare(row[column], best[column]) or 0) * direction >= 0:
@@ -286,12 +286,12 @@ def _deviation(function: str, values: list[tuple[Any, int]], count: int) -> floa
 
 
 def _fingerprint(row: tuple[Any, ...] | None) -> str:
-    """What a row looks like: in nested values -0.0 is not 0.0."""
+    """The text of a row: in nested values -0.0 is not 0.0."""
     return repr(freeze(row))
 
 
 def _normalize(item: Any) -> Any:
-    """The value with -0.0 as 0.0 and one NaN at every depth: what is equal then also looks the same."""
+    """The value with -0.0 as 0.0 and one NaN at every depth, so that equal values have the same text."""
     if isinstance(item, float):
         return math.nan if math.isnan(item) else item + 0.0
     if isinstance(item, dict):

@@ -1,11 +1,11 @@
 """Exact sums of doubles, of their squares and of whole numbers of any size, many at once.
 
 Every double is a whole number of `UNIT`, so a sum of doubles is a whole number too: one of up to some 70 limbs of 32
-bits, of which those between its lowest and its highest digit are kept, a handful for most. Sums are rounded only when
-they are shown: whatever came and went, in whatever order and batches, leaves no trace.
+bits, of which only those between its lowest and its highest digit are stored, a handful for most. Sums are rounded only
+when they are shown, so retracted values, order and batches leave no trace.
 
 A number is stored as words of four bytes, little-endian: the *place* of its lowest limb, then its limbs from there on,
-in two's complement. The lowest is not 0, and there is none more than the sign needs; the number 0 has no words.
+in two's complement. The lowest is not 0, and there are no more than the sign needs; the number 0 has no words.
 
 Whole numbers are limbs of 32 bits, lowest first, as rows of an int64 array. After `carry` all limbs but the last are
 within 0 and 2**32 - 1; the last has the sign and may grow beyond 32 bits, so sums of many numbers never overflow. A
@@ -31,7 +31,7 @@ _INTEGER_MASK = 2**_INTEGER_BITS - 1
 
 
 def limbs_of(array: pa.Array) -> Limbs:
-    """The numbers of integers, durations (two limbs) or decimals (four); what stands for NULL is 0.
+    """The limbs of integers, durations (two limbs) or decimals (four); NULL is 0.
 
     >>> limbs_of(pa.array([-1, 2**32, None])).tolist()
     [[4294967295, 0, 0], [-1, 1, 0]]
@@ -174,11 +174,13 @@ GROUPS_AT_ONCE = 16_384
 """As wide as the widest number are only so many others in memory."""
 
 ROWS_AT_ONCE = 32_768
-"""So many are taken apart at once, in arrays that stay in the processor's cache."""
+"""The number of values that are decomposed at once, in arrays that fit the processor's cache."""
 
 _BITS, _MASK = 32, 2**32 - 1
 _HEAD = 5
-"""So many limbs decide how a number, or its part by a count below 2**47, is rounded, besides whether others follow."""
+"""The number of highest limbs that determine rounding, of a number or its quotient by a count below 2**47; of the
+others only whether they are zero matters.
+"""
 
 
 def add_doubles(
@@ -203,7 +205,7 @@ def add_doubles(
 
 @dataclass(frozen=True)
 class _Terms:
-    """What is added: finite doubles that are not 0, or their squares."""
+    """The terms of a sum: finite doubles that are not 0, or their squares."""
 
     ids: Ints
     values: Doubles
@@ -277,7 +279,7 @@ def _add_terms(old: _Words, terms: _Terms) -> pa.Array:
     if not reach:
         return pa.array([b""] * size, pa.binary())
     low = min(first for first, _ in reach)
-    # Two more take up what is carried, and the sign.
+    # Two more limbs hold carries and the sign.
     dense = np.zeros((max(last for _, last in reach) - low + 2, size), np.int64)
     flat = dense.reshape(-1)
     if filled.size:

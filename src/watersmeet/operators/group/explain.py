@@ -11,7 +11,7 @@ from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(group: AnalyzedGroup) -> list[Fact]:
-    """What makes a group, what is computed of it, and when it is forgotten."""
+    """The keys of a group, its aggregates, and when it is dropped."""
     by = texts(tuple(output.expr for output in group.by))
     shown = texts(tuple(output.expr for output in group.aggregates))
     having = texts(tuple(expand_group(part, group) for part in group.having))

@@ -1,8 +1,8 @@
-"""How rows are folded into the aggregates of their groups, a batch at a time.
+"""Folds rows into the aggregates of their groups, a batch at a time.
 
-A fold keeps *accumulators* of each group, Arrow columns from which the values of one or more aggregates follow.
-Accumulators are NULL where there is no group yet. Folding takes the accumulators of the groups that a batch touches and
-gives those after it; however the batches are cut, the result is the same, and sums do not ask for the order of rows.
+A fold has *accumulators* of each group, Arrow columns from which the values of one or more aggregates follow.
+Accumulators are NULL where there is no group yet. Folding maps the accumulators of the groups that a batch touches to
+those after it; the result does not depend on how the batches are cut, and sums do not depend on the order of rows.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Fold(Protocol):
 
 
 def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -> Fold:
-    """What an aggregate over these columns needs; ``kind`` is the type of the first of them.
+    """The fold of an aggregate over these columns; ``kind`` is the type of the first of them.
 
     >>> fold_of("avg", ("x",), pa.int32())
     ExactSum(column='x', limbs=2)
@@ -175,9 +175,9 @@ class ExactSum:
 
 @dataclass(frozen=True)
 class DoubleSum:
-    """How many values there are, the exact sum of the finite ones, and how many are NaN, infinite and negatively so.
+    """The number of values, the exact sum of the finite ones, and the numbers of NaN, infinity and negative infinity.
 
-    What is not finite is only counted, so that it can be taken back.
+    Non-finite values are only counted, so that they can be retracted.
     """
 
     column: str
@@ -193,9 +193,9 @@ class DoubleSum:
 
 @dataclass(frozen=True)
 class ExactMoments:
-    """How many values there are, their sum and the sum of their squares, as limbs, for numbers that fit 64 bits.
+    """The number of values, their sum and the sum of their squares, as limbs, for numbers that fit 64 bits.
 
-    They are exact, so that what is taken back leaves no trace, however much larger than the rest it was.
+    They are exact, so a retracted value leaves no trace, however much larger than the rest it was.
     """
 
     column: str
@@ -244,7 +244,7 @@ class Choice:
         return len(self.columns)
 
     def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
-        """The values after these rows: what was chosen before competes as the earliest row of its group."""
+        """The values after these rows: the earlier choice competes as the earliest row of its group."""
         new = [rows.table.column(name) for name in self.columns]
         both = [pa.concat_arrays([_cast_like(column, part), column]) for part, column in zip(old, new, strict=True)]
         ids = np.concatenate([np.arange(rows.groups), rows.ids])
@@ -291,7 +291,7 @@ class CountDistinct:
     width: int = 1
 
     def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
-        """The numbers of these rows alone."""
+        """The counts of these rows only."""
         some = np.ones(len(rows.ids), np.bool_)
         for name in self.columns:
             some &= _is_present(rows.table.column(name))
@@ -312,7 +312,7 @@ class DistinctFold:
         return self.inner.width
 
     def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
-        """The accumulators of these rows alone."""
+        """The accumulators of these rows only."""
         # NULL is a value here, so that every group has one; the other passes it over.
         places = _first_distinct(rows, self.columns, np.ones(len(rows.ids), np.bool_))
         table = rows.table.take(pa.array(places))
@@ -329,7 +329,7 @@ class Collect:
     width: int = 1
 
     def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
-        """The values of these rows alone."""
+        """The values of these rows only."""
         column = rows.table.column(self.column)
         some = _is_present(column)
         if self.is_set:
@@ -382,7 +382,7 @@ def to_doubles(array: pa.Array) -> Doubles:
 
 
 def normalize_floats(array: pa.Array) -> pa.Array:
-    """The array with -0.0 as 0.0 and one kind of NaN: what is equal then also looks the same.
+    """The array with -0.0 as 0.0 and one kind of NaN, so that equal values are identical.
 
     >>> normalize_floats(pa.array([-0.0])).to_pylist()
     [0.0]
@@ -418,7 +418,7 @@ def normalize_nan(array: pa.Array) -> pa.Array:
 
 
 def is_identical(left: pa.Array, right: pa.Array) -> Bools:
-    """Where values look the same, none of them nested: -0.0 does not look like 0.0, though it is equal.
+    """Where values are identical, none of them nested: -0.0 is not identical to 0.0, though equal.
 
     >>> is_identical(pa.array([0.0, -0.0, None]), pa.array([-0.0, -0.0, None])).tolist()
     [False, True, True]
@@ -449,7 +449,7 @@ def _is_true(array: pa.Array) -> Bools:
 
 
 def _cast_like(column: pa.Array, old: pa.Array) -> pa.Array:
-    """Values kept from before with the type that the column has now."""
+    """Stored values cast to the current type of the column."""
     return pa.nulls(len(old), column.type) if pa.types.is_null(old.type) else old.cast(column.type)
 
 

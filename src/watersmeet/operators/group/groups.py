@@ -1,12 +1,12 @@
 """The groups of a shard: a spine of groups with their accumulators, in which the newest run that has a group wins.
 
-Invariants. A run has each group at most once, and only neighbours are merged. A group that is gone is kept as one
-without rows until no older run can have it. Blocks whose windows have all ended are dropped whole: their groups are
-never asked for again.
+Invariants. A run has each group at most once, and only neighbours are merged. A deleted group is stored as one without
+rows until no older run can have it. Blocks whose windows have all closed are dropped whole: their groups are never read
+again.
 
-Groups of format 1, in which sums of doubles were doubles, are read as today's. ``sum(x)#1`` was the sum, and continues
-as the exact value of that double; ``moments(x)#1`` and ``#2`` were the mean and the sum of squared deviations. The type
-of these columns says which format a block has, so no block is rewritten for it.
+Groups of format 1, in which sums of doubles were doubles, are converted when read. ``sum(x)#1`` was the sum, and
+continues as the exact value of that double; ``moments(x)#1`` and ``#2`` were the mean and the sum of squared
+deviations. The type of these columns gives the format of a block, so no block is rewritten for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, 
 from watersmeet.operators.state.spine import ShardState, Spine
 
 _BITS = 28
-"""A count of more bits is no weight: it is taken in parts."""
+"""A count with more bits is split, as it cannot be a weight."""
 
 
 def upgrade_groups(groups: pa.RecordBatch) -> pa.RecordBatch:
@@ -47,7 +47,7 @@ def upgrade_groups(groups: pa.RecordBatch) -> pa.RecordBatch:
 def _upgrade_sum(columns: dict[str, pa.Array], prefix: str) -> dict[str, pa.Array]:
     total = _to_doubles(columns[f"{prefix}1"])
     places = np.arange(len(total))
-    # A sum that had become infinite, or none, stays what it is.
+    # A sum that is infinite or NaN stays so.
     kinds = (np.isnan(total), np.isposinf(total), np.isneginf(total))
     non_finite = {f"{prefix}{n}": _add_flags(columns[f"{prefix}{n}"], kind) for n, kind in enumerate(kinds, 2)}
     return {f"{prefix}1": add_doubles(pa.nulls(len(total)), places, total, np.ones_like(places)), **non_finite}
@@ -86,25 +86,27 @@ def _to_doubles(array: pa.Array) -> Doubles:
 
 
 CODE, END, COUNT = "#code", "#end", "count()#0"
-"""What is kept of a group besides its keys and other accumulators: its code, the end of its window in microseconds, if
-it has one, and how many rows it has."""
+"""The stored columns of a group besides its keys and other accumulators: its code, the end of its window in
+microseconds, if it has one, and its number of rows.
+"""
 
 SIGNED = "signed"
-"""Among the numbers of the directory: ``min``, ``max``, ``first``, ``last`` and the like show -0.0 as such, and keys
-show 0.0 for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and -0.0 inside structs and arrays
-as a key. It goes on like that, so that rows leave as they came."""
+"""A number of the directory: ``min``, ``max``, ``first``, ``last`` and the like show -0.0 as such, and keys show 0.0
+for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and -0.0 inside structs and arrays as a
+key. It continues to do so, so that retractions equal the emitted rows.
+"""
 
 MOST_ENDS = 1_024
-"""So many different ends of windows are told apart in the directory, which every batch reads and writes."""
+"""The number of different window ends that the directory counts exactly; every batch reads and writes it."""
 
 BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
 
 
 class _GroupLayout(RowLayout):
-    """Groups as they are kept, and as format 1 kept them."""
+    """The layout of groups, which also reads format 1."""
 
     def rows(self, table: pa.Table | pa.RecordBatch) -> KeyedRows:
-        """The table's columns as rows; what sums of doubles have kept as doubles becomes exact."""
+        """The table's columns as rows; sums of doubles stored as doubles become exact."""
         return super().rows(upgrade_groups(to_record_batch(table)))
 
 
@@ -123,15 +125,15 @@ def open_groups(
         return rows.where(stay & ~is_empty(rows.table, keys) if is_oldest else stay)
 
     times = () if finality is None else (finality.time,)
-    # What is no key is kept beside them.
+    # Columns that are not keys follow them.
     layout = _GroupLayout(tuple(dict.fromkeys((*keys, *accumulators, CODE, *times))), times, code=CODE)
     return state.spine("groups", layout, BUDGET if accumulators else replace(BUDGET, merge_at=sys.maxsize), alive)
 
 
 def find_groups(spine: Spine, keys: pa.RecordBatch, codes: Ints) -> tuple[pa.RecordBatch | None, Ints]:
-    """Stored groups, and of each of these groups its place among them; -1: it is not there.
+    """Stored groups, and for each of these groups its position among them; -1: not stored.
 
-    The groups asked for differ, and are in the order of their codes.
+    The groups are distinct and sorted by code.
     """
     places = np.full(len(codes), -1)
     parts: list[KeyedRows] = []
@@ -176,13 +178,13 @@ class EndCounts:
 
     @staticmethod
     def of(numbers: Mapping[str, Any]) -> EndCounts:
-        """Those that the numbers of a directory tell; a state from before has every end."""
+        """The counts in the numbers of a directory; an older state has every end."""
         counts = EndCounts(dict[int, int](numbers.get("groups", ())), int(numbers.get("grain", 1)))
         return counts.coarsen(_grain_of(np.array(list(counts.counts), np.int64), counts.grain))
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What is kept of them."""
+        """The counts as numbers of a directory."""
         return {"groups": sorted(self.counts.items()), **({"grain": self.grain} if self.grain > 1 else {})}
 
     @property
@@ -218,9 +220,9 @@ class EndCounts:
         return EndCounts(after, grain)
 
     def open_after(self, watermark: int) -> EndCounts:
-        """Those of windows that end after a mark; where none are left, ends are told exactly again.
+        """The counts of windows that end after a watermark; without any left, ends are exact again.
 
-        What has no end, or one that did not fit, is open until the end of input.
+        A group without an end, or with one that did not fit, is open until the end of input.
         """
         never = int(HIGHEST) - 1 if watermark < END_OF_INPUT else END_OF_INPUT + 1
         remaining = {end: number for end, number in self.counts.items() if end > watermark or end >= never}
@@ -249,7 +251,7 @@ def _round_up(ends: Ints, grain: int) -> Ints:
 
 
 def _match_groups(rows: KeyedRows, keys: pa.RecordBatch, codes: Ints, queried: Ints) -> Pairs:
-    """Which of the groups asked for are which of these rows."""
+    """The pairs of queried groups and rows with equal keys."""
     candidates = match(
         rows.codes, np.zeros(len(rows), np.int64), codes[queried], *np.zeros((2, queried.size), np.int64)
     )

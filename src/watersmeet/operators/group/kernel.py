@@ -2,36 +2,36 @@
 
 Definition. A group is made of the rows whose key columns are equal, where NULL equals NULL, NaN equals NaN and -0.0
 equals 0.0. The table shows each group that has rows: its keys, then an aggregate per column. Without key columns there
-is one group, which is shown from the first batch on for good, also without rows: then its counts are 0, its lists and
-sets are empty, and whatever can be NULL is.
+is one group, which is shown from the first batch on, also without rows: then its counts are 0, its lists and sets are
+empty, and every other aggregate is NULL.
 
-Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
-Of aggregates that cannot be undone by themselves (`Function.retractable`) all rows of the groups are kept (`members`),
-as far as they are read. Where order matters, a row stands where it last arrived, and equal rows stand together. A group
-without rows disappears.
+Input with weights is a changelog: a row counts as often as its weight says, and a negative weight retracts rows. For
+aggregates that cannot be retracted (`Function.retractable`), the state holds the rows of the groups (`members`), with
+the columns that the aggregates read. Where order matters, a row has the position of its last arrival, and equal rows
+share one position. A group without rows disappears.
 
-What comes out of a batch is how the table has changed with it: ``-`` the old row of a group, ``+`` its new one, and
-nothing where they are the same.
+A batch emits the changes of the table: ``-`` the old row of a group, ``+`` its new one, and no change where they are
+the same.
 
-With a window each row belongs to a window of event time that ends at a time of its own, and the window is part of the
-key. A batch is one instant of a shard: rows whose window ends at or before the mark known before the batch are late,
-dropped and counted; the others are folded in; then the marks of the batch are. Groups whose window ends at or before
-the mark are forgotten; the row that they had stands.
+With a window, each row belongs to a window of event time, which is part of the key. A batch is one instant of a shard:
+rows whose window ends at or before the watermark known before the batch are late, dropped and counted; the others are
+folded in; then the watermarks of the batch are applied. Groups whose window ends at or before the watermark are dropped
+from the state; their last row remains valid.
 
-The bounds of windows have marks behind a grouping: no row of the table changes any more in which one of them is at or
-before its mark. A grouping over such a table whose keys have such a column forgets groups by it, as by windows.
+The bounds of windows have watermarks behind a grouping: no row of the table changes any more in which one of them is at
+or before its watermark. A grouping over such a table whose keys have such a column closes groups by it, as by windows.
 
-Where only the first of its rows in an order are asked for, a row of a group that ends with a batch is left out if as
-many are before it among the rows of other groups that end with it in this shard: none of these is ever taken back, so
-that it will never be among the first.
+Where the consumer only needs the top-N, the row of a group that closes with a batch is left out if at least N rows of
+other groups that close with it in this shard rank before it: none of these is ever retracted, so the row can never be
+in the top-N.
 
-With a session the window is one that grows: each row brings its own, and those of one key that overlap or touch are one
-window, from the first start to the last end. Its row then takes the place of theirs. What is forgotten meets nobody.
+A session window grows: each row brings its own window, and windows of one key that overlap or touch merge into one,
+from the first start to the last end, whose row replaces theirs. Closed sessions do not merge.
 
-Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; what
-does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are those of the rows that are
-there, computed exactly and rounded once: neither order, nor batches, nor rows that have come and gone matter. Of
-``min_by`` and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
+Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; a
+value that does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are computed exactly
+over the current rows and rounded once: they do not depend on order, batches, or rows that were retracted. In ``min_by``
+and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
 
 `STATE_SCHEMA` describes what a state holds: a row per group with its accumulators and, where an aggregate needs them,
 the rows of the groups.
@@ -108,7 +108,7 @@ from watersmeet.operators.state.table import enforce_limit
 class Aggregate:
     """An aggregate of a group: the function by its SQL name, the columns it is applied to, and the result's name.
 
-    ``count`` of no columns is ``count(*)``. ``min_by`` and ``max_by`` have two: the value, then what is ordered.
+    ``count`` of no columns is ``count(*)``. ``min_by`` and ``max_by`` take two columns: the value, then the sort key.
     """
 
     function: str
@@ -127,27 +127,27 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class GroupByOperator(StreamOperator):
-    """A grouping, ready to run: one port.
+    """A GROUP BY, ready to run: one port.
 
-    The emission has the ``keys``, then the output of each aggregate, then ``#weight``: 1 for a row that the table has
-    now, -1 for one that it no longer has.
+    The emission has the ``keys``, then the output of each aggregate, then ``#weight``: 1 for an inserted row, -1 for a
+    retracted one.
 
-    - ``keys``: the key columns, of any type; their floats come out with -0.0 as 0.0, at every depth
-    - ``aggregates``: what is shown of a group
+    - ``keys``: the key columns, of any type; -0.0 is emitted as 0.0 in their floats, at every depth
+    - ``aggregates``: the aggregates, in the order of their columns
     - ``code``: an int64 column that is equal wherever the keys are equal, NULLs included; None: it is computed
     - ``changes``: arrivals carry ``#weight``
-    - ``position``: the column that says in which order the rows of a batch were delivered, if ``first`` or ``last``
-      asks for it; None: they are in that order
-    - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: none
-    - ``time``: the name of the watermark that ends a window
-    - ``session``: the key column, a start and an end, that windows of one key are put together in where they touch;
-      arrivals then carry no weights, and what is stored are their rows
-    - ``final_key``: a key column, a time, by which the rows of a table are settled, which is also the name of its
+    - ``position``: the column with the delivery order of a batch's rows, if ``first`` or ``last`` needs it; None: the
+      rows are in that order
+    - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: no windows
+    - ``time``: the name of the watermark that closes windows
+    - ``session``: the key column of session windows, a start and an end: windows of equal other keys merge where they
+      touch; arrivals then carry no weights, and the state stores the rows themselves
+    - ``final_key``: a time column among the keys by which groups of a changelog become final; also the name of its
       watermark
-    - ``finality_outputs``: the watermarks that are handed on, each with how far it is behind the one that ends windows;
-      of a table's rows, those of all such keys as they came
-    - ``requested_top_n``: what is asked for of its table, by columns of the emission; None: all rows
-    - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
+    - ``finality_outputs``: the watermarks that are emitted, each with its delay behind the one that closes windows; for
+      a changelog, the watermarks of all such keys, as received
+    - ``requested_top_n``: the top-N that the consumer needs, by columns of the emission; None: all rows
+    - ``max_rows``: the maximum number of groups; one more fails the batch, since a group cannot be dropped
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> grouping = GroupByOperator(("k",), (Aggregate("count", (), "n"), Aggregate("sum", ("v",), "total")))
@@ -196,9 +196,9 @@ class GroupByOperator(StreamOperator):
 
     @property
     def can_precombine(self) -> bool:
-        """Whether one row may stand for others like it: nothing asks in which order they came, or keeps each.
+        """Whether one arrival may represent several equal ones: no aggregate depends on arrival order or stores rows.
 
-        Such rows tell in `MULTIPLICITY` how many they are.
+        Such an arrival carries its count in `MULTIPLICITY`.
         """
         folds = {function_of(part.function).fold for part in self.aggregates}
         is_plain = self.position is None and not self.is_weighted and not self.all_rows_aggregates
@@ -206,12 +206,12 @@ class GroupByOperator(StreamOperator):
 
     @property
     def finality_marks(self) -> tuple[str, ...]:
-        """Those of its keys, of a table."""
+        """The watermark names of its final keys, where the input is a changelog."""
         return tuple(name for name, _ in self.finality_outputs) if self.time is None else ()
 
     @property
     def end_watermark(self) -> str | None:
-        """The mark that ends groups; None: nothing does."""
+        """The watermark that closes groups; None: groups never close."""
         return self.final_key if self.time is None else self.time
 
     def with_top_n(self, top_n: TopN) -> Self:
@@ -220,17 +220,17 @@ class GroupByOperator(StreamOperator):
 
     @property
     def is_weighted(self) -> bool:
-        """Whether rows are taken back: those of a table, and those that move from one session to another."""
+        """Whether rows can be retracted: those of a changelog, and those that move from one session to another."""
         return self.changes or self.session is not None
 
     @property
     def other_keys(self) -> tuple[str, ...]:
-        """The keys within which sessions are put together."""
+        """The keys within which sessions merge."""
         return tuple(name for name in self.keys if name != self.session)
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
-        """The one there is, if an aggregate asks in which order rows came."""
+        """The only port, if an aggregate depends on arrival order."""
         return frozenset() if self.position is None else frozenset({0})
 
     @property
@@ -240,7 +240,7 @@ class GroupByOperator(StreamOperator):
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """The aggregates, and how often a row comes or goes."""
+        """The outputs of the aggregates, and the weight."""
         return (*(part.output for part in self.aggregates), WEIGHT)
 
     def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
@@ -253,19 +253,19 @@ class GroupByOperator(StreamOperator):
 
     @property
     def identity(self) -> Identity:
-        """What of the grouping decides what its state means; how its outputs are called and ordered does not."""
+        """The part of the grouping that determines the meaning of its state; names and order of its outputs do not."""
         names = self.canonical_names
         return self.make_identity(
             [self.keys],
             aggregates=sorted([part.kind, *names.canonical_list(part.columns)] for part in self.aggregates),
             changes=self.changes,
             window_end=names.canonical_or_none(self.window_end),
-            # Left out where there is none, as in identities from before there were sessions.
+            # Omitted without sessions, so that identities from before sessions existed stay equal.
             **({} if self.session is None else {"session": names.canonical_or_none(self.session)}),
         )
 
 
-# One batch of a grouping in one shard: which groups it touches, what they were, what they are now.
+# One batch of a GROUP BY in one shard: the groups it touches, with their accumulators before and after.
 
 
 Accumulators = Sequence[Sequence[pa.Array]]
@@ -276,9 +276,9 @@ Accumulators = Sequence[Sequence[pa.Array]]
 class FoldPlan:
     """The folds that aggregates need, each once: the first counts rows.
 
-    ``fold_indices`` says for each aggregate which fold it takes its value from, ``types`` what the type of its first
-    column is; ``state_names`` what the accumulators of each fold are called in a state; ``all_rows_folds`` which folds
-    see all rows of a group.
+    ``fold_indices``: for each aggregate, the fold that it takes its value from. ``types``: for each aggregate, the type
+    of its first column. ``state_names``: the name of each fold's accumulators in the state. ``all_rows_folds``: the
+    folds that read all rows of a group.
     """
 
     folds: tuple[Fold, ...] = ()
@@ -289,11 +289,11 @@ class FoldPlan:
 
     @staticmethod
     def of(grouping: GroupByOperator, schema: pa.Schema) -> FoldPlan:
-        """What the aggregates need for arrivals with that schema."""
+        """The folds that the aggregates need for arrivals with that schema."""
         aggregates = grouping.aggregates
         types = tuple(schema.field(part.columns[0]).type if part.columns else None for part in aggregates)
         wanted = [fold_of(a.function, a.columns, type_) for a, type_ in zip(aggregates, types, strict=True)]
-        # Under names of their own, so that a state outlives the order and the names of what is shown.
+        # The state has its own names, so that it survives a change of the order and names of the outputs.
         names = grouping.canonical_names
         names_by_fold: dict[Fold, str] = {Count(()): "count()"}
         names_by_fold |= {
@@ -316,7 +316,7 @@ class FoldPlan:
 
 
 def _accumulator_name(function: str) -> str:
-    """What an aggregate shares its accumulators with: those of its fold, or only its own kind."""
+    """The name that aggregates with the same accumulators share: that of their fold, or of their own kind."""
     aggregate = function_of(function)
     if aggregate.is_distinct:
         return f"{aggregate.fold}{DISTINCT}"
@@ -325,10 +325,10 @@ def _accumulator_name(function: str) -> str:
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups that a batch touches, in the order of their codes, what they were before and what they are now.
+    """The groups that a batch touches, ordered by code, with their accumulators before and after the batch.
 
-    ``existed``: which were there before; the one without keys is from the first batch on, rows or none. ``ends``: of
-    their windows, the highest number without.
+    ``existed``: which were in the state before; the group without keys exists from the first batch on, even without
+    rows. ``ends``: the ends of their windows, `HIGHEST` without windows.
     """
 
     keys: pa.RecordBatch
@@ -339,7 +339,7 @@ class Groups:
     new: Accumulators
 
     def visibility(self) -> tuple[Bools, Bools]:
-        """Which the table showed before, and which it shows now: those with rows; without keys, the one there is."""
+        """Which groups the table showed before, and which it shows now: those with rows, or the only one."""
         if not self.keys.num_columns:
             return self.existed, np.ones(len(self.codes), np.bool_)
         return self.existed & (to_int64(self.old[0][0]) > 0), to_int64(self.new[0][0]) > 0
@@ -371,7 +371,7 @@ def step(
         stored = _encode_groups(spine.layout, groups)
         gone = is_empty(stored.table, grouping.keys)
         is_open = np.ones(len(stored), np.bool_) if finality is None else finality.is_open(stored)
-        # What has ended with this batch is never asked for again.
+        # A group that closes with this batch is never read again, so it is not stored.
         spine.add(stored.where((groups.existed | ~gone) & is_open))
         counts = counts.with_changes(groups.ends, (~gone).astype(np.int64) - groups.existed)
         changes = _diff_groups(grouping, folding, groups, is_open, signed=signed)
@@ -381,12 +381,12 @@ def step(
     if members is not None:
         members.table.spine.expire(finality)
     if grouping.final_key is not None and int(HIGHEST) in counts.counts and rows is not None:
-        # The state is from when nobody asked for that time, or its shards were others.
+        # The state was written without that final key, or by other shards.
         counts = _count_ends(spine, grouping.final_key)
     if finality is not None:
         counts = counts.open_after(finality.mark)
         if grouping.max_rows is not None and counts.grain > 1 and counts.total > grouping.max_rows and rows is not None:
-            # The total may be too high by groups that have ended.
+            # The total may still count groups that have closed.
             counts = _count_ends(spine, finality.time).open_after(finality.mark)
     total = counts.total
     if grouping.max_rows is not None and total > grouping.max_rows:
@@ -400,14 +400,14 @@ def step(
 
 
 def _finality_bound(grouping: GroupByOperator, shard: Shard) -> FinalityBound | None:
-    """Which groups have ended with this batch; None: none ever does."""
+    """The bound that says which groups close with this batch; None: groups never close."""
     if grouping.end_watermark is None:
         return None
     return FinalityBound(grouping.final_key or END, shard.after.received.get(grouping.end_watermark, NO_WATERMARK))
 
 
 def _count_ends(spine: Spine, time: str) -> EndCounts:
-    """How many groups there are by their times, which are told exactly as far as possible."""
+    """The number of groups by end time, counted from the state."""
     counts = EndCounts()
     for rows in spine.merge_runs():
         counts = counts.with_changes(np.minimum(rows.times[time], HIGHEST - 1), np.ones(len(rows), np.int64))
@@ -415,7 +415,7 @@ def _count_ends(spine: Spine, time: str) -> EndCounts:
 
 
 def _final_watermarks(grouping: GroupByOperator, received: Watermarks) -> Watermarks:
-    """The marks of what the groups are by: those at or before them change no more."""
+    """The watermarks that the grouping emits: groups at or before them no longer change."""
     if grouping.time is None:
         return {name: received[name] for name, _ in grouping.finality_outputs if name in received}
     if grouping.time not in received:
@@ -424,12 +424,12 @@ def _final_watermarks(grouping: GroupByOperator, received: Watermarks) -> Waterm
 
 
 def _open_members(grouping: GroupByOperator, shard: Shard, finality: FinalityBound | None) -> Members | None:
-    """The rows of the groups, if an aggregate must see all of them."""
+    """The stored rows of the groups, if an aggregate must read all of them."""
     if grouping.session is not None:
         columns = [*(name for part in grouping.aggregates for name in part.columns), OWN, ARRIVAL]
         return Members.of(shard.state, grouping.keys, columns, finality, keep_duplicates=False)
     columns = [name for part in grouping.all_rows_aggregates for name in part.columns]
-    # Without rows that are taken back, only a list can tell equal rows apart.
+    # Without retractions, only a list distinguishes equal rows.
     keep_duplicates = not grouping.changes and any(
         function_of(part.function).fold == "list" for part in grouping.all_rows_aggregates
     )
@@ -441,7 +441,7 @@ def _open_members(grouping: GroupByOperator, shard: Shard, finality: FinalityBou
 
 
 def _admit_arrivals(grouping: GroupByOperator, shard: Shard, table: pa.Table | None) -> pa.RecordBatch | None:
-    """What is needed of the arrivals, in order, without those whose windows had ended; None: there is nothing."""
+    """The needed columns of the arrivals, in delivery order, without late rows; None: no rows are left."""
     if table is None:
         return None
     read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.columns))
@@ -463,12 +463,12 @@ def _admit_arrivals(grouping: GroupByOperator, shard: Shard, table: pa.Table | N
 
 
 def _count_rows(rows: pa.RecordBatch) -> int:
-    """How many rows they are, those that stand for others counted as these."""
+    """The number of rows, where a precombined row counts as its multiplicity."""
     return int(rows.column(MULTIPLICITY).to_numpy().sum()) if MULTIPLICITY in rows.schema.names else rows.num_rows
 
 
 def _weights(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
-    """How often each row comes or goes."""
+    """The weight of each row, or its multiplicity."""
     if grouping.is_weighted or MULTIPLICITY in rows.schema.names:
         return as_int64(rows.column(WEIGHT if grouping.is_weighted else MULTIPLICITY))
     number: int = rows.num_rows
@@ -488,7 +488,7 @@ def _fold_arrivals(
 ) -> Groups:
     """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch; ``signed``: `SIGNED`.
 
-    Rows that an aggregate must see all of are kept among the ``members``, the first of them with that ``number``.
+    Rows that an aggregate must read again are added to ``members``, numbered from ``number``.
     """
     ids, first, codes = _assign_groups(grouping, rows)
     batch_keys = _take_keys(grouping, rows, pa.array(first), signed=signed)
@@ -530,12 +530,12 @@ def _ends(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
 
 
 def _fold_all_rows(fold: Fold, all_rows: tuple[GroupedRows, Ints], arrived: GroupedRows) -> list[pa.Array]:
-    """The accumulators of a fold over all rows of the groups that rows have ``arrived`` for; NULL: none are left."""
+    """The accumulators of a fold over all rows of the groups of ``arrived``; NULL for a group without rows."""
     rows, present = all_rows
     places = np.full(arrived.groups, -1)
     places[present] = np.arange(present.size)
     if not present.size:
-        # The types are those of any row.
+        # No rows are left: fold any row, only for the types.
         zero = np.zeros(1, np.int64)
         rows = GroupedRows(arrived.table.slice(0, 1), zero, 1, zero + 1, np.zeros(1, np.bool_))
     positions = pa.array(places, mask=places < 0)
@@ -543,7 +543,7 @@ def _fold_all_rows(fold: Fold, all_rows: tuple[GroupedRows, Ints], arrived: Grou
 
 
 def _assign_groups(grouping: GroupByOperator, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
-    """For each row the number of its group, for each group its first row and its code; numbers are by code."""
+    """The group number of each row, and the first row and the code of each group; groups are numbered by code."""
     code = grouping.code if grouping.session is None else CODE
     # Those of sessions are of their other keys.
     if code is not None and grouping.session is None:
@@ -567,7 +567,7 @@ def _assign_groups(grouping: GroupByOperator, rows: pa.RecordBatch) -> tuple[Int
 def _assign_groups_by_code(
     grouping: GroupByOperator, rows: pa.RecordBatch, codes: Ints
 ) -> tuple[Ints, Ints, Ints] | None:
-    """The same, if rows with equal codes have equal keys, which is seen more quickly; None: some have not."""
+    """The same where equal codes imply equal keys, which is quicker to check; None: some keys differ."""
     order = stable_order(codes)
     codes = codes[order]
     repeats = np.flatnonzero(codes[1:] == codes[:-1]) + 1
@@ -588,7 +588,7 @@ def _take_keys(grouping: GroupByOperator, rows: pa.RecordBatch, positions: pa.Ar
 
 
 def _encode_groups(layout: RowLayout, groups: Groups) -> KeyedRows:
-    """The groups as they are kept."""
+    """The groups in the layout of the state."""
     accumulators = (part for fold in groups.new for part in fold)
     columns = [*groups.keys.columns, *accumulators, pa.array(groups.codes), pa.array(groups.ends)]
     names = layout.columns if END in layout.columns else (*layout.columns, END)
@@ -598,9 +598,9 @@ def _encode_groups(layout: RowLayout, groups: Groups) -> KeyedRows:
 def _diff_groups(
     grouping: GroupByOperator, folding: FoldPlan, groups: Groups, is_open: Bools, *, signed: bool
 ) -> tuple[pa.Table, ...]:
-    """The old rows that are shown no longer, with -1, and the new ones, with 1; ``is_open``: whose group has not ended.
+    """The retracted old rows, with -1, and the inserted new ones, with 1; ``is_open``: groups that have not closed.
 
-    Of new rows of groups that have ended, only those that may be among the first that are asked for.
+    New rows of closed groups are left out if they cannot be in the requested top-N.
     """
     old, new = (
         _aggregate_columns(grouping, folding, accumulators, signed=signed) for accumulators in (groups.old, groups.new)
@@ -609,7 +609,7 @@ def _diff_groups(
     visible = groups.visibility()
     changed = visible[0] != visible[1]
     for one, other in zip(old, new, strict=True):
-        # What is equal but not the same bit by bit, deep inside, must be told: it would not cancel out later.
+        # Nested values that are equal but differ in their bits must be emitted: later retractions would not cancel out.
         changed |= True if pa.types.is_nested(other.type) else ~is_identical(one, other)
     is_retracted, is_inserted = (changed & some for some in visible)
     is_inserted[_find_outranked(grouping, groups.keys, new, np.flatnonzero(is_inserted & ~is_open))] = False
@@ -626,7 +626,7 @@ def _diff_groups(
 def _find_outranked(
     grouping: GroupByOperator, keys: pa.RecordBatch, columns: Sequence[pa.Array], final_rows: Ints
 ) -> Ints:
-    """Which of the rows at these places, that are settled, will never be among the first that are asked for."""
+    """The positions of final rows that can never be in the requested top-N."""
     if grouping.requested_top_n is None or not final_rows.size:
         return final_rows[:0]
     by_name = dict(zip([*keys.schema.names, *grouping.extra[:-1]], [*keys.columns, *columns], strict=True))
@@ -657,18 +657,18 @@ def _make_changes(
 
 
 def _make_initial_row(grouping: GroupByOperator) -> pa.Table:
-    """What the group of all shows before there are rows, whose types nobody can tell yet."""
+    """The row of the group without keys before there are rows; the types of its values are not known yet."""
     shown = [_empty_value(function_of(part.function)) for part in grouping.aggregates]
     return _make_changes(grouping, pa.RecordBatch.from_arrays([], names=[]), shown, np.ones(1, np.bool_), 1)
 
 
 def _empty_value(function: Function) -> pa.Array:
-    """What an aggregate shows of no rows."""
+    """The value of an aggregate over no rows."""
     return pa.nulls(1) if function.nullable else pa.array([[]] if function.gives == "list" else [0])
 
 
 def _prefer_stored_keys(new_keys: pa.RecordBatch, stored_keys: pa.RecordBatch, existed: Bools) -> pa.RecordBatch:
-    """The keys of groups as they were stored, if they were, so that a row leaves exactly as it came; else as given."""
+    """The keys as stored, so that a retraction equals the emitted row; new groups keep the given keys."""
     positions = pa.array(np.arange(len(existed)) + np.where(existed, len(existed), 0))
     columns = [
         pa.concat_arrays([new, old.cast(new.type)]).take(positions) if _has_floats(new.type) else new
@@ -678,7 +678,7 @@ def _prefer_stored_keys(new_keys: pa.RecordBatch, stored_keys: pa.RecordBatch, e
 
 
 def _has_floats(kind: pa.DataType) -> bool:
-    """Whether values may be equal that look different: -0.0 and 0.0."""
+    """Whether a type holds floats, of which -0.0 and 0.0 are equal."""
     if pa.types.is_nested(kind):
         return any(_has_floats(kind.field(n).type) for n in range(kind.num_fields))
     return bool(pa.types.is_floating(kind))
@@ -703,12 +703,12 @@ def spine(identity: Identity, name: str) -> SpineSchema:
 
 
 def _until(time: str, rows: pa.RecordBatch) -> ExpiryTimes:
-    # A window ends when the mark reaches its end, not when it passes it.
+    # A window closes when the watermark reaches its end, not when it passes it.
     return {time: as_int64(rows.column(END)) - 1} if END in rows.schema.names else {}
 
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
-    """How many groups end when, and the next arrival of all."""
+    """The number of groups by end time, and the next arrival number of all shards."""
     rows = look.rows("groups", spine(identity, "groups"))
     ends = np.zeros(0, np.int64)
     if rows is not None:

@@ -1,15 +1,15 @@
-"""The rows of the groups of a shard, where an aggregate must see all of them to know its value.
+"""The rows of the groups of a shard, for aggregates that must read all of them.
 
-From ``max`` no row can be taken back without the others, and ``count(DISTINCT x)`` must know which values it has seen.
-For such aggregates the columns they read are kept: equal rows as one with their number, as in a table, and with the
-number of the arrival that last brought one, which orders the rows of a group. A row that comes and goes leaves no
-trace, in whatever batches it does.
+``max`` cannot retract a row without the others, and ``count(DISTINCT x)`` must know which values it has seen. For such
+aggregates the state holds the columns they read: equal rows as one with their number, as in a table, and with the
+number of their last arrival, which orders the rows of a group. A row that is inserted and retracted leaves no trace, in
+whatever batches.
 
-Invariants. Equal rows of a group have equal codes, so what cancels out meets within one code. A group whose window has
-ended is never asked for again.
+Invariants. Equal rows of a group have equal codes, so rows that cancel out share a code. A group whose window has
+closed is never read again.
 
 Sessions are windows that grow as their rows arrive. A row brings a session from its time to a gap behind it, and
-sessions of one key that overlap or touch are one. All rows of an open session are kept among the `Members`, each with
+sessions of one key that overlap or touch are one. All rows of an open session are stored in the `Members`, each with
 the session that it brought and its arrival number. When a batch changes the bounds of a session, its rows move from one
 group to another: the grouping sees changes of a table and does not know about sessions.
 """
@@ -62,7 +62,7 @@ class Members:
         *,
         keep_duplicates: bool,
     ) -> Members:
-        """The members of the groups of a shard; ``finality``: of which groups they are never asked for again."""
+        """Open the members of the groups of a shard; ``finality``: those of closed groups are dropped."""
 
         def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
             rows = rows if keep_duplicates else merge_equal_rows(rows, is_whole=is_oldest)
@@ -138,7 +138,7 @@ def merge_equal_rows(rows: KeyedRows, *, is_whole: bool = True) -> KeyedRows:
 
 
 OWN, ARRIVAL = "#own", "#arrival"
-"""The session that a row brought, and its place in the order of arrival, which tells equal rows apart."""
+"""The session that a row brought, and its arrival number, which distinguishes equal rows."""
 
 
 def move_rows(
@@ -175,7 +175,7 @@ def session_bounds(session: pa.StructArray) -> tuple[Ints, Ints]:
 
 
 def _key_codes(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
-    """What the rows of a key are found by, whatever their sessions."""
+    """The codes of keys, without their sessions."""
     if grouping.code is not None:
         return as_int64(rows.column(grouping.code))
     others = grouping.other_keys

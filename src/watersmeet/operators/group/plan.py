@@ -26,7 +26,7 @@ TIME, END = "time", "end"
 
 
 def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
-    """What is grouped by, the arguments of the aggregates, and the time; the result is shown as it is."""
+    """The columns of the grouping: keys, arguments of the aggregates, and the time; the result is shown unchanged."""
     group = query.group
     assert group is not None
     arguments = {arg.sql(): arg for aggregate in group.aggregates for arg in aggregate.expr.args}
@@ -54,7 +54,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     )
     position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
     session = f"{GROUP}.{group.window}" if group.is_session else None
-    # All sessions of a key meet in one shard.
+    # All sessions of a key must be in one shard.
     hashed = tuple(key for key in keys if key != session)
     code = CODE if hashed else None
     ended = (f"{GROUP}.{END}", f"{GROUP}.{TIME}") if group.time is not None else (None, None)
@@ -83,18 +83,18 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
 
 
 def _final_column(group: AnalyzedGroup) -> str:
-    """What tells that a group changes no more, as the query wrote it."""
+    """The expression by which a group becomes final, as the query wrote it."""
     return next(expression_in_words(by.expr) for by in group.by if by.name == group.final_by)
 
 
 def _arguments(group: AnalyzedGroup) -> dict[str, str]:
-    """What the arguments of the aggregates are called among the rows of their grouping, by their SQL: each once."""
+    """The names of the aggregates' arguments in the input of the grouping, by their SQL: each once."""
     once = dict.fromkeys(arg.sql() for aggregate in group.aggregates for arg in aggregate.expr.args)
     return {sql: f"x{n}" for n, sql in enumerate(once)}
 
 
 def _columns(aggregate: Expr, called: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that an aggregate reads. DISTINCT a, a tells rows apart as DISTINCT a does."""
+    """The columns that an aggregate reads. DISTINCT a, a is the same as DISTINCT a."""
     columns = [f"{GROUP}.{called[arg.sql()]}" for arg in aggregate.args]
     return tuple(dict.fromkeys(columns) if aggregate.function == "count distinct" else columns)
 
@@ -107,7 +107,7 @@ def _end(group: AnalyzedGroup) -> Expr:
 
 
 def _type(aggregate: Expr, types: Types) -> str:
-    """The type of an aggregate; "" where nobody can tell yet."""
+    """The type of an aggregate; "" where it is not known yet."""
     type_ = types.type_of(aggregate)
     if type_ is not None:
         return type_
@@ -116,12 +116,12 @@ def _type(aggregate: Expr, types: Types) -> str:
 
 
 def _never_null(aggregate: Expr) -> str:
-    """What the type of an aggregate says besides if it is never NULL."""
+    """The suffix of the type of an aggregate that is never NULL."""
     return "" if function_of(aggregate.function).nullable else " NOT NULL"
 
 
 def _asks_order(name: str) -> bool:
-    """Whether an aggregate asks in which order rows came: of ``min_by`` and ``max_by`` the last wins among equals."""
+    """Whether an aggregate depends on arrival order: in ``min_by`` and ``max_by`` the last wins among equals."""
     function = function_of(name)
     return function.fold in ("first", "last", "list") or function.args > 1
 
@@ -147,7 +147,7 @@ PLAN = StagePlanner(lambda query: query.group is not None, rows, plan)
 
 
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
-    """Groups, of which nobody knows the number from the plan."""
+    """Groups, whose number does not follow from the plan."""
     return (PortRetention(0, "keys", law="a row per group"),)
 
 

@@ -124,7 +124,7 @@ def _exact_moment(kind: str, type_: pa.DataType, accumulators: Sequence[pa.Array
 def _spread(kind: str, counts: Ints, sums: Iterable[tuple[int, int, int]]) -> pa.Array:
     """Variances or deviations from sums, sums of squares and their unit, rounded once.
 
-    What is subtracted may be as large as what it is subtracted from, hence Python's integers, group by group.
+    The subtraction may cancel most digits, hence Python's integers, group by group.
     """
     less = 1 if kind.endswith("samp") else 0
     ratio = _divide_root if kind.startswith("stddev") else _divide

@@ -1,9 +1,9 @@
-"""Interval joins: the bounds between the event times of both sides, which let rows be forgotten.
+"""Interval joins: the bounds between the event times of both sides, by which rows expire.
 
-A bound is ``column >= other - constant`` between watermarked columns of the two sides, taken from the parts of ON that
-are joined by AND and from WITHIN. It lets the rows of ``column``'s side be forgotten once the watermark of ``other``
-has gone on, so a join needs one in each direction, unless the rows of a side carry their ends (`lives`). What is a
-bound is wholly expressed by it; the rest is a condition.
+A bound is ``column >= other - constant`` between watermarked columns of the two sides, taken from the conjuncts of ON
+and from WITHIN. By it the rows of ``column``'s side expire once the watermark of ``other`` has advanced, so a join
+needs one in each direction, unless the rows of a side carry their ends (`row_expiries`). A bound expresses its conjunct
+exactly; the other conjuncts are conditions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_watermarks(join: Join, declared: Sources, sources: Sources) -> Sources:
         return sources
     pairs = _pairs(join, declared)
     if join.within is not None:
-        # WITHIN speaks of the event times, so what is compared in one direction may be anything.
+        # WITHIN refers to the event times, so a comparison in one direction may be of other columns.
         pairs = {pair: directions for pair, directions in pairs.items() if len(directions) == 2}
     if pairs:
         chosen = _likeliest(pairs, declared)
@@ -118,9 +118,9 @@ class IntervalAnalysis(FamilyAnalysis):
 
 @dataclass(frozen=True)
 class _PartBounds:
-    """What a part of the condition says about time: bounds, perhaps an equality as well, or why it is refused.
+    """The time constraints of a part of the condition: bounds, perhaps an equality as well, or why it is refused.
 
-    ``is_zoned``: the bounds say what Spark says only in a time zone whose days all have 24 hours.
+    ``is_zoned``: the bounds equal Spark's meaning only in a time zone whose days all have 24 hours.
     """
 
     bounds: tuple[TimeBound, ...] = ()
@@ -182,7 +182,7 @@ def _is_zoned(part: Expr, comparison: Comparison) -> bool:
 
 
 def conjunct_sides(part: Expr) -> tuple[Expr, ...]:
-    """What a comparison compares; NOT of one has the same sides."""
+    """The operands of a comparison; NOT of one has the same."""
     return part.args[0].args if part.op == "not" else part.args
 
 

@@ -1,39 +1,40 @@
 """The definition of the interval join, slow and obvious: the oracle of every test.
 
-Two rows *fit* when their keys are equal (a NULL key equals nothing), ``lower <= right time - left time <= upper``,
-and the rest of the condition is true: false and unknown are both "no". Times are whole numbers of 64 bits; their sums
-and differences are whole numbers of any size, so that no bound overflows. A row is *dead* when it can never fit: its
-side says so, or its key, its matched time or an end that it carries is NULL.
+Two rows *fit* when their keys are equal (a NULL key equals nothing), ``lower <= right time - left time <= upper``, and
+the rest of the condition is true: false and unknown are both "no". Times are whole numbers of 64 bits; their sums and
+differences are whole numbers of any size, so that no bound overflows. A row is *dead* when it can never fit: its side
+says so, or its key, its matched time or an end that it carries is NULL.
 
 Without time, the result is `all_pairs`: every pair that fits, and every row of a preserved side that fits nothing,
 padded.
 
 With time, a join proceeds in batches, and a batch is one instant (`IntervalReference.step`):
 
-1. A new row is *late* if one of its watermarked times is smaller than a mark that its own side received before this
-   batch. It is put aside: it meets nothing and is not padded. Where rows of a side come once for each window of their
-   time (`Port.window`), a row is late if its window is over; only that of its last window is put aside as late, and
-   those of others are dropped.
-2. A new dead row is padded at once if its side is preserved, else dropped. It is never kept.
-3. Every other new row meets the kept rows of the other side and the other new rows of the other side. A pair comes out
-   in the batch in which its second row arrives, even if that row is already past its limit.
-4. The marks of the batch are folded in: a mark never falls. The *limit* of a column is the largest
-   ``mark(other) - constant`` among the bounds of that column, of a strict bound the time after that; a column without a
-   bound has no limit. A column that holds the *ends* of rows is not watermarked, and its limit follows from its *lives*
-   in the same way.
-5. A row with a watermarked time or an end strictly below that column's limit *expires*: no row that may still come
-   could fit it. A kept row is forgotten, a new one never kept. If its side is preserved and it has met nothing, it
-   comes out padded now.
-6. The watermark of a column in the result is the smaller of its mark and its limit. For a column without a bound it is
-   the smaller of its mark and its earliest time still kept, and never falls. While a part is unknown there is none.
+1. A new row is *late* if one of its watermarked times is smaller than the watermark of that column before this batch.
+   It goes to the side output: it matches nothing and is not padded. Where a side has one row per window of its time
+   (`Port.window`), a row is late if its window is closed; only the row of the last window goes to the side output, and
+   those of the others are dropped.
+2. A new dead row is padded at once if its side is preserved, else dropped. It is never stored.
+3. Every other new row is matched with the stored and the new rows of the other side. A pair is emitted in the batch in
+   which its second row arrives, even if that row is already beyond its limit.
+4. The watermarks of the batch are applied: a watermark never falls. The *limit* of a column is the largest
+   ``watermark(other) - constant`` among the bounds of that column, for a strict bound the time after that; a column
+   without a bound has no limit. A column that holds the *ends* of rows is not watermarked, and its limit follows from
+   its end bounds in the same way.
+5. A row with a watermarked time or an end strictly below that column's limit *expires*: no row that may still arrive
+   could fit it. A stored row is dropped, a new one never stored. If its side is preserved and it has no match, it is
+   emitted padded now.
+6. The watermark of a column in the result is the smaller of its watermark and its limit. For a column without a bound
+   it is the smaller of its watermark and its earliest stored time, and never falls. It is undefined while a part of it
+   is unknown.
 
-A NULL in a watermarked column other than the matched one makes a row neither late nor expired by that column.
-A mark of END_OF_INPUT says that its side has ended, whatever the times: it is infinite, and so is every limit that
-comes from it. It closes every lifetime that waits for that side, and whatever its side still sends is late, NULL times
+A NULL in a watermarked column other than the matched one makes a row neither late nor expired by that column. A
+watermark of END_OF_INPUT means that its side has ended, whatever the times: it is infinite, and so is every limit
+derived from it. It expires every row that waits for that side, and every later row of its side is late, NULL times
 included.
 
-Invariants. If nothing is late, every bound follows from the condition, and all inputs end, then the batches together
-give `all_pairs`, however the rows were ordered and cut. A row comes out padded at most once, and never if it ever
+Invariants. If no row is late, every bound follows from the condition, and all inputs end, then the batches together
+give `all_pairs`, however the rows were ordered and cut. A row is emitted padded at most once, and never if it ever
 matched. No row of a later batch has a time below a watermark that the result had before.
 
 Values and conditions are evaluated one row at a time in `rowwise`.
@@ -64,7 +65,7 @@ from watersmeet.operators.interval.kernel import IntervalJoinOperator
 
 @dataclass(eq=False)
 class _LiveRow:
-    """A row that may still meet others, and whether it ever did."""
+    """A row that may still match, and whether it ever did."""
 
     row: Row
     matched: bool = False
@@ -95,7 +96,7 @@ class IntervalReference:
     def __post_init__(self) -> None:
         waits = [(bound.column, bound.other) for bound in self.join.bounds]
         for side in self.join.sides:
-            # An end has no marks, so that the times of its row stand for it.
+            # A row end has no watermark, so the times of its row stand in for it.
             waits += [
                 (time, end_bound.other)
                 for end_bound in self.join.end_bounds
@@ -105,11 +106,11 @@ class IntervalReference:
         self._tracker = WatermarkTracker(self.join, waits)
 
     def replace_join(self, join: IntervalJoinOperator) -> None:
-        """Go on as another join: the same but for its bounds and for who may be idle."""
+        """Continue as another join: the same but for its bounds and its idle timeouts."""
         self.join = self._tracker.operator = join
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> ReferenceStep:
-        """One batch: the rows that arrived per port, and the marks that came with them."""
+        """Process one batch: the rows that arrived per port, and their watermarks."""
         rows: list[tuple[Any, ...]] = []
         late: list[tuple[int, Row]] = []
         self._pairs, self._gone = [], []
@@ -144,7 +145,7 @@ class IntervalReference:
         return tuple([alive.row for alive in side] for side in self._state)
 
     def _enforce_limit(self) -> list[tuple[Any, ...]]:
-        """More rows than may be kept: an error, or the rows with the earliest times leave."""
+        """Enforce the limit: fail, or drop the rows with the earliest times."""
         limit, size = self.join.max_rows, len(self._state[LEFT]) + len(self._state[RIGHT])
         if limit is None or size <= limit:
             return []
@@ -160,7 +161,7 @@ class IntervalReference:
         return rows
 
     def limit(self, column: str) -> int | None:
-        """Rows with a smaller time in that column are expired; None as long as nothing expires by it."""
+        """The limit of a column: rows with a smaller time are expired; None as long as no row expires by it."""
         limits = [
             _watermark_behind(
                 self._tracker.received[bound.other], bound.constant - 1 if bound.strict else bound.constant
@@ -201,7 +202,7 @@ class IntervalReference:
         return [pad_row(self.join, port, row)] if self.join.is_preserved[port] else []
 
     def _watermarks(self) -> dict[str, int]:
-        # As long as one column goes on, the end of another is no end of the result: padded rows have NULL there.
+        # While one column continues, the end of another does not end the result: padded rows have NULL there.
         ended = all(self._tracker.received.get(column) == END_OF_INPUT for column in self.join.times)
         highest = END_OF_INPUT if ended else END_OF_INPUT - 1
         for port in (LEFT, RIGHT):
@@ -211,7 +212,7 @@ class IntervalReference:
                 watermark = min(self._tracker.received[column], highest)
                 window = self.join.sides[port].window
                 if window is not None and window.time == column and self._tracker.received[column] != END_OF_INPUT:
-                    # Rows may still come whose windows are open.
+                    # Rows whose windows are open may still arrive.
                     watermark = max(watermark - window.size, -(2**63))
                 if any(bound.column == column for bound in self.join.bounds):
                     limit = self.limit(column)
@@ -264,7 +265,7 @@ def multiset(rows: Iterable[Iterable[Any]]) -> Counter[tuple[Any, ...]]:
 
 
 def is_pair(join: IntervalJoinOperator, left: Row, right: Row) -> bool:
-    """Whether two rows are a pair of the result, time of arrival apart."""
+    """Whether two rows are a pair of the result, regardless of when they arrive."""
     left_time, right_time = event_time(left[join.left.time]), event_time(right[join.right.time])
     if left_time is None or right_time is None:
         return False
@@ -281,13 +282,13 @@ def join_pair(join: IntervalJoinOperator, left: Row, right: Row) -> tuple[Any, .
 
 
 def pad_row(join: IntervalJoinOperator, port: int, row: Row) -> tuple[Any, ...]:
-    """The row of the result that a row makes alone."""
+    """The result row of an unmatched row."""
     nulls = dict.fromkeys(join.sides[1 - port].columns)
     return join_pair(join, row, nulls) if port == LEFT else join_pair(join, nulls, row)
 
 
 def _watermark_behind(watermark: int, constant: int) -> int:
-    # Only the end itself is infinite: a mark far in the future must not pass for it. No time is before the lowest.
+    # Only the end itself is infinite: a watermark far in the future must not equal it. No time is before the lowest.
     return END_OF_INPUT if watermark == END_OF_INPUT else max(-(2**63), min(watermark - constant, END_OF_INPUT - 1))
 
 

@@ -27,7 +27,7 @@ from watersmeet.operators.tracer import Distance, FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[Fact]:
-    """What is to be said of an interval join."""
+    """The facts about an interval join."""
     return [
         keys(join.keys),
         ("bounds", [_bound(query, join, bound) for bound in join.bounds]),
@@ -47,7 +47,7 @@ def _failure_remark(join: AnalyzedIntervalJoin, side: str) -> str:
 
 
 def _emission(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
-    """What comes out of a join that shows its left side only, and when."""
+    """The output of a semi or anti join, and when it is emitted."""
     who = rows_of(join.left, names)
     match join.kind:
         case "semi":
@@ -59,7 +59,7 @@ def _emission(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
 
 
 def _without_equality(join: AnalyzedIntervalJoin) -> list[str]:
-    """What an equality would save a join that has none."""
+    """What an equality would save in a join without one."""
     if join.keys:
         return []
     example = _equality(join)
@@ -71,7 +71,7 @@ def _without_equality(join: AnalyzedIntervalJoin) -> list[str]:
 
 
 def _equality(join: AnalyzedIntervalJoin) -> str:
-    """An equality of columns that have the same name and type on both sides and are no event times."""
+    """An equality of columns with the same name and type on both sides, except event times."""
     left, right = (
         {
             (field.name.lower(), field.type.upper()): f"{alias}.{word(field.name)}"
@@ -95,7 +95,7 @@ def _bound(query: AnalyzedQuery, join: AnalyzedIntervalJoin, bound: TimeBound) -
 
 
 def _retention(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[str]:
-    """How long the rows of each side are kept."""
+    """The retention of the rows of each side."""
     lines: list[str] = []
     for port, side in enumerate(join.inputs):
         own = [bound for bound in join.bounds if bound.column.alias in side.aliases]
@@ -150,7 +150,7 @@ def _distance(query: AnalyzedQuery, bound: TimeBound, constant: int) -> str:
 
 
 def data(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> dict[str, object]:
-    """The parts of the condition, and how long rows are kept."""
+    """The parts of the condition, and the retention, as data."""
     return {
         "join": join.kind,
         "keys": [[expression_in_words(a), expression_in_words(b)] for a, b in join.keys],
@@ -232,7 +232,7 @@ class _IntervalTracer(FamilyTracer):
 
 
 def _own(context: TraceContext, port: int) -> list[Bound]:
-    """The bounds that end the lives of a port's rows."""
+    """The bounds that expire a port's rows."""
     side = context.operator.sides[port]
     return [
         b for b in (*context.operator.bounds, *context.operator.end_bounds) if b.column in (*side.times, *side.ends)
@@ -240,7 +240,7 @@ def _own(context: TraceContext, port: int) -> list[Bound]:
 
 
 def _end(bound: Bound, row: Row) -> int:
-    """The last mark of the other side at which a row is alive."""
+    """The last watermark of the other side at which a row is alive."""
     return (event_time(row[bound.column]) or 0) + bound.constant - (1 if bound.strict else 0)
 
 

@@ -1,4 +1,4 @@
-"""The interval join: two rows meet when their event times lie within constant bounds of each other.
+"""The interval join: joins rows whose event times lie within constant bounds of each other.
 
 Definition. A left row l and a right row r are a pair of the result when their keys are equal (NULL never is), the time
 bounds hold, the rest of the condition is true, and neither was late. See `definition` for the same in slow and obvious
@@ -6,17 +6,16 @@ steps.
 
 A batch is one instant of a shard:
 
-1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
-   counted, and never padded.
+1. A new row is late if one of its times is below its column's watermark before the batch. It is dropped and counted,
+   and never padded.
 2. A new row that can never match (NULL key, NULL time, own predicate not true) is padded at once if its side is
    preserved.
-3. The other new rows meet what the other side has in state, and each other.
-4. The marks of the batch are folded in. Whatever has now expired leaves, new rows included; of a preserved side, the
-   rows that never matched leave padded, in this same batch.
+3. The other new rows are matched with the stored rows of the other side, and with each other.
+4. The watermarks of the batch are applied. Expired rows leave the state, new ones included; unmatched rows of a
+   preserved side are emitted padded in this same batch.
 
-Nothing that is in time can satisfy the bounds of a row beyond its limit: that is what the limit says. So an expired
-row may stay in its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in
-one batch or in two.
+A row expires once no row that is not late can satisfy its bounds. So an expired row may stay in its run until the whole
+run is dropped, and all new rows of both sides may be matched, whether they arrive in one batch or in two.
 
 `STATE_SCHEMA` describes what a state holds: rows of each side, until a watermark of the other side has passed
 everything they can match.
@@ -69,9 +68,9 @@ def spine(identity: Identity, name: str) -> SpineSchema:
 
 
 def limits_of(identity: Identity, port: int) -> list[tuple[str, str, int]]:
-    """By which columns of a side rows live, which marks end them, and how far those may go beyond the column.
+    """The limits on a side's rows: a column, the watermark that expires it, and how far ahead that may be.
 
-    Between the compared times the range says it, which knows whether bounds are strict.
+    Between the compared times the limit is taken from the range, which accounts for strict bounds.
     """
     times = [port_identity.get("time") for port_identity in identity["ports"]]
     low, high = identity["range"]
@@ -85,7 +84,7 @@ def limits_of(identity: Identity, port: int) -> list[tuple[str, str, int]]:
 
 
 def end_limits_of(identity: Identity, port: int) -> Iterator[tuple[str, str, int]]:
-    """The same of the ends that rows carry: what the condition compares with a time of the other side."""
+    """The same for row ends: columns that the condition compares with a time of the other side."""
     others = frozenset(identity["ports"][1 - port].get("times", ()))
     stored = frozenset(identity["ports"][port]["stored"])
     condition = identity["condition"]
@@ -101,7 +100,7 @@ def end_limits_of(identity: Identity, port: int) -> Iterator[tuple[str, str, int
 
 
 def _parse_shifted_time(part: Any) -> tuple[str, int | None]:
-    """A time and what is added to it."""
+    """A time column and the constant added to it; None where the expression has another shape."""
     match part:
         case {"column": str(time)}:
             return time, 0
@@ -132,8 +131,9 @@ class IntervalJoinOperator(TwoSided):
     """An interval join, ready to run.
 
     The range matcher works on the compared times of the ports: ``lower <= right time - left time <= upper``. ``bounds``
-    says how long rows live, and ``end_bounds`` the same of the ends that rows carry: bounds whose column is one of the
-    ``ends`` of its port. ``condition`` is whatever else must hold; every bound and every life follows from the whole.
+    determine when rows expire, and ``end_bounds`` do the same for row ends: bounds whose column is one of the ``ends``
+    of its port. ``condition`` is the rest of the condition; every bound and every expiry follows from the whole
+    condition.
     """
 
     name: ClassVar[str] = "interval"
@@ -151,27 +151,27 @@ class IntervalJoinOperator(TwoSided):
         return stream(self, store, arrivals, watermarks)
 
     def take_over(self, store: StateStore, was: Identity) -> None:
-        """Go on with the state of a join with other bounds: what has expired by those is gone for good."""
+        """Continue with the state of a join with other bounds: rows that expired by the old ones are gone for good."""
         take_over(self, store, was)
 
     @property
     def can_split_batch(self) -> bool:
-        """Whether the arrivals of a batch may come in several steps, the marks with the last.
+        """Whether the arrivals of a batch may be split over several steps, with the watermarks in the last.
 
-        Marks decide who is late in the batch after and who has expired at the end of this one, so it makes no
-        difference; but a limit must see the whole batch.
+        The result is the same, because watermarks determine which rows of the next batch are late and which rows expire
+        at the end of this one; but a limit must see the whole batch.
         """
         return self.max_rows is None
 
     @property
     def identity(self) -> Identity:
-        """What of the join decides what its state means."""
+        """The part of the join that determines the meaning of its state."""
         names = self.canonical_names
         return self.make_identity(
             (layout.columns for layout in self.layouts),
             kind=self.kind,
             range=[self.lower, self.upper],
-            # Whether bounds are strict is told by the range, or by the condition, and so is what ends a life.
+            # The range or the condition already says whether bounds are strict, and the condition where rows end.
             bounds=sorted(
                 [*names.canonical_list((bound.column, bound.other)), bound.constant] for bound in self.bounds
             ),
@@ -185,18 +185,18 @@ class IntervalJoinOperator(TwoSided):
 
     @property
     def waits(self) -> tuple[Bound, ...]:
-        """Which column waits for which: an end has no marks, so that the times of its side stand for it."""
+        """Which column waits for which. A row end has no watermark, so the times of its side stand in for it."""
         pairs = ((side.times, bound) for side in self.sides for bound in self.end_bounds if bound.column in side.ends)
         return (*self.bounds, *(replace(bound, column=time) for times, bound in pairs for time in times))
 
     @property
     def watermark_dependencies(self) -> tuple[str, ...]:
-        """The columns between whose marks and times bounds and lives stand."""
+        """The columns that bounds and row ends relate to each other."""
         named = (name for bound in self.waits for name in (bound.column, bound.other))
         return tuple(dict.fromkeys(named))
 
     def uniform_watermarks(self, uniform: frozenset[str]) -> frozenset[str]:
-        """The columns that bounds hold back: what no bound mentions follows the rows that a shard keeps."""
+        """The columns held back by bounds only; a column without bounds follows the rows in each shard's state."""
         bounds = {column: [bound.other for bound in self.bounds if bound.column == column] for column in self.times}
         return frozenset(
             column for column, others in bounds.items() if others and uniform.issuperset((column, *others))
@@ -204,14 +204,14 @@ class IntervalJoinOperator(TwoSided):
 
     @cached_property
     def layouts(self) -> tuple[RowLayout, RowLayout]:
-        """What is stored of each side: what the result, the match and the condition still need, each column once."""
+        """The layout of each side's state: the columns that the result, the match and the condition need, each once."""
         return (
             _layout(self.left, tracked=self.tracks_matches[LEFT]),
             _layout(self.right, tracked=self.tracks_matches[RIGHT]),
         )
 
     def span(self, port: int) -> tuple[int | None, int | None]:
-        """How far the times that rows of ``port`` meet are from their own; None: no bound says so."""
+        """How far the times of matching rows are from those of ``port``; None: not bounded."""
         lower, upper = self._span
         if port == LEFT:
             return lower, upper
@@ -226,15 +226,15 @@ class IntervalJoinOperator(TwoSided):
         return lower, upper
 
     def reach(self, port: int, rows: KeyedRows) -> tuple[Ints, Ints]:
-        """From when to when rows of ``port`` meet those of the other side."""
+        """The first and last time of the other side that rows of ``port`` can match."""
         first, last = reach(rows.times[self.sides[port].time], *self.span(port))
         return first, self._latest_reach(port, rows, last)
 
     def pairs(self, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
-        """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
+        """The pairs of a left and a right row for which keys, bounds and condition hold, piece by piece.
 
-        ``probe`` names the port that asks, whose rows have that ``reach``. In the result ``probe`` are positions in
-        ``left``, ``build`` in ``right``.
+        ``probe`` is the port of the probing rows, which have that ``reach``. In the result, ``probe`` holds positions
+        in ``left`` and ``build`` positions in ``right``.
         """
         probe_rows, build_rows = (left, right) if probe == LEFT else (right, left)
         spans = stretches(build_rows.codes, build_rows.times[self.sides[1 - probe].time], probe_rows.codes, *reach)
@@ -249,12 +249,12 @@ class IntervalJoinOperator(TwoSided):
         """The latest time of the other side that rows of ``port`` reach, no later than their own ends."""
         for bound in self.end_bounds:
             if bound.column in self.sides[port].ends and bound.other == self.sides[1 - port].time:
-                # Below the lowest time there is none; the condition denies what is at it.
+                # Shifting saturates at the lowest time; the condition rejects a match at it.
                 high = np.minimum(high, shift_times(rows.times[bound.column], bound.constant - bound.strict))
         return high
 
     def can_meet(self, port: int, rows: KeyedRows, block: StateBlock) -> bool:
-        """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
+        """Whether new rows of ``port`` can match in a block of the other side, by its codes, times and ends."""
         if int(rows.codes[0]) > block.highest_code or int(rows.codes[-1]) < block.lowest_code:
             return False
         times = rows.times[self.left.time if port == LEFT else self.right.time]
@@ -275,43 +275,47 @@ def _layout(port: Port, *, tracked: bool) -> RowLayout:
     return RowLayout(columns, times, port.time, port.code, notes=((MATCHED, "flag"),) if tracked else ())
 
 
-# One batch of an interval join in one shard: what is new, what of the state it touches, what comes out.
+# One batch of an interval join in one shard: admit new rows, match them with the state, expire, emit.
 
 
 MATCHED = "matched"
-"""The note that says which rows have matched."""
+"""The attribute that marks rows as matched."""
 
 STRICT = "strict"
-"""Among the numbers of the directory: rows have expired by strict bounds as such. In a state without it they have lived
-a unit longer, so those at the very limit are still to come out."""
+"""A number of the directory: rows have expired by strict bounds. In a state without it they lived one unit longer, so
+rows at the limit itself have not been emitted yet.
+"""
 
 ROW_ENDS = "lives"
-"""The same of the ends that rows carry. In a state without it rows have lived until their bounds alone."""
+"""A number of the directory: rows have expired by the ends they carry. In a state without it only bounds expired rows.
+"""
 
 BEFORE = "before"
-"""Among the numbers of the directory: the limits by which rows have expired before the bounds were changed. Those that
-the new bounds end at once are still to come out."""
+"""An entry of the directory's numbers: the limits by which rows expired before the bounds changed. Rows that the new
+bounds expire at once have not been emitted yet.
+"""
 
 SPARSE = 2
-"""Where rows carry their ends, a block of which less than one row in so many is alive is written anew: rows of one time
-may end at any, and one that lives long would keep the others."""
+"""Where rows carry their ends, a block is rewritten once fewer than one row in this many is alive: rows of one time may
+end at any time, and a single long-lived one would retain the others.
+"""
 
 FEW = 256
-"""So few new rows most likely meet none of a run: their codes are looked at before anything is computed of them."""
+"""For at most this many new rows, the codes of a run are compared first, since most likely none matches."""
 
 BUDGET = Budget(largest=250_000, sparse=1)
 """Runs grow to about a million rows by merging and no further, so that expired runs can be dropped whole."""
 
 
 class StateSummary:
-    """What stays after a step: rows per port, and the earliest time in each column."""
+    """The rows per port that remain after a step, and the earliest time in each column."""
 
     def __init__(self) -> None:
         self.rows = [0, 0]
         self.earliest: dict[str, int] = {}
 
     def add(self, port: int, rows: int, lowest: Watermarks) -> None:
-        """Note rows that stay."""
+        """Add rows that remain."""
         self.rows[port] += rows
         for name, time in lowest.items():
             self.earliest[name] = min(time, self.earliest.get(name, time))
@@ -320,7 +324,7 @@ class StateSummary:
 def stream(
     join: IntervalJoinOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Iterator[pa.Table | Emission]:
-    """Process one batch of one shard: joined rows as they come, last the emission with the rest."""
+    """Process one batch of one shard: yield joined rows piece by piece, and the emission last."""
     bounds = (*join.bounds, *join.end_bounds)
     shard = Shard(join, store, watermarks, bounds, join.waits)
     numbers = {STRICT: any(bound.strict for bound in join.bounds), ROW_ENDS: bool(join.end_bounds)}
@@ -362,7 +366,7 @@ def stream(
 
 
 def take_over(join: IntervalJoinOperator, store: StateStore, was: Identity) -> None:
-    """Let rows go that have expired by the bounds of before, though the new ones might keep them, and note by which."""
+    """Remove rows that expired by the old bounds, even if the new ones would retain them, and note the old limits."""
     state = ShardState(store, join.canonical_names)
     numbers = state.directory.numbers
     limits = state.directory.numbers.get(BEFORE)
@@ -384,13 +388,13 @@ def take_over(join: IntervalJoinOperator, store: StateStore, was: Identity) -> N
 
 
 def _previous_bounds(join: IntervalJoinOperator, numbers: Mapping[str, int]) -> list[Bound]:
-    """By what rows have expired so far, given the numbers of the directory."""
+    """The bounds by which rows have expired up to now, given the numbers of the directory."""
     bounds = join.bounds if numbers.get(STRICT) else (replace(bound, strict=False) for bound in join.bounds)
     return [*bounds, *(join.end_bounds if numbers.get(ROW_ENDS) else ())]
 
 
 def _expiry_flags(numbers: Mapping[str, bool], shard: Shard) -> dict[str, int]:
-    """What the next step must know of how rows have expired; nothing has before the first mark."""
+    """The directory numbers that say how rows have expired; empty before the first watermark, as no row has expired."""
     return {name: 1 for name, applies in numbers.items() if applies} if shard.after.received else {}
 
 
@@ -406,7 +410,7 @@ def _admit_rows(join: IntervalJoinOperator, shard: Shard, port: int, table: pa.T
 def _match_new_rows(
     join: IntervalJoinOperator, shard: Shard, spines: Sequence[Spine], new: Mapping[int, KeyedRows]
 ) -> Iterator[pa.Table]:
-    """Let the new rows meet the state of the other side, and each other; gives the joined rows as they come."""
+    """Match the new rows with the state of the other side and with each other; yields the joined rows."""
     reach = {port: join.reach(port, rows) for port, rows in new.items()}
     for port, rows in new.items():
         spine = spines[1 - port]
@@ -429,7 +433,7 @@ def _match_new_rows(
 def _join_rows(
     join: IntervalJoinOperator, shard: Shard, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]
 ) -> Iterator[pa.Table]:
-    """What meets; and note who has matched."""
+    """The joined rows of two sets of rows; marks the rows that match."""
     times = left.times[join.left.time], right.times[join.right.time]
     for pairs in join.pairs(left, right, probe, reach):
         shard.counters.record_delays(times[LEFT], pairs.probe, times[RIGHT], pairs.build)
@@ -459,7 +463,7 @@ def _mark_matched(rows: KeyedRows, positions: Ints) -> Ints:
 def _expire_blocks(
     join: IntervalJoinOperator, shard: Shard, port: int, spine: Spine, summary: StateSummary
 ) -> Iterator[KeyedRows]:
-    """Drop the blocks that have expired whole; gives the rows of a preserved side that expired alone."""
+    """Drop the blocks that have expired whole; yields expired rows of a preserved side that never matched."""
     for block in spine.blocks:
         if not shard.after.has_expired(block.lowest) and all(end in block.lowest for end in join.sides[port].ends):
             summary.add(port, block.rows, block.lowest)
@@ -482,7 +486,7 @@ def _expire_blocks(
 def _drop_overflow(
     join: IntervalJoinOperator, shard: Shard, spines: Sequence[Spine], new: dict[int, KeyedRows], summary: StateSummary
 ) -> list[tuple[int, KeyedRows]]:
-    """Drop the rows with the earliest times if more would be kept than may be; gives those that never matched."""
+    """Drop the rows with the earliest times if ``max_rows`` is exceeded; returns those that never matched."""
     if not shard.excess(summary.rows):
         return []
     stored = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
@@ -508,18 +512,18 @@ def _drop_overflow(
 
 
 def _is_alive(shard: Shard, rows: KeyedRows) -> Bools:
-    """Which rows something may still meet."""
+    """Which rows can still match."""
     return ~shard.after.is_expired(rows.times, len(rows))
 
 
 def _select_unmatched(rows: KeyedRows, evicted: Bools) -> KeyedRows:
-    """Those of the leaving rows that never matched; none where that is not known."""
+    """The evicted rows that never matched; empty where matches are not tracked."""
     matched = rows.attributes.get(MATCHED)
     return rows.slice(0, 0) if matched is None else rows.where(evicted & ~matched)
 
 
 def _pad_rows(join: IntervalJoinOperator, shard: Shard, port: int, rows: KeyedRows) -> list[pa.Table]:
-    """Rows of a preserved side with nulls for the other; no rows, no table."""
+    """Rows of a preserved side padded with NULLs for the other; an empty list without rows."""
     if not len(rows) or not join.is_preserved[port]:
         return []
     shard.counters.padded[port] += len(rows)

@@ -1,6 +1,6 @@
-"""The interval join's entry: which columns it needs of each side, and how long each side lives.
+"""The plan of the interval join: the columns of each side, and their retention.
 
-`FORECAST` says how long rows live: until the other side's watermark has passed their bound.
+`FORECAST` gives the retention: until the other side's watermark has passed the bound of a row.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _why(on: JoinCondition, routes: tuple[Route, Route], *, is_timed: bool) -> t
 PLAN = JoinPlanner(plan)
 
 
-# What may change of an interval join while its state goes on: how far rows reach, and which columns are kept.
+# The changes of an interval join with which its state can continue: its bounds, and its stored columns.
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
@@ -188,7 +188,7 @@ def _bound_effects(stage: StageEdit) -> Iterator[ChangeEffect]:
 
 
 def _bound_effect(stage: StageEdit, port: int, pair: tuple[str, str], was: int, now: int) -> ChangeEffect:
-    """What follows from another bound: ``column >= mark - constant``."""
+    """The effect of another bound: ``column >= watermark - constant``."""
     column, watermark = pair
     identity, side = stage.now, f"`{stage.now.side(stage.number, port)}`"
     change = (

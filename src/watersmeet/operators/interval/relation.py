@@ -31,14 +31,14 @@ from watersmeet.logical.words import expression_in_words, sources_by_alias
 from watersmeet.schema import TimeType, parse_type_name, time_type_of
 
 Kind = Literal["timestamp", "timestamp_ntz", "date", "integer", "interval"]
-"""What the value of an expression is, as far as ends are concerned."""
+"""The kind of an expression's value, as far as row ends are concerned."""
 
 
 @dataclass(frozen=True)
 class RowExpiry:
     """``end >= time - constant`` (``>`` if strict), where ``end`` is over the side ``port``, and ``low`` as written.
 
-    ``is_near``: it ends a window around a time of the same row, and so is no further than that is long.
+    ``is_near``: it is the end of a window around a time of the same row, and so at most the window's length away.
     """
 
     port: int
@@ -51,7 +51,7 @@ class RowExpiry:
 
 
 def find_row_expiries(join: ConditionalJoin) -> tuple[RowExpiry, ...]:
-    """The lives that the condition of a join gives the rows of its sides."""
+    """The row expiries in the condition of a join."""
     sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
     equalities = (*join.keys, *(part.args for part in join.residual if part.op == "="))
     windows = (expiry for pair in equalities for expiry in _window_expiries(join, pair[0], pair[1]))
@@ -68,7 +68,7 @@ def end_without_type(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTime
 
 
 def _window_expiries(join: ConditionalJoin, first: Expr, second: Expr) -> Iterator[RowExpiry]:
-    """What the equality of two values says of the end of rows: one of them is the end of a window."""
+    """The row expiries from the equality of two values, one of which is the end of a window."""
     for port, (side, other) in enumerate(((join.left, join.right), (join.right, join.left))):
         for end, theirs in ((first, second), (second, first)):
             time = time_of_window_end(theirs, other) if end.sources and end.sources <= frozenset(side.aliases) else None
@@ -83,7 +83,7 @@ def _column(time: TimeColumn) -> Expr:
 
 
 def _comparison_expiries(join: ConditionalJoin, part: Expr) -> Iterator[RowExpiry]:
-    """What a part of the condition says of the end of rows, whatever its type."""
+    """The row expiries from a part of the condition, of any type."""
     comparison = order_sides(part)
     if comparison is None or comparison.direction == "=":
         return
@@ -105,7 +105,7 @@ def _comparison_expiries(join: ConditionalJoin, part: Expr) -> Iterator[RowExpir
 
 
 def family_in(expr: Expr, sources: dict[str, Source]) -> TimeType | None:
-    """Which event times an expression compares with, as far as declarations and casts tell; None: none, or unknown."""
+    """The type of event times that an expression compares with, by declarations and casts; None: none, or unknown."""
     kind = _kind(expr, sources)
     return None if kind == "interval" else kind
 
@@ -148,7 +148,7 @@ _COMBINED: dict[tuple[Kind | None, str, Kind | None], Kind] = {
     ("interval", "*", "integer"): "interval",
     ("integer", "*", "interval"): "interval",
 }
-"""What sums and products of times, whole numbers and intervals are; what is not here only Spark knows."""
+"""The kinds of sums and products of times, integers and intervals; only Spark knows the others."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,12 @@ class ZonedBounds:
 
 @dataclass(frozen=True)
 class AnalyzedIntervalJoin(ConditionalJoin):
-    """Two streams whose rows meet within ``bounds`` of time, or until the ends that rows carry.
+    """Two streams joined within ``bounds`` of time, or until the ends that rows carry.
 
     Each side has a bound, or its rows carry their ends; a conjunct that is a bound is exactly expressed by its bounds.
 
-    - ``zoned``: those of which that depends on the time zone of the session; ``unzoned``: the bounds of all others
-    - ``shift``: by how much the clocks of the session's zone have moved at most, in microseconds
+    - ``zoned``: the bounds that depend on the time zone of the session; ``unzoned``: all others
+    - ``shift``: the largest shift of the session's time zone, in microseconds
     """
 
     family: ClassVar[str] = "interval"
@@ -178,7 +178,7 @@ class AnalyzedIntervalJoin(ConditionalJoin):
 
     @property
     def row_expiries(self) -> tuple[RowExpiry, ...]:
-        """The ends that rows carry; a row is kept longer where the clocks may move between its end and the time."""
+        """The ends that rows carry; retention is extended where the clock may shift between an end and the time."""
         moves = {
             expiry: expiry.constant != 0 and expiry.time.family == "timestamp" for expiry in find_row_expiries(self)
         }
@@ -188,7 +188,7 @@ class AnalyzedIntervalJoin(ConditionalJoin):
         )
 
     def is_timed(self, port: int) -> bool:
-        """Whether a bound, or the window that each row is in, tells how long all rows of a side are kept."""
+        """Whether a bound, or the window of each row, determines the retention of all rows of a side."""
         is_bound = any(bound.column.alias in self.inputs[port].aliases for bound in self.bounds)
         return is_bound or any(expiry.port == port and expiry.is_near for expiry in self.row_expiries)
 

@@ -17,7 +17,7 @@ from watersmeet.logical.words import expression_in_words, kind_in_words
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, end_without_type
 
 Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "distinct"]
-"""Why a direction has no bound: nothing compares the times, or what compares them is no bound."""
+"""Why a direction has no bound: the times are not compared, or the comparison is not a bound."""
 
 
 def check_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
@@ -39,7 +39,7 @@ def check_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> 
 
 
 def check_within_times(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
-    """The sides of which WITHIN cannot tell the event time."""
+    """Refuse WITHIN for sides without exactly one event time."""
     if join.within is None:
         return []
     left, right = event_times(joined.left), event_times(joined.right)

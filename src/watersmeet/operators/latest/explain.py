@@ -13,7 +13,7 @@ EXPLAIN = StageExplainer(lambda group: [])
 class _LatestTracer(FamilyTracer):
     def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
         if not context.operator.append:
-            # A table tells its changes itself.
+            # A table is a changelog itself.
             return (
                 ("passed", "It was added to the table.")
                 if sign > 0

@@ -1,9 +1,9 @@
 """The latest row per key: upserts and deletes in, the changes of a table out.
 
-Definition. The table has at most one row per key. A batch brings upserts and deletes in the order of delivery; of each
-key, the last one counts: an upsert puts its row in the place of the key's row, a delete takes that away. What comes out
-is how the table has changed with the batch: ``-`` the old row, ``+`` the new one, nothing where both are the same bit
-by bit. Keys are equal as in SQL, so that -0.0 is 0.0, but a row with a NULL in its key is dropped and counted.
+Definition. The table has at most one row per key. A batch brings upserts and deletes in the order of delivery; for each
+key only the last one counts: an upsert replaces the key's row, a delete removes it. A batch emits the changes of the
+table: ``-`` the old row, ``+`` the new one, and no change where both are identical bit by bit. Keys are equal as in
+SQL, so that -0.0 is 0.0, but a row with a NULL in its key is dropped and counted.
 
 `STATE_SCHEMA` describes what a state holds: one row per key.
 """
@@ -33,12 +33,12 @@ from watersmeet.operators.state.table import BUDGET, StateTable, enforce_limit, 
 class LatestOperator(StreamOperator):
     """The latest row per key, ready to run: one port.
 
-    Arrivals are upserts and deletes as `OP` says, in the order of `POSITION` or, without that column, in the one they
-    have. The emission has the port's columns, then `WEIGHT`: 1 for a row that the table has now, -1 for one that it no
-    longer has. Too many rows fail the batch, since none can be dropped.
+    Arrivals are upserts or deletes as `OP` says, in the order of `POSITION` or, without that column, in the order they
+    have. The emission has the port's columns, then `WEIGHT`: 1 for an inserted row, -1 for a retracted one. Exceeding
+    the limit fails the batch, since no row can be dropped.
 
-    - ``port``: without keys the table has one row. Where a row is ``dead`` it does not belong to the table, so that its
-      upsert is a delete. The marks of its times are passed on
+    - ``port``: without keys the table has one row. The upsert of a ``dead`` row, which is not in it, is a delete.
+      The watermarks of its times are emitted
     - ``append``: arrivals have no `OP`; every row is an upsert
 
     >>> from watersmeet.tools.testing import MemoryStore
@@ -73,14 +73,14 @@ class LatestOperator(StreamOperator):
         return shard.close({name: received[name] for name in self.port.times if name in received}, rows)
 
     def _is_keyed(self, table: pa.Table) -> Bools:
-        """Which rows have a key, none of whose parts is NULL."""
+        """Which rows have a key without NULLs."""
         has_key = np.ones(table.num_rows, np.bool_)
         for name in self.port.keys:
             has_key &= table.column(name).is_valid().to_numpy()
         return has_key
 
     def _with_op(self, table: pa.Table) -> pa.Table:
-        """The rows with `OP`: what does not belong to the table is a delete."""
+        """The rows with `OP`: rows that do not belong to the table are deletes."""
         is_upsert = np.ones(table.num_rows, np.bool_) if self.append else table.column(OP).to_numpy() > 0
         if self.port.dead is not None:
             is_upsert &= ~pc.fill_null(table.column(self.port.dead), True).to_numpy()
@@ -89,33 +89,33 @@ class LatestOperator(StreamOperator):
 
     @property
     def _key_columns(self) -> tuple[str, ...]:
-        """The columns that tell rows apart."""
+        """The columns that identify a row."""
         return (self.port.code,) if self.port.exact and self.port.code is not None else self.port.keys
 
     @cached_property
     def layout(self) -> RowLayout:
-        """What is stored of a row: what is shown of it, and its key."""
+        """The layout of a stored row: its shown columns and its key."""
         code = () if self.port.code is None else (self.port.code,)
         return table_layout((*self.port.columns, *self._key_columns, *code), self.port.code)
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
-        """The one there is: the last row of a key counts."""
+        """The only port: the last row of a key counts."""
         return frozenset({0})
 
     @property
     def sides(self) -> tuple[Port]:
-        """The one there is."""
+        """The only port."""
         return (self.port,)
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """How often a row comes or goes."""
+        """The weight of a change."""
         return (WEIGHT,)
 
     @property
     def identity(self) -> Identity:
-        """What of it decides what its state means."""
+        """The part of the operator that determines the meaning of its state."""
         return self.make_identity([self.layout.columns], append=self.append)
 
 

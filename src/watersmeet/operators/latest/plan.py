@@ -20,7 +20,7 @@ from watersmeet.physical.ports import CODE, leaf_column
 from watersmeet.schema import EXACT
 
 LATEST = "#latest"
-"""The source of the rows of which the latest per key is kept."""
+"""The source of the rows of which the latest per key is stored."""
 
 
 def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:

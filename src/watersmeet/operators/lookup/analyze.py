@@ -28,7 +28,8 @@ from watersmeet.logical.relation import (
 from watersmeet.logical.words import expression_in_words, kind_in_words, word
 
 LateTable = Literal["reemit", "ignore"]
-"""What a table row does that comes after a stream row which had been shown without one: shows it again, or nothing."""
+"""What happens when a table row arrives after a stream row was emitted without one: re-emit the stream row, or nothing.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ class AnalyzedLookupJoin(ConditionalJoin):
     """Each row of a stream with the rows that a table has for it at that moment (LN-11..LN-14).
 
     One side is a stream, the other a table; ``kind`` is inner, or the one that preserves the stream. The condition is
-    taken apart as that of an `ConditionalJoin`.
+    split as in a `ConditionalJoin`.
 
-    - ``late_table``: with ``reemit``, a stream row that was shown padded is shown once more when its table row comes
+    - ``late_table``: with ``reemit``, a padded stream row is emitted again when its table row arrives
     - ``retention``: for how many microseconds of wall clock such rows wait; None: as long as ``waiting`` allows
-    - ``waiting``: how many of them wait at most, the oldest being forgotten first; None: any number
+    - ``waiting``: how many of them wait at most, the oldest being dropped first; None: any number
     - ``load_first``: stream rows are held back until the table is caught up
     """
 
@@ -105,7 +106,7 @@ class AnalyzedLookupJoin(ConditionalJoin):
 
 
 def check_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Iterator[Refusal]:
-    """What is wrong with a join of a stream with a table."""
+    """The refusals of a join of a stream with a table."""
     if not has_known_sources(left, right):
         return
     if join.kind in LEFT_ONLY:
@@ -157,7 +158,7 @@ def _swap_hint(join: Join, table: str) -> str:
 
 
 def _side_sql(side: Relation) -> str | None:
-    """A side as one types it; None for what has no name of its own."""
+    """The SQL of a side; None for one without a name."""
     if not isinstance(side, Scan):
         return None
     if side.source.startswith("#"):
@@ -182,7 +183,7 @@ def _refuse_left_only(draft: Draft, join: Join, left: AnalyzedRelation, right: A
 
 
 def _column(side: AnalyzedRelation) -> str:
-    """A column of a table that is NULL only where there is no row."""
+    """A column of a table that is NULL only in padded rows."""
     if not isinstance(side, AnalyzedScan | AnalyzedView):
         return f"{word(side.aliases[0])}.key"
     names = (*side.source.primary_key, *(field.name for field in side.source.fields))
@@ -195,7 +196,7 @@ WAITING = "watersmeet.table.waiting"
 LOAD = "watersmeet.table.load"
 
 DEFAULT_RETENTION = HOUR
-"""How long a stream row waits for its table row where no setting says so: state must not grow for ever."""
+"""How long a stream row waits for its table row by default: the state must stay bounded."""
 
 
 class LookupAnalysis(FamilyAnalysis):
@@ -237,7 +238,7 @@ class LookupAnalysis(FamilyAnalysis):
 
 @dataclass(frozen=True)
 class _WaitSettings:
-    """What the settings say of stream rows that were shown without a table row."""
+    """The settings for stream rows that were emitted without a table row."""
 
     late_table: LateTable
     retention: int | None = None

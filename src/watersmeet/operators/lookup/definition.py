@@ -1,4 +1,4 @@
-"""The definition of the lookup join: the table is a list of changes, and each stream row asks all of it."""
+"""The definition of the lookup join: the table is a list of changes, and each stream row is compared with all of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LookupReference:
         self._tracker = WatermarkTracker(self.join)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> ReferenceStep:
-        """One batch: the rows that arrived per port, and the marks that came with them."""
+        """Process one batch: the rows that arrived per port, and their watermarks."""
         self._removed = []
         self._advance_watermarks(watermarks)
         if self.join.late_table == "ignore":
@@ -91,7 +91,7 @@ class LookupReference:
         return [(row, weight) for row, weight in counted.values() if weight]
 
     def _advance_watermarks(self, watermarks: Watermarks) -> None:
-        """Fold the marks in, and forget the rows that have waited for too long."""
+        """Advance the watermarks, and drop the rows that have waited for too long."""
         self._tracker.merge(watermarks)
         if NOW in watermarks:
             self._clock = watermarks[NOW] if self._clock is None else max(watermarks[NOW], self._clock)
@@ -115,7 +115,7 @@ class LookupReference:
             self._table.append((row, 1))
 
     def _reemit_matches(self) -> list[tuple[Any, ...]]:
-        """The rows that waited and meet something now."""
+        """The waiting rows that match now."""
         rows: list[tuple[Any, ...]] = []
         waiting: list[tuple[Row, int | None]] = []
         for row, clock in self._waiting:
@@ -126,7 +126,7 @@ class LookupReference:
         return rows
 
     def _find_matches(self, row: Row) -> list[tuple[Any, ...]]:
-        """The stream row beside each table row that it meets, as often as the table has that."""
+        """The stream row joined with each matching table row, repeated by its weight."""
         mine, theirs = self.join.stream_side, self.join.sides[self.join.table]
         stored = (*theirs.columns, *theirs.keys, *theirs.operands)
         counted: dict[str, tuple[Row, int]] = {}
@@ -137,7 +137,7 @@ class LookupReference:
         return [self._result_row(row, other) for other, weight in counted.values() for _ in range(weight)]
 
     def _pad(self, row: Row) -> list[tuple[Any, ...]]:
-        """What becomes of a stream row that meets nothing: if the stream is preserved, it is padded, and may wait."""
+        """An unmatched stream row: if the stream is preserved, it is padded, and may wait."""
         if self.join.kind == "inner":
             return []
         if self.join.late_table == "reemit" and not is_dead(self.join.stream_side, row):

@@ -15,7 +15,7 @@ from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[Fact]:
-    """What a stream row meets, how long rows of the table are kept, and what becomes of a row that finds none."""
+    """The rows that a stream row matches, how long table rows are retained, and what happens to an unmatched row."""
     left, right = rows_of(join.left, names), rows_of(join.right, names)
     stream, table = (left, right) if join.table == "right" else (right, left)
     return [
@@ -48,7 +48,7 @@ def _alone(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
 
 
 def _wait_remark(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
-    """How long stream rows that found nothing are kept for a table row that comes later."""
+    """How long unmatched stream rows wait for a later table row."""
     if not _is_preserving(join) or join.late_table == "ignore":
         return []
     time = [] if join.retention is None else [f"for {format_duration(join.retention)} by the wall clock"]

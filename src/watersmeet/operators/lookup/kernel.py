@@ -1,26 +1,26 @@
-"""The lookup join: each row of a stream meets the rows that a table has for its key at that moment.
+"""The lookup join: joins each row of a stream with the rows that a table has for its key at that moment.
 
-Definition. One port is a stream, the other a table, which changes. A stream row meets every row that the table has when
-the stream row is processed, if their keys are equal (NULL never is), both fulfil their own predicates and the rest of
-the condition is true; a table row of weight n counts n times, one of weight 0 or less not at all. What the rows' own
-times are does not matter, and a stream row is never late.
+Definition. One port is a stream, the other a table, which changes. A stream row matches every row that the table has
+when the stream row is processed, if their keys are equal (NULL never is), both fulfil their own predicates and the rest
+of the condition is true; a table row of weight n counts n times, one of weight 0 or less not at all. The event times of
+the rows do not matter, and a stream row is never late.
 
 A batch is one instant of a shard:
 
 1. The changes of the table are applied: those of a batch come before its stream rows, whatever their order.
-2. Rows that *wait* (see 5) and that now meet table rows come out with all of them and wait no longer.
-3. With ``load_first``, and until the mark `LOADED` has come, new stream rows are held back, in the order of arrival.
-   The batch that brings the mark looks up all of them, as if they came with it.
-4. The new stream rows are looked up, each once. One that meets nothing comes out padded if the join preserves the
+2. Rows that *wait* (see 5) and now have matches are emitted with all of them and stop waiting.
+3. With ``load_first``, and until the watermark `LOADED` arrives, new stream rows are held back, in order of arrival.
+   The batch that brings it looks up all of them, as if they arrived with it.
+4. The new stream rows are looked up, each once. One without a match is emitted padded if the join preserves the
    stream.
-5. With ``late_table="reemit"`` a row that came out padded waits, unless it can never match (NULL key, own predicate not
-   true): for as long as ``retention`` says by the wall clock, the last microsecond included, and for as long as at most
-   ``waiting`` rows do; the rows that came first are forgotten first. Rows that came before there was a clock count as
-   having come with the first one. A row that met something, then or now, is never looked up again. Where a state goes
-   on with another ``late_table``, rows that wait do so no longer, or those wait that come from then on.
+5. With ``late_table="reemit"`` a padded row waits, unless it can never match (NULL key, own predicate not true): for
+   at most ``retention`` by the wall clock, inclusive, and as one of at most ``waiting`` rows; the oldest rows are
+   dropped first. Rows that arrived before there was a clock count as having arrived with the first one. A row that has
+   matched is never looked up again. Where a state continues with another ``late_table``, waiting rows are dropped, or
+   rows wait that arrive from then on.
 
-An inner join has no rows that wait. The marks of the result are those of the stream, held back by rows that are held
-back themselves; rows that wait hold nothing back, so what comes out again may be late for a join further on.
+In an inner join no row waits. The watermarks of the result are those of the stream, held back by held-back rows;
+waiting rows do not hold them back, so a re-emitted row may be late for a join further on.
 
 See `definition` for the same, one row at a time.
 
@@ -60,26 +60,27 @@ from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspect
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, table_layout
 
 LookupKind = Literal["inner", "left", "right"]
-"""What becomes of a stream row that meets nothing. ``inner``: nothing. ``left``, ``right``, whichever the stream is: it
-comes out padded."""
+"""What happens to a stream row without a match. ``inner``: it is dropped. ``left``, ``right``, for the stream's side:
+it is emitted padded.
+"""
 
 LateTable = Literal["reemit", "ignore"]
-"""Whether a stream row that came out padded is shown once more when its table row comes."""
+"""Whether a padded stream row is emitted again once its table row arrives."""
 
 
 @dataclass(frozen=True)
 class LookupJoinOperator(TwoSided):
     """A lookup join, ready to run.
 
-    - ``left``, ``right``: how the rows of the sides arrive; only the stream's ``times`` matter, and nothing is late
+    - ``left``, ``right``: the ports of the sides; only the stream's ``times`` matter, and no row is late
     - ``table``: the port of the table. The keys of the join follow from its ``upsert_key``, if it has one, so that the
-      old and the new row of a primary key meet in one shard
-    - ``condition``: whatever must hold besides equal keys
+      old and the new row of a primary key reach the same shard
+    - ``condition``: the condition besides equal keys
     - ``late_table``, ``retention`` (microseconds of wall clock), ``waiting`` (rows): see the module; None: no limit
-    - ``load_first``: stream rows are held back until `LOADED` has come
-    - ``max_rows``, ``overflow``: how many rows of table and stream are kept; of these, only rows that wait are dropped
+    - ``load_first``: stream rows are held back until `LOADED` arrives
+    - ``max_rows``, ``overflow``: the limit on stored rows of table and stream; only waiting rows are ever dropped
 
-    The rows of a port were delivered in the order of ``#position`` or, without that column, in the one they have.
+    The rows of a port were delivered in the order of ``#position`` or, without that column, in the order they have.
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> orders, customers = (Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "oc")
@@ -124,7 +125,7 @@ class LookupJoinOperator(TwoSided):
         return stream(self, store, arrivals, watermarks)
 
     def take_over(self, store: StateStore, was: Identity) -> None:
-        """Go on with the state of a join that did otherwise with late table rows: where none count, no row waits."""
+        """Continue with the state of a join with another ``late_table``: with ``ignore``, drop the waiting rows."""
         if not self.can_reemit:
             clear_waiting(self, store)
 
@@ -146,22 +147,22 @@ class LookupJoinOperator(TwoSided):
 
     @property
     def is_outer(self) -> bool:
-        """Whether stream rows that meet nothing come out padded."""
+        """Whether stream rows without a match are emitted padded."""
         return self.kind != "inner"
 
     @property
     def can_reemit(self) -> bool:
-        """Whether rows wait."""
+        """Whether padded rows wait for their table row."""
         return self.is_outer and self.late_table == "reemit"
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the wall clock matters: it ends the time that rows wait, and tells idle sources."""
+        """Whether the wall clock matters: it ends the wait of rows, and detects idle sources."""
         return bool(self.idle) or (self.can_reemit and self.retention is not None)
 
     @property
     def identity(self) -> Identity:
-        """What of the join decides what its state means; what is held back does not."""
+        """The part of the join that determines the meaning of its state; held-back rows do not."""
         names = self.canonical_names
         return self.make_identity(
             (side.input_columns for side in self.sides),
@@ -172,53 +173,53 @@ class LookupJoinOperator(TwoSided):
         )
 
     def for_shards(self, shards: int) -> Self:
-        """The join as it runs in each of so many shards: in each, its part of the rows may wait and be kept."""
+        """The join as it runs in each of several shards: each gets its share of the limits."""
         waiting = None if self.waiting is None else -(-self.waiting // shards)
         return replace(super().for_shards(shards), waiting=waiting)
 
     @cached_property
     def table_layout(self) -> RowLayout:
-        """What is stored of a table row: what the result, the match and the condition need, and its primary key."""
+        """The layout of a table row: the columns of result, match and condition, and its primary key."""
         side = self.sides[self.table]
         return table_layout((*side.input_columns, *side.upsert_key), side.code)
 
     @cached_property
     def wait_layout(self) -> RowLayout:
-        """What is stored of a stream row that waits, by code."""
+        """The layout of a waiting stream row, by code."""
         side = self.stream_side
         return RowLayout((*side.input_columns, NUMBER, ARRIVED), (NUMBER, ARRIVED), NUMBER, side.code)
 
     @cached_property
     def hold_layout(self) -> RowLayout:
-        """What is stored of a stream row that is held back, in the order of arrival."""
+        """The layout of a held-back stream row, in order of arrival."""
         side = self.stream_side
         dead = () if side.dead is None else (side.dead,)
         columns = tuple(dict.fromkeys((*side.input_columns, *side.keys, *side.times, *dead)))
         return RowLayout((*columns, NUMBER), (NUMBER, *side.times), code=NUMBER)
 
 
-# One batch of a lookup join in one shard: the table changes, rows that waited are shown, new rows are looked up.
+# One batch of a lookup join in one shard: apply the table's changes, re-emit waiting rows, look up new rows.
 #
-# Rows that wait are numbered in the order in which they were looked up, and the clock never goes back, so whatever is
-# forgotten, by age or because too many wait, are the rows that came first.
+# Waiting rows are numbered in the order in which they were looked up, and the clock never goes back, so the rows that
+# are dropped, by age or by count, are always the oldest.
 
 
 WAITING = Budget()
-"""Rows leave one by one, as their table rows come, and the oldest in between: runs of about one size become one."""
+"""Rows leave one by one, as their table rows arrive, with the oldest dropped in between: runs of similar size merge."""
 
 HELD = Budget(block=8_192, largest=8_192, chunk=ROWS_PER_PIECE)
-"""Rows that are held back leave all at once: only short runs of them are worth merging."""
+"""Held-back rows leave all at once: only short runs are worth merging."""
 
 NUMBER, ARRIVED = "#number", "#arrived"
 """int64 columns: a row's place in the order of arrival, and the clock then; `LOWEST` before there was one."""
 
 _FIRST = "first"
-"""Among the numbers of the directory: the first clock there ever was."""
+"""A number of the directory: the clock of the first batch that had one."""
 
 
 @dataclass(frozen=True)
 class LookupState:
-    """What a step works with: the shard, the table, the rows that wait for it, those held back until it is loaded."""
+    """The state of a step: the shard, the table, the waiting rows, and those held back until the table is loaded."""
 
     join: LookupJoinOperator
     shard: Shard
@@ -228,7 +229,7 @@ class LookupState:
 
     @staticmethod
     def of(join: LookupJoinOperator, store: StateStore, watermarks: Watermarks) -> LookupState:
-        """What there is in a shard."""
+        """Open the state of a shard."""
         shard = Shard(join, store, watermarks)
         table = StateTable.of(shard.state, "table", join.table_layout, join.budget)
         waiting = shard.state.spine("waiting", join.wait_layout, WAITING)
@@ -236,7 +237,7 @@ class LookupState:
 
     @property
     def row_counts(self) -> tuple[int, int]:
-        """How many rows of each port are kept."""
+        """The stored rows of each port."""
         streamed, stored = len(self.waiting) + len(self.held), len(self.table)
         return (streamed, stored) if self.join.stream_port == LEFT else (stored, streamed)
 
@@ -244,7 +245,7 @@ class LookupState:
 def stream(
     join: LookupJoinOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Iterator[pa.Table | Emission]:
-    """Process one batch of one shard: joined rows as they come, last the emission with the rest."""
+    """Process one batch of one shard: yield joined rows piece by piece, and the emission last."""
     step = LookupState.of(join, store, watermarks)
     shard, held = step.shard, step.held
     clock, first = _clocks(shard, watermarks.get(NOW, int(LOWEST)))
@@ -273,7 +274,7 @@ def stream(
 
 
 def clear_waiting(join: LookupJoinOperator, store: StateStore) -> None:
-    """Forget all rows that wait."""
+    """Drop all waiting rows."""
     state = ShardState(store, join.canonical_names)
     waiting = state.spine("waiting", join.wait_layout, WAITING)
     for block in waiting.blocks:
@@ -282,7 +283,7 @@ def clear_waiting(join: LookupJoinOperator, store: StateStore) -> None:
 
 
 def _clocks(shard: Shard, now: int) -> tuple[int, int]:
-    """The clock, which never goes back, and the first there was; `LOWEST` as long as there is none."""
+    """The clock, which never goes back, and the first clock; `LOWEST` as long as there is none."""
     directory = shard.state.directory
     clock = max(now, directory.active.get(NOW, now))
     if clock > LOWEST:
@@ -291,12 +292,12 @@ def _clocks(shard: Shard, now: int) -> tuple[int, int]:
 
 
 def _apply_changes(step: LookupState, table: pa.Table) -> Ints:
-    """Apply the changes of the table; gives the codes of the rows that it gained."""
+    """Apply the changes of the table; returns the codes of the rows that it gained."""
     side = step.join.sides[step.join.table]
     step.shard.counters.rows[step.join.table] += table.num_rows
     alive = side.can_match(table)
     if side.upsert_key:
-        # A row that can never match takes away the one that it replaces, and need not be stored.
+        # A row that can never match deletes the row it replaces, and is not stored.
         op = pa.array(np.where(alive & (table.column(OP).to_numpy() > 0), 1, -1).astype(np.int8))
         table = table.set_column(table.column_names.index(OP), OP, op)
         changes = step.table.upsert_changes(table, side.upsert_key)
@@ -307,7 +308,7 @@ def _apply_changes(step: LookupState, table: pa.Table) -> Ints:
 
 
 def _reemit_matches(step: LookupState, codes: Ints) -> Iterator[pa.Table]:
-    """Show the rows that wait and now meet something, for which the table gained rows of these codes."""
+    """Emit the waiting rows that match, after the table gained rows of these codes; they stop waiting."""
     for block, positions in _find_waiting(step.waiting, codes):
         matched = yield from _find_matches(step, step.waiting.read(block).take(positions))
         removed = np.zeros(block.rows, np.bool_)
@@ -323,7 +324,7 @@ def _sort_by_position(table: pa.Table) -> pa.Table:
 
 
 def _look_up(step: LookupState, table: pa.Table, clock: int) -> Iterator[pa.Table]:
-    """Look up stream rows, in the order of arrival; what meets nothing is padded, and may wait."""
+    """Look up stream rows, in order of arrival; unmatched ones are padded, and may wait."""
     join = step.join
     alive = join.stream_side.can_match(table)
     clocks = pa.array(np.full(table.num_rows, clock))
@@ -341,7 +342,7 @@ def _look_up(step: LookupState, table: pa.Table, clock: int) -> Iterator[pa.Tabl
 
 
 def _find_matches(step: LookupState, rows: KeyedRows) -> Generator[pa.Table, None, Bools]:
-    """What the table has for rows in the order of their codes; returns which of them meet something."""
+    """Yield the matches of rows sorted by code; returns which rows have one."""
     matched = np.zeros(len(rows), np.bool_)
     codes = np.unique(rows.codes)
     for stretch in chunk_codes(codes, step.table.counts(codes), step.join.budget.chunk):
@@ -361,14 +362,14 @@ def _find_matches(step: LookupState, rows: KeyedRows) -> Generator[pa.Table, Non
 
 
 def _filter_pairs(join: LookupJoinOperator, rows: KeyedRows, table_rows: KeyedRows, pairs: Pairs) -> Pairs:
-    """The pairs whose keys are equal and for which the condition holds, each as often as the table has its row."""
+    """The pairs with equal keys for which the condition holds, each repeated by the weight of its table row."""
     pairs = verify_pairs((join.stream_side, join.sides[join.table]), join.condition, rows, table_rows, pairs)
     counts = np.maximum(table_rows.weights[pairs.build], 0)
     return pairs if (counts == 1).all() else Pairs(np.repeat(pairs.probe, counts), np.repeat(pairs.build, counts))
 
 
 def _join_rows(join: LookupJoinOperator, rows: KeyedRows, table_rows: KeyedRows | None) -> pa.Table:
-    """Rows of the result: stream rows, each beside a table row or alone."""
+    """Rows of the result: stream rows with their table rows, or padded."""
     shown = join.sides[join.table].columns
     mine = rows.table.select(list(join.stream_side.columns)).columns
     theirs = [pa.nulls(len(rows))] * len(shown) if table_rows is None else table_rows.table.select(list(shown)).columns
@@ -377,7 +378,7 @@ def _join_rows(join: LookupJoinOperator, rows: KeyedRows, table_rows: KeyedRows 
 
 
 def _enforce_limits(step: LookupState) -> None:
-    """Keep no more rows than the shard may: rows that wait are forgotten, the table is not."""
+    """Enforce the limits: waiting rows are dropped, table rows never."""
     limit, most = step.join.max_rows, step.join.waiting
     if most is not None:
         _drop_overflow(step, len(step.waiting) - most)
@@ -396,13 +397,13 @@ def _drop_overflow(step: LookupState, rows: int) -> None:
 
 
 def _add_numbers(spine: Spine, table: pa.Table) -> pa.Table:
-    """Rows in the order of arrival with their numbers, which follow those of the spine."""
+    """Rows in order of arrival with their numbers, which continue those of the spine."""
     first = 1 + max((block.highest[NUMBER] for block in spine.blocks), default=0)
     return table.append_column(NUMBER, pa.array(np.arange(first, first + table.num_rows)))
 
 
 def _find_waiting(spine: Spine, codes: Ints) -> Iterator[tuple[StateBlock, Ints]]:
-    """The rows that wait for these codes (sorted, each once): blocks, and positions in each."""
+    """The rows that wait for these codes (sorted, distinct): blocks, and positions in each."""
     for block in spine.blocks:
         first = np.searchsorted(codes, block.lowest_code, "left")
         if first == np.searchsorted(codes, block.highest_code, "right"):
@@ -415,7 +416,7 @@ def _find_waiting(spine: Spine, codes: Ints) -> Iterator[tuple[StateBlock, Ints]
 
 
 def _drop_before(spine: Spine, limit: int, column: str = ARRIVED) -> None:
-    """Forget the rows that came before that clock, or number."""
+    """Drop the rows that arrived before that clock, or number."""
     for block in spine.blocks:
         if block.highest[column] < limit:
             spine.drop(block)
@@ -424,7 +425,7 @@ def _drop_before(spine: Spine, limit: int, column: str = ARRIVED) -> None:
 
 
 def _drop_oldest(spine: Spine, rows: int) -> None:
-    """Forget so many rows, at least one, the first to have come."""
+    """Drop this many of the oldest rows, at least one."""
     numbers = np.zeros(0, np.int64)
     for block in sorted(spine.blocks, key=lambda block: block.lowest[NUMBER]):
         if np.count_nonzero(numbers < block.lowest[NUMBER]) >= rows:

@@ -23,7 +23,7 @@ def plan(join: AnalyzedLookupJoin, inputs: tuple[PortPlan, ...], types: Types) -
     """The plan of a lookup join."""
     on = JoinCondition.of(join, inputs, types)
     table = 1 if join.table == "right" else 0
-    # Without an equality every stream row asks for the whole table, which therefore goes to all shards.
+    # Without an equality every stream row is compared with the whole table, so the table goes to all shards.
     stream_route, table_route = cast("tuple[Route, Route]", ("key", "key") if on.keys.pairs else ("spread", "all"))
     rows = replace(on.port_plan(inputs[1 - table], 1 - table, stream_route), position=POSITION)
     stream = (rows, replace(on.operator_port(rows, 1 - table), late=()))
@@ -51,7 +51,7 @@ PLAN = JoinPlanner(
 )
 
 
-# What may change of a lookup join while its state goes on: whether rows wait for their table rows.
+# The changes of a lookup join with which its state can continue: whether rows wait for their table rows.
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:

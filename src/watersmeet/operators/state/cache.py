@@ -1,7 +1,7 @@
-"""Decoded runs at hand for later batches. A help, never the truth: what is not here is read from the state.
+"""A cache of decoded runs for later batches: a missing run is read from the state.
 
-A shard is not always served by the same process. In a folder, all workers of a machine share their runs as files mapped
-into memory, each run there once and without decoding; without a folder, each process has its own in memory.
+A shard is not always served by the same process. With a folder, all workers of a machine share their runs as
+memory-mapped files, each run once and without decoding; without a folder, each process has its own in memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BUDGET = 2 * 2**30
 SHARE = 16
 """When a process has added one part in so many of the budget to a folder, it looks how much is there."""
 ADMIT_EVERY = 8
-"""Where there is no room, one run in so many that are read again looks for some, or takes that of others. A state that
-is larger than the budget is read from one end to the other in every batch: if each run took the place of the oldest,
-none would be there when its turn comes."""
+"""Where there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
+than the budget is read in full in every batch: if each run evicted the oldest, none would be cached when it is needed.
+"""
 SMALLEST = 64 * 1024
 """A run of fewer bytes is not worth a file: each process that needs it reads it from the state once."""
 
@@ -55,17 +55,17 @@ class RunCache:
         return run
 
     def find_view(self, owner: str, name: str, shape: Any) -> Any:
-        """What was made of a run for that shape; None: nothing is at hand."""
+        """The view of a run for that shape; None: not cached."""
         entry = self.views.get((owner, name))
         return entry[1] if entry is not None and entry[0] == shape else None
 
     def put_view(self, owner: str, name: str, shape: Any, view: Any) -> None:
-        """Keep what was made of a run at hand, as long as the run is; it takes no memory of its own."""
+        """Cache a view of a run, as long as the run is cached; it shares the run's memory."""
         if (owner, name) in self.runs:
             self.views[owner, name] = (shape, view)
 
     def put_read(self, owner: str, name: str, run: pa.RecordBatch) -> pa.RecordBatch:
-        """Keep a run at hand that was read from the state, if there is room; gives it as it is kept."""
+        """Cache a run that was read from the state, if there is room; returns the cached one."""
         if run.nbytes > self.room:
             self.rereads += 1
             if self.rereads % ADMIT_EVERY != 1:
@@ -85,7 +85,7 @@ class RunCache:
         return self.folder is not None and run.nbytes >= SMALLEST
 
     def put(self, owner: str, name: str, run: pa.RecordBatch) -> None:
-        """Keep a run at hand; where there is no room, the oldest go."""
+        """Cache a run; without room, the oldest are evicted."""
         if self.folder is None or not self.is_file_backed(run):
             # A small part of a large table would keep all of it in memory.
             part = run.get_total_buffer_size() > 2 * SMALLEST and self.folder is not None
@@ -132,13 +132,13 @@ class RunCache:
             self._evict(owner, name)
         if self.folder is not None:
             for file in _list_names(self.folder / owner):
-                # What a worker that was ended while it wrote has left goes as well.
+                # Files that a killed worker left half-written are removed as well.
                 if file.partition(".")[0] not in names:
                     with suppress(OSError):
                         (self.folder / owner / file).unlink()
 
     def _make_room(self, newest: Path) -> None:
-        """Remove the oldest files until the rest fits: they are the nearest to the end of their lives."""
+        """Remove the oldest files until the rest fits: they will expire first."""
         sized = self._files()
         excess = sum(size for _, size, _ in sized) - self.budget
         for _, size, path in sorted(sized):
@@ -199,7 +199,7 @@ def _map_file(path: Path) -> pa.RecordBatch | None:
 
 
 def _list_names(folder: Path) -> list[str]:
-    """The names of what is in a folder; none if there is no such folder."""
+    """The names in a folder; empty if it does not exist."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - every shard asks in every batch, and paths take as long again
     except OSError:

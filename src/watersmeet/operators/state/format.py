@@ -1,20 +1,20 @@
-"""The stored form of a state, format 2, and the one place that knows how to read it.
+"""The stored form of a state, format 2, and the only module that reads it.
 
 A shard's state is values by name:
 
 - ``directory``: JSON. The number of the format, the ``owner`` (the shard's name in the cache of decoded runs), the
-  marks ``received``, ``emitted`` and ``active``, the ``numbers`` that the family keeps, and by name of spine its runs,
+  watermarks ``received``, ``emitted`` and ``active``, the ``numbers`` of the family, and by name of spine its runs,
   oldest first: each a list of blocks (name, rows, rows left, ranges of times, range of codes, rows of one code at most)
 - ``run/<block>``: the rows of a block, sorted, as an Arrow stream compressed with lz4
-- ``note/<note>/<block>``: what is kept beside the rows and may change: flags as bits, numbers as int64 with lz4
+- ``note/<note>/<block>``: values of the rows that may change: flags as bits, numbers as int64 with lz4
 
-Format 1 stores the sums of doubles of a grouping in another form, which `watersmeet.operators.group.groups` reads:
-with the next batch, a state of format 1 continues as one of format 2, block by block.
+Format 1 stores the sums of doubles of a grouping in another form, which `watersmeet.operators.group.groups` reads: with
+the next batch, a state of format 1 continues as one of format 2, block by block.
 
 A block's name is a digest of its bytes (`block_name`), so two attempts of a batch that compute the same write the same:
-a state is a function of what arrived, and of nothing else. Names of earlier versions are random and stay as they are.
-Columns and marks are stored under canonical names, so that a state outlives the aliases of a query; inside a step they
-are called as the query calls them.
+a state depends only on what arrived. Names of earlier versions are random and stay valid. Columns and watermarks are
+stored under canonical names, so that a state survives a change of aliases; inside a step they have the names of the
+query.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ READABLE_FORMATS = (1, FORMAT)
 """The forms that can be read."""
 DIRECTORY = "directory"
 RUN = "run/"
-"""What the names of the rows of blocks begin with."""
+"""The prefix of the names of blocks."""
 _MARKS = ("received", "emitted", "active")
-# Without threads: most blocks are small, and every core has a worker of its own.
+# Single-threaded: most blocks are small, and every core has a worker.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
@@ -58,10 +58,10 @@ class UnknownFormatError(StepError):
 
 @dataclass(frozen=True)
 class StateBlock:
-    """What the directory knows of a block: enough to leave it alone when it cannot matter.
+    """The directory's entry for a block: enough to skip it when it cannot matter.
 
-    ``left``: how many of its rows are still there, whose times the ranges are of; ``most``: how many rows one code has
-    at most, if that is asked.
+    ``left``: how many of its rows remain; the ranges cover their times. ``most``: the largest number of rows of one
+    code, if it was counted.
     """
 
     name: str
@@ -90,9 +90,10 @@ Run = tuple[StateBlock, ...]
 
 @dataclass(frozen=True)
 class Directory:
-    """What a shard knows between two batches; ``numbers``: what its family keeps besides rows and marks.
+    """The state of a shard between two batches; ``numbers``: what its family stores besides rows and watermarks.
 
-    ``finality``: by spine, up to where a time of its rows is over; rows that are, are left until runs are merged.
+    ``finality``: by spine, the time column and the watermark up to which rows are final; such rows are removed when
+    runs are merged.
     """
 
     runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict[str, tuple[Run, ...]])
@@ -105,18 +106,18 @@ class Directory:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether there is nothing to store."""
         return not (any(self.runs.values()) or self.received or self.emitted or self.active or self.numbers)
 
     def encode(self, names: CanonicalNames) -> bytes:
-        """The directory as it is stored."""
+        """The directory as stored."""
 
         def block(of: StateBlock) -> list[Any]:
             ranges = [names.to_canonical(of.lowest), names.to_canonical(of.highest)]
             return [of.name, of.rows, of.left, *ranges, of.lowest_code, of.highest_code, of.most]
 
         runs = {spine: [[block(part) for part in run] for run in runs] for spine, runs in self.runs.items() if runs}
-        # Marks come in the order of a shuffle, which is another in every attempt of a batch.
+        # Watermarks arrive in the order of a shuffle, which differs between attempts of a batch.
         marks = {name: dict(sorted(names.to_canonical(getattr(self, name)).items())) for name in _MARKS}
         document = {"format": FORMAT, "owner": self.owner, **marks, "numbers": self.numbers, "runs": runs}
         if self.finality:
@@ -138,13 +139,13 @@ class Directory:
 
         runs = {spine: tuple(tuple(map(block, run)) for run in runs) for spine, runs in document["runs"].items()}
         received, emitted, active = (names.from_canonical(document[name]) for name in _MARKS)
-        # The times of rows that are over are told anew in every batch, and nobody asks for them in a step.
+        # Finality is set again in every batch, and a step does not read the stored one.
         over = {spine: (str(time), int(mark)) for spine, (time, mark) in document.get("over", {}).items()}
         return Directory(runs, received, emitted, active, document["numbers"], document["owner"], over)
 
 
 def digest(*parts: str | bytes) -> str:
-    """32 hexadecimal digits that tell these parts from any others."""
+    """32 hexadecimal digits that identify these parts."""
     # Of those that Python has the quickest, where processors have instructions for it.
     hasher = sha256()
     for part in parts:
@@ -155,10 +156,10 @@ def digest(*parts: str | bytes) -> str:
 
 
 def block_name(owner: str, spine: str, value: bytes, taken: Container[str]) -> str:
-    """The name of a block of a shard's spine, which is stored as this value; none of those that are taken.
+    """A name for a block of a shard's spine with this value, different from those that are taken.
 
-    The same bytes have the same name in every attempt of a batch, and one name never stands for two values: not even
-    where what is computed differs between attempts. Blocks that are equal are numbered.
+    The same bytes have the same name in every attempt of a batch, and one name never stands for two values, even where
+    attempts compute different ones. Equal blocks are numbered.
 
     >>> first = block_name("shard", "left", b"rows", ())
     >>> first == block_name("shard", "left", b"rows", ()), first == block_name("shard", "left", b"rows", {first})
@@ -200,14 +201,14 @@ def decode_rows(value: bytes) -> pa.RecordBatch:
 
 
 def encode_note(values: Values) -> bytes:
-    """What is kept beside rows, as it is stored."""
+    """A note as stored."""
     if values.dtype == np.bool_:
         return np.packbits(values).tobytes()
     return pa.compress(values.tobytes(), codec="lz4", asbytes=True)
 
 
 def decode_note(value: bytes, kind: NoteKind, rows: int) -> Values:
-    """What was stored beside so many rows.
+    """The note of this many rows from its stored form.
 
     >>> decode_note(encode_note(np.array([True, False, True])), "flag", 3).tolist()
     [True, False, True]

@@ -1,8 +1,7 @@
 """The layout of a spine: its columns, order and ranges, the rows in memory, and when runs are merged.
 
-A budget says how many rows a spine may hold in one place and which runs are merged. Where one code has more rows than
-fit in memory, they are split into classes: rows that may be equal are in one class, so each class can be merged by
-itself.
+A budget limits the rows of a spine in one place and says which runs are merged. Where one code has more rows than fit
+in memory, they are split into classes: rows that may be equal share a class, so each class can be merged separately.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows with their codes and times at hand as numpy arrays, and beside them what is held apart from the table.
+    """Rows with their codes and times as numpy arrays, and the values that are not in the table.
 
-    ``attributes`` has the layout's numbers, such as weights, and its notes, such as flags of who has matched.
+    ``attributes`` has the layout's numbers, such as weights, and its notes, such as the flags of matched rows.
     """
 
     table: pa.RecordBatch
@@ -52,7 +51,7 @@ class KeyedRows:
         )
 
     def where(self, keep: Bools) -> KeyedRows:
-        """The rows for which ``keep`` is true, in the order they have."""
+        """The rows for which ``keep`` is true, in the same order."""
         if not keep.any():
             return self.slice(0, 0)
         return self if bool(keep.all()) else self.take(np.flatnonzero(keep))
@@ -70,18 +69,18 @@ class KeyedRows:
         )
 
     def with_attributes(self, **values: Values) -> KeyedRows:
-        """The same rows with other values beside them."""
+        """The same rows with other attributes."""
         return replace(self, attributes={**self.attributes, **values})
 
     @property
     def is_view(self) -> bool:
-        """Whether all that is at hand beside the table is its own memory."""
+        """Whether all arrays beside the table are views of its memory."""
         arrays = (self.codes, *self.times.values(), *self.attributes.values())
         return not any(array.flags.owndata for array in arrays)
 
     @property
     def weights(self) -> Ints:
-        """How often each row is there."""
+        """The weight of each row."""
         return self.attributes[WEIGHT]
 
     @property
@@ -96,32 +95,32 @@ class KeyedRows:
 
 
 NO_WATERMARK = int(LOWEST) - 1
-"""What stands for a mark where none has come: it is below every time, which the lowest number is not."""
+"""The value of a missing watermark: below every time, which the lowest number is not."""
 
 
 @dataclass(frozen=True)
 class FinalityBound:
-    """Up to where a time of rows is over, so that they are never asked for again: up to a mark, that included."""
+    """The watermark up to which (inclusive) rows are final by a time column, so that they are never read again."""
 
     time: str
     mark: int
 
     def is_open(self, rows: KeyedRows) -> Bools:
-        """Which rows are not."""
+        """Which rows are not final."""
         return rows.times[self.time] > self.mark
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How rows are kept.
+    """The layout of stored rows.
 
-    - ``columns``: what is kept of a row
-    - ``times``: columns at hand as int64, whose ranges the directory keeps
-    - ``sort_time``: runs are sorted by code, and within one code by this time; empty: by code alone
+    - ``columns``: the stored columns
+    - ``times``: columns available as int64, whose ranges are in the directory
+    - ``sort_time``: runs are sorted by code, and within one code by this time; empty: by code only
     - ``code``: an int64 column, equal wherever the keys are; None: all rows have the same
-    - ``numbers``: further int64 columns, written with the rows but held beside the table
-    - ``notes``: values per row that may change, written apart from the rows
-    - ``absent``: those of the columns that blocks of an earlier version may lack: flags, all of them false there
+    - ``numbers``: further int64 columns, written with the rows but held outside the table
+    - ``notes``: values per row that may change, written separately
+    - ``absent``: flag columns that blocks of an earlier version may lack: false there
     """
 
     columns: tuple[str, ...]
@@ -134,7 +133,7 @@ class RowLayout:
 
     @property
     def run_columns(self) -> tuple[str, ...]:
-        """The columns of a run as it is written."""
+        """The columns of a run as written."""
         return (*self.columns, *self.numbers)
 
     def rows(self, table: pa.Table | pa.RecordBatch) -> KeyedRows:
@@ -164,7 +163,7 @@ class RowLayout:
         return bool(((before < after) | (times[:-1] <= times[1:])).all())
 
     def merge(self, parts: Sequence[KeyedRows]) -> KeyedRows:
-        """Several sorted parts as one; of equal rows those of earlier parts come first."""
+        """Several sorted parts as one; among equal rows those of earlier parts come first."""
         rows = concat_rows(parts)
         return self.sort(rows) if len(parts) > 1 else rows
 
@@ -178,7 +177,7 @@ class RowLayout:
 
 
 def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
-    """Parts one behind the other, with what all of them have beside them."""
+    """Concatenated parts, with the attributes that all of them have."""
     parts = [part for part in parts if len(part)] or list(parts[-1:])
     if len(parts) == 1:
         return parts[0]
@@ -186,7 +185,7 @@ def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
     if all(part.table.schema.equals(schema) for part in parts):
         batch = to_record_batch(pa.Table.from_batches([part.table for part in parts]))
     else:
-        # Parts may differ in what does not change a value, such as the time zone a session shows timestamps in.
+        # Parts may differ in type properties that do not change a value, such as the time zone of the session.
         batch = to_record_batch(concat_tables([pa.Table.from_batches([part.table]) for part in parts]))
     shared = [name for name in parts[0].attributes if all(name in part.attributes for part in parts)]
     return KeyedRows(
@@ -212,13 +211,13 @@ class Budget:
     """How runs are stored and merged: no result depends on it.
 
     - ``block``: rows of a stored value at most
-    - ``merge_at``: so many runs of about one size become one: a row is rewritten once per size it passes through
-    - ``smallest_tier``: runs of up to so many rows are of one size; ``smallest_at``: of these, so many become one
-    - ``largest``: runs of more rows are merged no further, so that they can be dropped whole when their time has come
-    - ``balanced``: all runs become one when the smaller ones together hold as much as the largest
-    - ``in_order``: only neighbours become one, as where the newest of several rows counts
-    - ``sparse``: a run of which less than one row in so many is left is rewritten; None: not for that
-    - ``chunk``: about so many rows are held in memory at once
+    - ``merge_at``: this many runs of similar size are merged: a row is rewritten once per size it passes through
+    - ``smallest_tier``: runs of up to this many rows count as one size; ``smallest_at``: this many of these are merged
+    - ``largest``: larger runs are not merged further, so that they can be dropped whole when they expire
+    - ``balanced``: all runs are merged when the smaller ones together hold as much as the largest
+    - ``in_order``: only neighbours are merged, as where the newest of several rows counts
+    - ``sparse``: a run is rewritten when less than one row in this many is left; None: never
+    - ``chunk``: the approximate number of rows in memory at once
     """
 
     block: int = sys.maxsize
@@ -232,7 +231,7 @@ class Budget:
     chunk: int = sys.maxsize
 
     def merge_groups(self, rows: Sequence[int]) -> list[list[int]]:
-        """Which runs become one, given how many rows each has, oldest first.
+        """The groups of runs to merge, given the size of each run, oldest first.
 
         >>> Budget(smallest_tier=1).merge_groups([9, 1, 1, 1, 1])
         [[1, 2, 3, 4]]
@@ -253,7 +252,7 @@ class Budget:
             groups.insert(min(first, len(groups)), [number for group in full for number in group])
 
     def _find_full_tier(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
-        """Runs of about one size that are enough to become one."""
+        """Runs of similar size, if there are enough to merge."""
         tiers: dict[int, list[list[int]]] = {}
         for group in groups:
             size = sum(rows[number] for number in group)
@@ -265,7 +264,7 @@ class Budget:
         )
 
     def _find_newest(self, rows: Sequence[int], groups: list[list[int]]) -> list[list[int]]:
-        """The newest runs, as far as none is of a larger size than the last, if they are enough to become one."""
+        """The newest runs that are not of a larger tier than the last, if there are enough to merge."""
         tiers = [self._tier(sum(rows[number] for number in group)) for group in groups]
         first = len(tiers)
         while first and tiers[first - 1] <= tiers[-1]:
@@ -282,13 +281,13 @@ class Budget:
 
 
 Hash = Callable[[KeyedRows], Ints]
-"""A number per row that is equal where rows are."""
+"""Computes a number per row that is equal where rows are equal."""
 
 
 def split_to_fit(parts: Sequence[KeyedRows], high: int, size: int, hash_of: Hash | None) -> Iterator[list[KeyedRows]]:
-    """Parts with codes up to ``high``, which alone may have many rows: all at once, or those of ``high`` in classes.
+    """Parts with codes up to ``high``, whose rows may be many: all at once, or those of ``high`` in classes.
 
-    What comes at once is to be merged by itself; lower codes come first.
+    Each yielded list is to be merged separately; lower codes come first.
     """
     if hash_of is None or sum(map(len, parts)) <= 2 * size:
         yield list(parts)
@@ -308,5 +307,5 @@ def split_by_hash(parts: Sequence[KeyedRows], size: int, hash_of: Hash) -> Itera
 
 
 def _class_numbers(hashes: Ints, classes: int) -> Ints:
-    """The class of each row, in few bytes: this alone is held for all rows of the code."""
+    """The class of each row, in few bytes: only this is held for all rows of the code."""
     return (hashes.view(np.uint64) % np.uint64(classes)).astype(np.min_scalar_type(classes))

@@ -1,7 +1,7 @@
-"""A state in another number of shards, and whether rows with NULL keys are in the right one.
+"""Resharding of a state, and the check that rows with NULL keys are in the right shard.
 
-Earlier versions sent a row with a NULL key to any shard, so that its next version went to another one, which did not
-find it. A state says by the value `NULL_KEYS` that its rows are placed by `watersmeet.operators.core.routing`.
+Earlier versions sent a row with a NULL key to any shard, so that its next version could go to another one, which did
+not find it. A state with the value `NULL_KEYS` has its rows placed by `watersmeet.operators.core.routing`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from watersmeet.operators.state.spine import GONE
 from watersmeet.operators.state.state_schema import MATCHED, ShardInspector, StateSchema, UnevenError
 
 NULL_KEYS = "null keys"
-"""The name under which a shard says how its rows with NULL keys are placed."""
+"""The name of the value that says how a shard's rows with NULL keys are placed."""
 BY_CONTENT = b"by content"
 
 
 def places_null_keys(operator: StreamOperator, store: StateStore, shards: int) -> bool:
-    """Whether every stored row with a NULL key is in its shard; if so, the state says so from now on."""
+    """Whether every stored row with a NULL key is in its shard; if so, the state records it."""
     if not operator.null_key_spines or store.get(NULL_KEYS) is not None:
         return True
     if shards > 1 and _holds_null_keys(operator, store):
@@ -58,30 +58,30 @@ def _holds_null_keys(operator: StreamOperator, store: StateStore) -> bool:
     return False
 
 
-# A state in another number of shards: every row goes to the shard in which the rows are that it can meet.
+# A state in another number of shards: every row goes to the shard of the rows that it can match.
 #
-# Each shard is taken apart by itself (`split_shard`), block by block, so that runs stay sorted; what came from
-# several shards is put together as one state with the runs of all of them (`merge_shards`), which merge as runs do. A
-# family says what becomes of the numbers that it keeps (`StateSchema.numbers`), and whether its rows are in the order
-# of arrival (`StateSchema.arrival`), which shards number each for itself.
+# Each shard is split separately (`split_shard`), block by block, so that runs stay sorted; the parts from several
+# shards become one state with the runs of all of them (`merge_shards`), which later merge as usual. A family converts
+# the numbers in the directory (`StateSchema.numbers`), and says whether its rows are in order of arrival
+# (`StateSchema.arrival`), which each shard numbers separately.
 
 
 ShardValues = dict[str, bytes]
 """The values of a shard by name."""
 ShardAssignment = Callable[[str, pa.RecordBatch], Ints | None]
-"""Of the rows of a spine, the place of the shard of each; None: they are in all of them."""
+"""The shard of each row of a spine; None: the rows are in all shards."""
 NOTES: Mapping[str, NoteKind] = {MATCHED: "flag", GONE: "flag", "sums": "number"}
-"""All notes that there are."""
+"""All notes, by name."""
 FINGERPRINT = "fingerprint"
 
 
 def split_shard(
     values: Mapping[str, bytes], places: ShardAssignment, shards: int, *, is_first: bool
 ) -> list[ShardValues]:
-    """What of a shard goes to each of so many; rows that are in all shards are taken from the first of them."""
+    """The parts of a shard for each of several; rows that are in all shards are taken from the first of them."""
     constants = {name: values[name] for name in (FINGERPRINT, NULL_KEYS) if name in values}
     if DIRECTORY not in values:
-        # Of joins that run together, one that nothing has come to yet.
+        # A chained join that no row has reached yet.
         return [dict(constants) for _ in range(shards)]
     directory = ShardInspector(values).directory
     unknown = {name.split("/")[1] for name in values if name.startswith("note/")} - NOTES.keys()
@@ -116,7 +116,7 @@ def split_shard(
 
 
 def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, identity: Identity) -> ShardValues:
-    """What went to one shard from several, as its state."""
+    """The state of a shard from its parts of several shards."""
     directories = [ShardInspector(part).directory for part in parts]
     first = directories[0]
     if any(directory.received != first.received or directory.active != first.active for directory in directories):
@@ -133,7 +133,7 @@ def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, ide
     spines = dict.fromkeys(spine for directory in directories for spine in directory.runs)
     runs = {spine: tuple(run for directory in directories for run in directory.runs.get(spine, ())) for spine in spines}
     shared = set(first.emitted).intersection(*(directory.emitted for directory in directories))
-    # A mark that only some have passed on is none that all that follows has heard of.
+    # A watermark that only some shards have emitted has not reached the operators downstream.
     emitted = {name: min(directory.emitted[name] for directory in directories) for name in shared}
     owner = digest(*(directory.owner for directory in directories))
     if keeping.arrival is not None:
@@ -150,7 +150,7 @@ def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, ide
 
 
 def _read_block(values: Mapping[str, bytes], block: StateBlock) -> tuple[pa.RecordBatch, dict[str, Values]]:
-    """The rows of a block that are left, and what is kept beside them."""
+    """The remaining rows of a block, and their notes."""
     batch = decode_rows(values[f"{RUN}{block.name}"])
     stored = {name: values.get(f"note/{name}/{block.name}") for name in NOTES}
     notes = {n: decode_note(value, NOTES[n], block.rows) for n, value in stored.items() if value is not None}
@@ -168,7 +168,7 @@ def _put_block(
     notes: Mapping[str, Values],
     taken: Bools | None,
 ) -> StateBlock | None:
-    """Store those of the rows of a block that are taken, as a block of its own; None: there are none.
+    """Store the taken rows of a block as a new block; None: there are none.
 
     ``of``: the name of the shard, and of the spine.
     """
@@ -183,16 +183,16 @@ def _put_block(
     part[f"{RUN}{name}"] = value
     for note, values in notes.items():
         part[f"note/{note}/{name}"] = encode_note(values if taken is None else values[taken])
-    # The codes of some rows lie between those of all.
+    # The range of codes of a subset lies within that of the block.
     return replace(block, name=name, rows=size, left=size, lowest=lowest, highest=highest)
 
 
 def _renumber_arrivals(
     values: ShardValues, directories: Sequence[Directory], arrival: str, owner: str
 ) -> dict[str, tuple[Run, ...]]:
-    """The runs of all spines, each as one block in the order of arrival, in numbers that hold for all of them.
+    """The runs of all spines, each as one block in order of arrival, with numbers that are unique across shards.
 
-    Rows of one shard keep their order; rows of different shards have none among each other, and get one.
+    Rows of one shard keep their order; rows of different shards have no order between them, and get one.
     """
     blocks = [(shard, spine, block) for shard, spine, block in _blocks(directories)]
     batches = [_read_block(values, block) for _, _, block in blocks]

@@ -43,18 +43,18 @@ from watersmeet.operators.state.layout import KeyedRows, RowLayout
 from watersmeet.operators.state.spine import ShardState, Spine
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
-"""What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
+"""The columns added to a late row: the watermark it missed, and by how much (NULL: its side had ended)."""
 
 Positions = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-"""Positions of rows, in whichever width a family counts them."""
+"""Positions of rows, in the integer width that the family uses."""
 FEW_MATCHES = 256
-"""So few rows that met are counted with others: to count costs about as much as to count some more."""
+"""Fewer matches than this are collected before they are counted: the cost of counting is mostly fixed."""
 EXAMPLES = 3
-"""How many late rows of a port are told of, whether it shows them or not."""
+"""The number of late rows per port that are reported as examples, even without a side output."""
 
 
 class StepCounters:
-    """What a step counts, per port, and the rows that it hands out apart from the result."""
+    """The counters of a step, per port, and the rows of side outputs."""
 
     def __init__(self, ports: int) -> None:
         self.rows, self.late, self.padded, self.dropped = ([0] * ports for _ in range(4))
@@ -67,7 +67,7 @@ class StepCounters:
         self.too_late: list[pa.Table] = []
 
     def record_delays(self, times: Ints, rows: Positions, others: Ints, other_rows: Positions) -> None:
-        """Note how far apart rows are that met: of one side at these places, and of the other."""
+        """Record the delays of matched rows: of one side at these positions, and of the other."""
         step = sample_stride(rows.size)
         if rows.size:
             lengths = distances(times[rows[::step]], others[other_rows[::step]])
@@ -78,7 +78,7 @@ class StepCounters:
 
     @property
     def delays(self) -> Histogram | None:
-        """How many of the rows that met were how far apart; None: none met."""
+        """The histogram of the delays between matched rows; None: no matches."""
         if self._pending_lengths:
             self._add_delays(build_histogram(np.concatenate(self._pending_lengths)))
             self._pending_lengths = []
@@ -88,7 +88,7 @@ class StepCounters:
         self._delays = counts if self._delays is None else self._delays + counts
 
     def record_lateness(self, by: pa.Array) -> None:
-        """Note by how much rows were late; NULL where their side had ended."""
+        """Record by how much rows were late; NULL where their side had ended."""
         amounts = by.drop_null()
         if len(amounts):
             lengths = amounts.to_numpy(zero_copy_only=False)[:: sample_stride(len(amounts))]
@@ -97,10 +97,10 @@ class StepCounters:
 
 
 class Shard:
-    """A step of one shard: its state, its marks before and after the batch, and what is counted.
+    """A step of one shard: its state, its watermarks before and after the batch, and its counters.
 
-    ``bounds`` say how long rows live; ``waits`` which column waits for which, if that differs, and ``slowest`` whether
-    columns also wait for each other (see `derive_watermarks`).
+    ``bounds`` determine when rows expire; ``waits``: which column waits for which, if that differs; ``slowest``:
+    whether columns also wait for each other (see `derive_watermarks`).
     """
 
     def __init__(
@@ -126,10 +126,10 @@ class Shard:
         self.counters = StepCounters(len(operator.sides))
 
     def detect_late_rows(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
-        """Which of the arrivals of a port are late; all are counted, and late ones handed out if the port shows them.
+        """Which arrivals of a port are late; counts all arrivals, and sends late ones to the port's side output.
 
-        ``times`` are the watermarked columns of the table. Of rows that come once for each window, those of the last
-        one stand for all.
+        ``times`` are the watermarked columns of the table. Where there is one row per window, only the row of the last
+        window counts.
         """
         window = self.operator.sides[port].window
         self.counters.rows[port] += table.num_rows
@@ -155,9 +155,9 @@ class Shard:
     def admit_rows(
         self, port: int, table: pa.Table, layout: RowLayout, side: Port | None = None
     ) -> tuple[KeyedRows, KeyedRows]:
-        """The arrivals of a port that are in time: those that may match, and those that never can.
+        """The arrivals of a port that are not late: those that may match, and those that never can.
 
-        ``side`` says which can, if it is not the port that does.
+        ``side`` replaces the operator's port in deciding which can.
         """
         side, rows = side or self.operator.sides[port], layout.rows(table)
         row_times = rows.times
@@ -167,7 +167,7 @@ class Shard:
         return rows.where(alive & ~late), rows.where(~(alive | late))
 
     def emit_late_rows(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
-        """Hand out late rows with the mark each missed and by how much, if the port shows them."""
+        """Send late rows to the port's side output, if it has one, with the watermark each missed and by how much."""
         columns = self.operator.sides[port].late
         if columns:
             shown = table.select(list(columns)).filter(pa.array(late))
@@ -175,7 +175,7 @@ class Shard:
             self.counters.late_rows.append((port, shown))
 
     def excess(self, state_rows: Sequence[int]) -> int:
-        """How many rows must be dropped for the shard to keep no more than it may; fails if none may be."""
+        """The number of rows to drop so that the shard stays within its limit; fails if overflow is an error."""
         limit = self.operator.max_rows
         if limit is None or sum(state_rows) <= limit:
             return 0
@@ -184,7 +184,7 @@ class Shard:
         return sum(state_rows) - limit
 
     def choose_overflow(self, times: Sequence[Ints], state_rows: Sequence[int]) -> list[Bools]:
-        """Which of several lots of rows with these times must be dropped for the shard to keep no more than it may."""
+        """Which rows of several lots with these times must be dropped for the shard to stay within its limit."""
         all_times = np.concatenate(times)
         chosen = np.zeros(all_times.size, np.bool_)
         chosen[np.argsort(all_times, kind="stable")[: self.excess(state_rows)]] = True
@@ -192,11 +192,11 @@ class Shard:
 
     @property
     def spine_sizes(self) -> tuple[int, ...]:
-        """How many rows each spine holds."""
+        """The number of rows in each spine."""
         return tuple(len(spine) for spine in self.state.spines.values())
 
     def hold_back_watermarks(self, columns: Iterable[str], waiting: Spine) -> dict[str, int]:
-        """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
+        """The watermarks received for these columns, held back by waiting rows; they never fall."""
         emitted, watermarks = self.state.directory.emitted, dict[str, int]()
         for name in (name for name in columns if name in self.after.received):
             watermark, earliest = self.after.received[name], waiting.earliest(name)
@@ -214,10 +214,10 @@ class Shard:
         numbers: Mapping[str, Any] | None = None,
         **report: Any,
     ) -> Emission:
-        """Save the state and hand out what came of the step: the rest of its ``rows``, and the numbers.
+        """Save the state; returns the emission with the remaining ``rows`` and the report of the step.
 
-        ``state_rows`` are the numbers of rows that the ports keep; None: there is a spine for each, and it says so.
-        ``numbers`` is what the family wants to find again in the directory.
+        ``state_rows`` are the stored rows per port; None: the sizes of the spines. ``numbers`` are the numbers that the
+        family stores in the directory.
         """
         changes = {} if numbers is None else {"numbers": numbers}
         self.state.save(received=self.after.received, emitted=watermarks, active=self.active, **changes)
@@ -233,8 +233,9 @@ class Shard:
 
 
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
-"""What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: pairs, and rows of the preserved side or sides that
-die alone, padded with nulls. ``semi``: a left row once, at its first match. ``anti``: a left row when it dies alone."""
+"""``inner``: pairs. ``left``, ``right``, ``full``: pairs, and unmatched rows of the preserved sides, padded with NULLs.
+``semi``: a left row once, at its first match. ``anti``: a left row once it can no longer match.
+"""
 
 PRESERVED: Mapping[Kind, tuple[bool, bool]] = {
     "inner": (False, False),
@@ -245,7 +246,7 @@ PRESERVED: Mapping[Kind, tuple[bool, bool]] = {
     "anti": (True, False),
 }
 LEFT_ONLY: frozenset[Kind] = frozenset({"semi", "anti"})
-"""The kinds whose result shows the left side only."""
+"""The kinds whose result has only the left side."""
 
 
 @dataclass(frozen=True)
@@ -263,16 +264,16 @@ class TwoSided(StreamOperator):
 
     @property
     def is_preserved(self) -> tuple[bool, bool]:
-        """Whether a port's rows come out when they die alone."""
+        """Whether a port's unmatched rows are emitted."""
         return PRESERVED[self.kind]
 
     @property
     def tracks_matches(self) -> tuple[bool, bool]:
-        """Whether it matters for a port if its rows match at all, besides what they match."""
+        """Whether the operator must know which rows of a port have matched."""
         return (True, False) if self.kind == "semi" else self.is_preserved
 
     def with_code(self, port: int) -> Self:
-        """The same, whose rows also show the code of that port's keys: the join behind it finds them by that."""
+        """The same join, which also emits the code of that port's keys, for the next join."""
         side = self.sides[port]
         side_with_code = replace(side, columns=(*side.columns, str(side.code)))
         return replace(self, left=side_with_code) if port == LEFT else replace(self, right=side_with_code)
@@ -281,7 +282,7 @@ class TwoSided(StreamOperator):
 def verify_pairs(
     sides: tuple[Port, Port], condition: Condition | None, left: KeyedRows, right: KeyedRows, candidates: Pairs
 ) -> Pairs:
-    """Those of the candidates whose keys really are equal and for which the condition holds."""
+    """The candidates whose keys are equal and for which the condition holds."""
     if not sides[0].exact:
         for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True):
             values = left.table.column(mine).take(pa.array(candidates.probe))

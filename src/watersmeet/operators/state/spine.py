@@ -1,11 +1,10 @@
-"""The state engine: rows of one kind in one shard, as sorted runs that are added to, asked, annotated and merged.
+"""The state engine: rows of one kind in one shard, as sorted runs that can be added, read, annotated and merged.
 
-Invariants. A block of a run never changes and its name is a digest of its bytes, so a worker may keep decoded blocks
-from batch to batch and is never wrong; what changes is kept beside it as notes. A step is a function of the state, of
-what arrives and of its order: the same in every attempt of a batch, whether blocks are at hand or not. New rows become
-a run of their own, and runs of about one size become one, so that a row is rewritten about once per size it passes
-through (`Budget`). Nothing is written before `ShardState.save`, but for merged runs, which are written block by block
-and are never in memory whole.
+Invariants. A block of a run never changes and its name is a digest of its bytes, so a worker may cache decoded blocks
+from batch to batch; values that change are stored as notes. A step is a function of the state, the arrivals and their
+order: the same in every attempt of a batch, whether blocks are cached or not. New rows become a new run, and runs of
+similar size are merged, so that a row is rewritten about once per size it passes through (`Budget`). Nothing is written
+before `ShardState.save`, except merged runs, which are written block by block and are never in memory whole.
 """
 
 from __future__ import annotations
@@ -49,25 +48,26 @@ from watersmeet.operators.state.layout import (
 )
 
 MergeRule = Callable[[KeyedRows, bool], KeyedRows]
-"""What is alive of the rows of several runs, sorted, the older first among equals; and whether no older run is left."""
+"""Selects the live rows of several runs, sorted, the older first among equals; the flag: no older run is left."""
 
 GONE = "gone"
-"""The note that says which rows of a block are there no longer."""
+"""The note that flags the removed rows of a block."""
 
 BLOCKS_AT_HAND, ROWS_AT_HAND = 64, 4_000_000
-"""So many blocks are held in a step for further questions, unless they have more rows: most ask twice, for old rows and
-for matches."""
+"""The blocks that a step caches at most, unless they have more rows than that: most steps read a block twice, for old
+rows and for matches.
+"""
 
 
 SMALL_RUN = 1_024
-"""Runs of so few rows are fetched before anybody asks: where batches are small, most steps read all of them."""
+"""Runs of at most this many rows are prefetched: where batches are small, most steps read all of them."""
 
 
 def runs_to_fetch(directory: bytes) -> list[tuple[str, str]]:
-    """The small runs that a stored directory lists and that are not at hand: the shard's name, and theirs."""
+    """The small runs that a stored directory lists and that are not cached: the shard's name, and theirs."""
     read = json.loads(directory)
     if read.get("format") not in READABLE_FORMATS:
-        # Whoever opens it says so.
+        # Opening the state raises the error.
         return []
     owner: str = read["owner"]
     blocks = (block for runs in read["runs"].values() for run in runs for block in run)
@@ -75,7 +75,7 @@ def runs_to_fetch(directory: bytes) -> list[tuple[str, str]]:
 
 
 def cache_run(owner: str, name: str, value: bytes) -> bool:
-    """Have a run at hand that was fetched; False: it is not small, since its rows are wide."""
+    """Cache a run that was fetched; False: it is not small, since its rows are wide."""
     run = decode_rows(value)
     if run.nbytes >= cache.SMALLEST:
         return False
@@ -117,9 +117,10 @@ class ShardState:
         rule: MergeRule | None = None,
         hash_of: Hash | None = None,
     ) -> Spine:
-        """The rows of that name; ``hash_of``: equal for rows that the rule must see together, even if a code has many.
+        """Open the spine of that name.
 
-        Without it the rule sees all rows of a code together.
+        ``hash_of`` is equal for rows that the rule must see together, so that a code with many rows can be split;
+        without it the rule sees all rows of a code together.
         """
         if name not in self.spines:
             self.spines[name] = Spine(self, name, layout, budget or Budget(), rule, hash_of)
@@ -127,16 +128,16 @@ class ShardState:
 
     @property
     def rows_written(self) -> int:
-        """How many rows were written, new ones and those of merged runs."""
+        """The number of rows written, including those of merged runs."""
         return sum(spine.written for spine in self.spines.values())
 
     @property
     def writes_by_spine(self) -> dict[str, tuple[int, int]]:
-        """By spine, how many rows were written and how many bytes they took, where some were."""
+        """By spine, the rows and bytes written, where there are any."""
         return {name: (spine.written, spine.written_bytes) for name, spine in self.spines.items() if spine.written}
 
     def save(self, **changes: Any) -> None:
-        """Store what is new, and the directory with these ``changes``, if there are any."""
+        """Store new runs and notes, and the directory with these ``changes``, if anything changed."""
         runs = {name: spine.save() for name, spine in self.spines.items()}
         over = {
             name: (one.finality.time, one.finality.mark)
@@ -153,7 +154,7 @@ class ShardState:
 class Spine:
     """Sorted runs of one kind of row, during a step.
 
-    ``runs`` are oldest first. A question goes through ``blocks`` by their ranges and reads those that matter.
+    ``runs`` are oldest first. Readers select ``blocks`` by their ranges and read those.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class Spine:
         self._changed: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
-        """How many rows there are; those that cancel out but have not met yet count, too."""
+        """The number of stored rows; rows that cancel out but are not merged yet count."""
         return sum(block.left for run in self.runs for block in run)
 
     @property
@@ -191,7 +192,7 @@ class Spine:
         return [block for run in self.runs for block in run]
 
     def earliest(self, time: str) -> int | None:
-        """The earliest time in a column; None if there are no rows."""
+        """The earliest time in a column; None without rows."""
         return min((block.lowest[time] for run in self.runs for block in run), default=None)
 
     def read(self, block: StateBlock) -> KeyedRows:
@@ -210,7 +211,7 @@ class Spine:
         return rows.with_attributes(**{name: self.note(block, name) for name in self.kinds})
 
     def note(self, block: StateBlock, name: str) -> Values:
-        """What is kept beside the rows of a block."""
+        """The note of a block by name."""
         if block.name in self._fresh:
             return self._fresh[block.name].attributes[name]
         values = self._notes.get((name, block.name))
@@ -223,18 +224,18 @@ class Spine:
         return values
 
     def rows(self) -> KeyedRows:
-        """All rows that are still there, one block behind the other."""
+        """All live rows, block after block."""
         parts = [self.read(block).where(self.live_mask(block)) for run in self.runs for block in run]
         return concat_rows(parts) if parts else self.layout.empty_rows
 
     def live_mask(self, block: StateBlock) -> Bools:
-        """Which rows of a block are still there."""
+        """Which rows of a block are live."""
         if block.left == block.rows:
             return np.ones(block.rows, np.bool_)
         return ~self.note(block, GONE)
 
     def annotate(self, block: StateBlock, name: str, values: Values) -> None:
-        """Change what is kept beside the rows of a block."""
+        """Replace a note of a block."""
         if block.name in self._fresh:
             self._fresh[block.name] = self._fresh[block.name].with_attributes(**{name: values})
             return
@@ -242,13 +243,13 @@ class Spine:
         self._changed.add((name, block.name))
 
     def add(self, rows: KeyedRows) -> None:
-        """Take in further rows, in any order, with their notes beside them: they become a run."""
+        """Add rows, in any order, with their notes: they become a run."""
         run = self._blocks(self.layout.sort(rows))
         if run:
             self.runs.append(run)
 
     def remove(self, block: StateBlock, evicted: Bools) -> None:
-        """Let rows of a block leave; the block gives way to one without them where it has become sparse."""
+        """Remove rows of a block; a block that has become sparse is replaced by one without them."""
         stay = self.live_mask(block) & ~evicted
         left, sparse = int(np.count_nonzero(stay)), self.budget.sparse
         if left == block.left:
@@ -267,7 +268,7 @@ class Spine:
             self._substitute(block, (replace(block, left=left, lowest=lowest, highest=highest),))
 
     def retain(self, retained: Bools, **notes: Values) -> None:
-        """Let all rows (see `rows`) leave that are not ``retained``, and change what is kept beside the others."""
+        """Remove all rows (see `rows`) that are not ``retained``, and set notes of the others."""
         start = 0
         for block in self.blocks:
             part = slice(start, start + block.left)
@@ -301,7 +302,7 @@ class Spine:
             return
         for block in self.blocks:
             if finality.time not in block.highest:
-                # It was written when nobody asked for that time.
+                # The block was written without that time.
                 continue
             if block.highest[finality.time] <= finality.mark:
                 self.drop(block)
@@ -314,7 +315,7 @@ class Spine:
             self._replace_runs(list(self.runs))
 
     def merge_runs(self, runs: Sequence[Run] | None = None) -> Iterator[KeyedRows]:
-        """What is alive of some runs, or of all, in order, by ranges of codes that fit in memory."""
+        """The live rows of some runs, or of all, in order, by ranges of codes that fit in memory."""
         runs = self.runs if runs is None else runs
         is_oldest = bool(runs) and runs[0] is self.runs[0]
         for low, high in _ranges([block for run in runs for block in run], self.budget.chunk):
@@ -327,7 +328,7 @@ class Spine:
                         yield rows
 
     def save(self) -> tuple[Run, ...]:
-        """Merge runs that have become many, store what is new, and return what there is now."""
+        """Merge runs, store new blocks and notes, and return the current runs."""
         runs = list(self.runs)
         for group in self.budget.merge_groups([sum(block.left for block in run) for run in runs]):
             self._replace_runs([runs[number] for number in group])
@@ -419,7 +420,7 @@ class Spine:
         self.state.store.put(f"{RUN}{block.name}", value)
         for name in self.kinds:
             self.state.store.put(_note(name, block), encode_note(rows.attributes[name]))
-        # What is at hand is, down to its buffers, what others read from the state: what is made of it is the same.
+        # The cached run has the same buffers as one read from the state, so views of it are the same.
         cache.run_cache.put(owner, block.name, batch if cache.run_cache.is_file_backed(batch) else decode_rows(value))
         self.written += len(rows)
         return block

@@ -1,8 +1,8 @@
-"""What the state of a family holds, from its identity alone, and a look into the state of a shard.
+"""The contents of a family's state, derived from its identity alone, and the inspection of a shard's state.
 
-A reader of a state has no operator, only the identity that the state carries. So a family describes from that identity
-whose rows a spine holds and until when (`SpineSchema`), in canonical names. Inspection changes nothing: it lists spines
-and rows, and checks that they are sound.
+A reader of a state has no operator, only the identity that the state carries. So a family describes from that identity,
+in canonical names, which rows a spine holds and when they expire (`SpineSchema`). Inspection changes nothing: it lists
+spines and rows, and checks that they are sound.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from watersmeet.operators.state.layout import to_record_batch
 from watersmeet.operators.state.spine import GONE
 
 ExpiryTimes = Mapping[str, Ints]
-"""By mark: a value for each row, beyond which the mark ends the row's life. The first to get there does."""
+"""By watermark: a value for each row; the row expires when the first of these watermarks passes its value."""
 
 LivenessRule = Literal["each", "weights", "newest"]
-"""Which of the stored rows are there. ``each``: all that have not expired. ``weights``: equal rows are put together,
-and those are there that come oftener than they go. ``newest``: of several rows of one key the one that came last, if it
-stands for anything."""
+"""Which of the stored rows are live. ``each``: all that have not expired. ``weights``: equal rows are consolidated, and
+those of positive weight are live. ``newest``: the last row of each key, unless it stands for a deleted one.
+"""
 
 
 def _no_expiry(rows: pa.RecordBatch) -> ExpiryTimes:
@@ -48,9 +48,9 @@ def _no_expiry(rows: pa.RecordBatch) -> ExpiryTimes:
 
 @dataclass(frozen=True)
 class SpineSchema:
-    """The rows of a spine: the port they came in through, what ends their lives in words, and until when they live.
+    """The rows of a spine: the port they came in through, what expires them in words, and when.
 
-    ``keys``: what tells rows apart where the newest counts. ``expiry`` is nothing where no mark ends them.
+    ``keys``: what identifies a row where the newest counts. ``expiry`` is empty where no watermark expires rows.
     """
 
     port: int
@@ -61,13 +61,14 @@ class SpineSchema:
 
     @property
     def has_expiry(self) -> bool:
-        """Whether a mark ends its rows."""
+        """Whether a watermark expires its rows."""
         return self.expiry is not _no_expiry
 
 
 Reach = Callable[[Identity, int], list[tuple[str, str, int]]]
-"""How long rows of a port live: a column of theirs, the mark that ends them, and how far it may go beyond the column.
-The first such mark to get there ends a life; nothing: no mark does."""
+"""The limits on rows of a port: a column, the watermark that expires them, and how far that may be ahead of the column.
+The first watermark to reach its limit expires a row; an empty list: no watermark does.
+"""
 
 
 def _no_reach(identity: Identity, port: int) -> list[tuple[str, str, int]]:
@@ -75,15 +76,15 @@ def _no_reach(identity: Identity, port: int) -> list[tuple[str, str, int]]:
 
 
 class UnevenError(Exception):
-    """Raised for shards that cannot be put together, or taken apart, as they are."""
+    """Raised for shards that cannot be merged or split in their current state."""
 
 
 Numbers = Callable[[Identity, Sequence[Mapping[str, Any]], "ShardInspector"], Mapping[str, Any]]
-"""What a shard keeps besides rows and marks, of what those kept from which its rows have come, and of these rows."""
+"""Computes the directory numbers of a new shard from those of the shards its rows came from, and from these rows."""
 
 
 def same_numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
-    """What all of them have."""
+    """The numbers, which must be equal in all shards."""
     if any(part != parts[0] for part in parts) or "before" in parts[0]:
         raise UnevenError("not all of its shards have run since it was changed")
     return parts[0]
@@ -91,13 +92,13 @@ def same_numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: S
 
 @dataclass(frozen=True)
 class StateSchema:
-    """What a family, by its ``names`` in identities, keeps: the answer for a spine of a state of that identity.
+    """The state schema of a family, by its ``names`` in identities: ``spine`` describes a spine of a state.
 
-    ``reach`` says of which rows a state may depend at all: a row is forgotten without a trace once one of these marks
-    has passed it. Without it a state may depend on every row that ever came.
+    ``reach`` limits the rows that a state may depend on: a row leaves no trace once one of these watermarks has passed
+    it. Without it a state may depend on every row that ever arrived.
 
-    ``numbers`` and ``arrival`` say what becomes of a state in another number of shards: what is kept besides rows, and
-    the column, if there is one, by which rows of a shard are in the order of arrival.
+    ``numbers`` and ``arrival`` are for resharding: the directory numbers, and the column, if any, that holds the order
+    of arrival of a shard's rows.
     """
 
     names: tuple[str, ...]
@@ -108,13 +109,13 @@ class StateSchema:
 
 
 UNTIL_FINAL = "until they are final, replaced or deleted"
-"""What ends the life of a row behind windows."""
+"""The expiry of a row of a table whose rows become final."""
 UNTIL_REPLACED = "until they are replaced or deleted"
-"""What ends the life of a row of a table."""
+"""The expiry of a row of a table."""
 
 
 MATCHED = "matched"
-"""The note that says which rows have matched, whatever the family."""
+"""The note that flags matched rows, in every family."""
 
 _NOTE = "note/"
 _COUNT = "count()#0"
@@ -123,7 +124,7 @@ _GENERATED = frozenset({WEIGHT, "#number"})
 
 @dataclass(frozen=True)
 class SpineRows:
-    """Rows of a spine that are there; ``matched`` is NULL where nobody asks, ``expiry`` is by mark."""
+    """The live rows of a spine; ``matched`` is NULL where matches are not tracked, ``expiry`` is by watermark."""
 
     table: pa.RecordBatch
     matched: pa.Array
@@ -133,12 +134,12 @@ class SpineRows:
         return self.table.num_rows
 
     def nearest(self, watermarks: Mapping[str, int]) -> tuple[pa.Array, pa.Array]:
-        """Of each row the mark that is nearest to the end of its life, and the value that it must pass."""
+        """For each row, the watermark that will expire it first, and the value that it must pass."""
         names = list(self.expiry)
         if not names:
             return pa.nulls(len(self), pa.string()), pa.nulls(len(self), pa.int64())
         ends = np.array([self.expiry[name] for name in names])
-        # A mark that has not come yet is infinitely far away; of several such the earliest end counts.
+        # A watermark that has not arrived is infinitely far away; among several such, the earliest end counts.
         distance = ends.astype(np.float64) - np.array([[float(watermarks.get(name, -(2**62)))] for name in names])
         first = distance.argmin(axis=0)
         return pa.array(names).take(pa.array(first)), pa.array(ends[first, np.arange(len(self))])
@@ -152,20 +153,20 @@ class ShardInspector:
 
     @cached_property
     def directory(self) -> Directory:
-        """What the shard knows; a new one if it has none."""
+        """The directory of the shard; a new one if it has none."""
         return Directory.decode(self.values.get(DIRECTORY), CanonicalNames())
 
     def bytes_of(self, spine: str) -> int:
-        """How much the rows of a spine take, with what is kept beside them."""
+        """The bytes of a spine's rows, with their notes."""
         names = {block.name for run in self.directory.runs.get(spine, ()) for block in run}
         return sum(len(value) for name, value in self.values.items() if name.rpartition("/")[2] in names)
 
     def rows(self, spine: str, schema: SpineSchema) -> SpineRows | None:
-        """The rows of a spine that are there; None: nothing is stored."""
+        """The live rows of a spine; None: no block is stored."""
         parts = [self._read(block) for run in self.directory.runs.get(spine, ()) for block in run]
         if not parts:
             return None
-        # A column that the query no longer shows is left in older blocks.
+        # A column that the query no longer uses remains in older blocks.
         shared = [name for name in parts[-1][0].schema.names if all(name in part.schema.names for part, _ in parts)]
         table = to_record_batch(concat_tables([pa.Table.from_batches([part.select(shared)]) for part, _ in parts]))
         matched = pa.concat_arrays([flags for _, flags in parts])
@@ -187,7 +188,7 @@ class ShardInspector:
         return SpineRows(table, matched, schema.expiry(table))
 
     def problems(self, spines: Mapping[str, SpineSchema]) -> Iterator[str]:
-        """What is not as it should be: blocks, notes, counts, ranges, and rows past the end of their lives."""
+        """Defects in blocks, notes, counts and ranges, and blocks that should have expired."""
         listed = {block.name for runs in self.directory.runs.values() for run in runs for block in run}
         for name in sorted(self.values):
             if name.startswith((RUN, _NOTE)) and name.rpartition("/")[2] not in listed:
@@ -199,7 +200,7 @@ class ShardInspector:
     def _block_problems(self, block: StateBlock, schema: SpineSchema | None) -> Iterator[str]:
         try:
             batch, _ = self._read(block)
-        except Exception as error:  # whatever pyarrow says of bytes that are none of its own
+        except Exception as error:  # pyarrow raises various errors for bytes it did not write
             yield f"block {block.name} cannot be read ({str(error).splitlines()[0] if str(error) else 'no reason'})"
             return
         if batch.num_rows != block.left:
@@ -215,7 +216,7 @@ class ShardInspector:
                 yield f"block {block.name} is past its limit: all of its {block.left} rows have expired"
 
     def _read(self, block: StateBlock) -> tuple[pa.RecordBatch, pa.Array]:
-        """The rows of a block that are left, and which of them have matched."""
+        """The remaining rows of a block, and which of them have matched."""
         value = self.values.get(f"{RUN}{block.name}")
         if value is None:
             raise ValueError("it is not stored")
@@ -236,7 +237,7 @@ class ShardInspector:
 
 
 def format_of(values: Mapping[str, bytes]) -> int | None:
-    """The number of the form in which a shard is stored; None: there is no directory, or it cannot be read."""
+    """The format number of a stored shard; None: no directory, or an unreadable one."""
     try:
         number = json.loads(values[DIRECTORY])["format"]
     except (KeyError, ValueError):
@@ -255,7 +256,7 @@ def _is_expired(expiry: ExpiryTimes, watermarks: Mapping[str, int], rows: int) -
 
 
 def _sum_weights(table: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a table: equal ones once, with how often they are there."""
+    """The consolidated rows of a table, with their weights."""
     columns = [name for name in table.schema.names if name not in _GENERATED]
     first, totals = group_rows(pa.Table.from_batches([table.select(columns)]), as_int64(table.column(WEIGHT)))
     there = totals > 0
@@ -264,7 +265,7 @@ def _sum_weights(table: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _newest(table: pa.RecordBatch, schema: SpineSchema) -> Bools:
-    """Which rows are the last of their keys, and stand for something."""
+    """Which rows are the last of their keys, and not deleted."""
     ids: Ints = key_ids(table, schema.keys)
     _, last = np.unique(ids[::-1], return_index=True)
     newest = np.zeros(table.num_rows, np.bool_)

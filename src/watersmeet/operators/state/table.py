@@ -1,11 +1,11 @@
-"""A table in one shard: a spine of weighted rows, whose sum the table is.
+"""A table in one shard: a spine of weighted rows, whose sum is the table.
 
-A row that was inserted in one run and taken back in another is not there. Equal rows have equal codes, so what cancels
-out meets within one code. All runs are merged when the smaller ones together hold as much as the largest, so what is
-stored is about twice what the table holds at most.
+A row that was inserted in one run and retracted in another is not in the table. Equal rows have equal codes, so rows
+that cancel out share a code. All runs are merged when the smaller ones together hold as much as the largest, so the
+state holds at most about twice the rows of the table.
 
-A timeline holds rows that wait for their time: a spine of short runs in the order of time, from which rows leave for
-good. Rows that leave in one batch are near each other in time, so a batch rewrites about as much as it touches.
+A timeline holds rows that wait for their time: a spine of short runs in the order of time. Rows that leave it in one
+batch are near each other in time, so a batch rewrites about as much as it touches.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from watersmeet.operators.state.layout import (
 from watersmeet.operators.state.spine import ShardState, Spine
 
 BUDGET = Budget(block=262_144, balanced=True, chunk=262_144)
-"""Codes are hashes, so a batch of changes touches every block of a large table: what a block costs besides its matches
-must be small against the batch, and blocks therefore few."""
+"""Codes are hashes, so a batch of changes touches every block of a large table: the fixed cost of a block must be small
+against the batch, so blocks are few and large.
+"""
 
 
 def table_layout(columns: Sequence[str], code: str | None, *notes: tuple[str, NoteKind]) -> RowLayout:
-    """What is stored of a table's rows: rows that agree in all ``columns`` are one row with a larger weight."""
+    """The layout of a table: rows that agree in all ``columns`` are one row with a larger weight."""
     return RowLayout(tuple(dict.fromkeys(columns)), code=code, numbers=(WEIGHT,), notes=notes)
 
 
@@ -58,7 +59,7 @@ def to_changes(rows: KeyedRows) -> pa.Table:
 
 
 def consolidate_rows(rows: KeyedRows, is_oldest: bool = True) -> KeyedRows:
-    """Rows in the order of their codes with equal ones put together, those of weight zero gone.
+    """Rows sorted by code with equal ones consolidated, without those of weight zero.
 
     >>> layout = table_layout(["k", "v"], "k")
     >>> changes = pa.table({"k": [1, 2, 2], "v": ["a", "b", "b"], WEIGHT: [1, 1, -1]})
@@ -83,7 +84,7 @@ def consolidate_rows(rows: KeyedRows, is_oldest: bool = True) -> KeyedRows:
 
 @dataclass(frozen=True)
 class StateTable:
-    """Questions to a table, and changes of it."""
+    """Reads and changes of a table."""
 
     spine: Spine
 
@@ -91,7 +92,7 @@ class StateTable:
     def of(
         state: ShardState, name: str, layout: RowLayout, budget: Budget = BUDGET, finality: FinalityBound | None = None
     ) -> StateTable:
-        """The table of that name in a shard; ``finality``: which of its rows are never asked for again."""
+        """Open the table of that name in a shard; ``finality``: its final rows are dropped."""
 
         def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
             return consolidate_rows(rows if finality is None else rows.where(finality.is_open(rows)), is_oldest)
@@ -103,19 +104,19 @@ class StateTable:
 
     @property
     def layout(self) -> RowLayout:
-        """What is stored of its rows."""
+        """The layout of its rows."""
         return self.spine.layout
 
     def rows(self, table: pa.Table) -> KeyedRows:
-        """Changes in the order of their codes, those of equal rows put together."""
+        """Consolidated changes, sorted by code."""
         return consolidate_rows(self.layout.sort(with_weights(self.layout, table)))
 
     def find_rows(self, codes: Ints) -> KeyedRows:
-        """The rows of these codes (sorted, each once), consolidated and in the order of their codes."""
+        """The rows of these codes (sorted, distinct), consolidated and sorted by code."""
         return consolidate_rows(self.read_rows(codes))
 
     def find_parts(self, codes: Ints) -> Iterator[KeyedRows]:
-        """The same in parts: of one code that has more rows than are held at once, some of them at a time."""
+        """The same in parts: a code with more rows than fit in memory is read in several."""
         if codes.size != 1 or int(self.counts(codes)[0]) <= self.spine.budget.chunk:
             yield self.find_rows(codes)
             return
@@ -132,16 +133,16 @@ class StateTable:
             yield consolidate_rows(self.layout.merge(group))
 
     def read_rows(self, codes: Ints) -> KeyedRows:
-        """What is stored for these codes (sorted, each once), in their order: equal rows more than once, perhaps."""
+        """The stored rows of these codes (sorted, distinct), sorted by code: equal rows may occur more than once."""
         parts: list[KeyedRows] = []
         for block, start, stop in self._locate_codes(codes):
             parts += _rows_of_codes(self.spine.read(block), codes[start:stop])
         return self.layout.merge(parts) if parts else self.layout.empty_rows
 
     def counts(self, codes: Ints) -> Ints:
-        """At least how many rows there are for each of these codes (sorted, each once): what is stored, or a bound.
+        """An upper bound on the rows of each of these codes (sorted, distinct).
 
-        A bound that is low enough is taken from the directory, so that nothing is read for it.
+        If the bounds in the directory are low enough they are used, so that no block is read.
         """
         located, counts = list(self._locate_codes(codes)), np.zeros(codes.size, np.int64)
         for block, start, stop in located:
@@ -155,7 +156,7 @@ class StateTable:
         return counts
 
     def _locate_codes(self, codes: Ints) -> Iterator[tuple[StateBlock, int, int]]:
-        """The blocks that may hold rows of these sorted codes, with the stretch of the codes that each may hold."""
+        """The blocks that may hold rows of these sorted codes, with the slice of the codes that each may hold."""
         for run in self.spine.runs if codes.size else ():
             starts = np.searchsorted(codes, np.array([block.lowest_code for block in run]), "left")
             stops = np.searchsorted(codes, np.array([block.highest_code for block in run]), "right")
@@ -163,10 +164,10 @@ class StateTable:
                 yield run[number], int(starts[number]), int(stops[number])
 
     def upsert_changes(self, table: pa.Table, key: Sequence[str]) -> KeyedRows:
-        """What upserts and deletes by key change: -old, +new, consolidated; nothing where both are equal.
+        """The changes that upserts and deletes by key make: -old, +new, consolidated; empty where both are equal.
 
-        ``table`` has the columns, `OP`, and `POSITION` (without: rows are in order of delivery). Of several changes of
-        one key the last counts. A row's code must follow from its key. The table is left as it is.
+        ``table`` has the columns, `OP`, and `POSITION` (without: rows are in order of delivery). The last of several
+        changes of one key counts. A row's code must follow from its key. The table itself is not changed.
         """
         if not table.num_rows:
             return self.layout.empty_rows
@@ -174,7 +175,7 @@ class StateTable:
         is_placed = POSITION in names
         order = np.argsort(table.column(POSITION).to_numpy(), kind="stable") if is_placed else np.arange(len(table))
         last = np.full(table.num_rows, -1)
-        # Of several assignments to one place, numpy lets the last stand.
+        # numpy applies several assignments to one place in order, so the last wins.
         last[ids[order]] = order
         latest = table.take(pa.array(np.sort(last[last >= 0])))
         new = with_weights(self.layout, latest.select(list(self.layout.columns)))
@@ -188,7 +189,7 @@ class StateTable:
         return consolidate_rows(self.layout.sort(changes))
 
     def _replaceable(self, new: KeyedRows, key: Sequence[str]) -> KeyedRows:
-        """The rows that these may replace, and others of their codes, unless a code has more than are held at once."""
+        """The rows that these may replace; where all codes fit in memory, also other rows of their codes."""
         codes, size = np.unique(new.codes), self.spine.budget.chunk
         counts = self.counts(codes)
         if int(counts.max()) <= size:
@@ -207,7 +208,7 @@ def _hashes(rows: KeyedRows) -> Ints:
 
 
 def chunk_codes(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
-    """Codes in stretches for which there are few more than ``size`` rows each; one that alone has more is by itself.
+    """Codes in ranges of about ``size`` rows each; a code with more rows is a range of its own.
 
     >>> [part.tolist() for part in chunk_codes(np.array([3, 5, 8, 9]), np.array([2, 2, 9, 0]), 4)]
     [[3, 5], [8], [9]]
@@ -218,7 +219,7 @@ def chunk_codes(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
 
 
 def enforce_limit(tables: Sequence[StateTable], max_rows: int | None) -> None:
-    """Fail if tables hold more rows than they may; rows that cancel out do not count, but are first seen here."""
+    """Fail if tables hold more rows than the limit; rows that cancel out do not count, so they are merged first."""
     if max_rows is None or sum(map(len, tables)) <= max_rows:
         return
     sizes = tuple(sum(map(len, table.spine.merge_runs())) for table in tables)
@@ -229,9 +230,9 @@ def enforce_limit(tables: Sequence[StateTable], max_rows: int | None) -> None:
 
 
 def _rows_of_codes(rows: KeyedRows, codes: Ints) -> list[KeyedRows]:
-    """The rows of these codes as one part, or none; the rows and the codes are in order."""
+    """The rows of these codes as one part, or an empty list; both are sorted."""
     start = np.searchsorted(rows.codes, codes, "left")
-    # Most codes miss most runs, and a row's code tells a miss at once: the second search is for the others.
+    # Most codes miss most runs, which the first search shows: only the hits need the second.
     start = start[rows.codes[np.minimum(start, rows.codes.size - 1)] == codes]
     if not start.size:
         return []
@@ -243,7 +244,7 @@ def _rows_of_codes(rows: KeyedRows, codes: Ints) -> list[KeyedRows]:
 
 
 TIMELINE_BUDGET = Budget(block=8_192, smallest_tier=4_096, smallest_at=9, largest=4_096, sparse=1)
-"""When rows leave, the rest of their block takes its place; blocks that are at most half full become one in time."""
+"""When rows leave, a block of the remaining ones replaces theirs; blocks that are at most half full merge in time."""
 
 
 @dataclass(frozen=True)
@@ -262,13 +263,13 @@ class Timeline:
 
     @property
     def layout(self) -> RowLayout:
-        """How the rows are kept."""
+        """The layout of the rows."""
         return self.spine.layout
 
     def add(self, rows: KeyedRows) -> None:
-        """Take in further rows, in any order."""
+        """Add rows, in any order."""
         rows, size = self.layout.sort(rows), self.spine.budget.block
-        # Each block is a run of its own, so that blocks that have become short can be merged one by one.
+        # Each block is a separate run, so that blocks that have become short can be merged one by one.
         for start in range(0, len(rows), size):
             self.spine.add(rows.slice(start, start + size))
 
@@ -291,7 +292,7 @@ class Timeline:
         return present
 
     def remove_at(self, times: Ints) -> KeyedRows:
-        """Let the rows of these times, which are ascending, leave; returns them in the order of time."""
+        """Remove the rows of these ascending times; returns them in the order of time."""
         removed = [self._remove(*each, _is_among(self._times(each[1]), times)) for each in self._blocks_in_range(times)]
         return self.layout.sort(concat_rows(removed)) if removed else self.layout.empty_rows
 

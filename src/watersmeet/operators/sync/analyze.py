@@ -1,4 +1,4 @@
-"""The sync join: rows meet that have the same time."""
+"""The sync join: joins rows that have the same time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ DISORDER = "watersmeet.sync.disorder"
 
 
 class SyncAnalysis(FamilyAnalysis):
-    """What is asked for with SYNC JOIN."""
+    """The analysis of SYNC JOIN."""
 
     family = AnalyzedSyncJoin.family
     settings: ClassVar[Mapping[str, SettingSpec]] = {DISORDER: choice(DISORDER, ("drop", "error"), "error")}

@@ -1,4 +1,4 @@
-"""The sync join one row at a time, slow and obvious: the oracle of its tests. What it means is told in `operator`."""
+"""The sync join one row at a time, slow and obvious: the oracle of its tests. Its definition is in `kernel`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SyncReference:
         self._tracker = WatermarkTracker(self.join, list(permutations(self.join.times, 2)), slowest=True)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> ReferenceStep:
-        """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
+        """Process one batch: the rows that arrived per port in the order of delivery, and their watermarks."""
         late: list[tuple[int, Row]] = []
         self._gone = []
         for port in sorted(arrivals):
@@ -85,7 +85,7 @@ class SyncReference:
             self._seen[port] = {time for time in self._seen[port] if not is_below(time, watermark)}
 
     def _enforce_limit(self) -> tuple[int, ...]:
-        """More rows than may be kept: an error, or the rows with the earliest times leave."""
+        """Enforce the limit: fail, or drop the rows with the earliest times."""
         limit, sizes = self.join.max_rows, [len(waiting) for waiting in self._waiting]
         dropped = [0] * len(sizes)
         if limit is not None and sum(sizes) > limit:

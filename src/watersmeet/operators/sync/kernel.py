@@ -1,26 +1,25 @@
-"""The sync join: rows of two or more ports meet when all ports have a row of the same time.
+"""The sync join: joins the rows of two or more ports that have the same time.
 
-Definition. A port's times increase: it has one row per time, and no row comes after a mark that has passed its time.
-The result has one row for every time at which all ports have a row. So it is the inner join of the ports on their
-times, whatever the interleaving of the ports and however their rows were cut into batches.
+Definition. A port's times increase: it has one row per time, and no row arrives after a watermark that has passed its
+time. The result has one row for every time at which all ports have a row. So it is the inner join of the ports on their
+times, independent of how the ports interleave and how their rows are cut into batches.
 
 A batch is one instant of a shard:
 
-1. A new row is *disorder* if its time is below the mark its port had received before the batch, or if its port already
-   had a row of that time, in this batch or before. Disorder is dropped and counted as late, or fails the batch. A row
-   without a time is dropped and counted, too.
-2. The times at which all ports now have a row come out, and their rows leave.
-3. The marks of the batch are folded in. A row leaves silently once the mark of another port has passed its time and
-   that port has no row of it: the two can never meet.
+1. A new row is *disorder* if its time is below its port's watermark before the batch, or if its port already had a row
+   of that time, in this batch or before. Disorder is dropped and counted as late, or fails the batch. A row without a
+   time is dropped and counted, too.
+2. The times at which all ports now have a row are emitted, and their rows leave the state.
+3. The watermarks of the batch are applied. A row expires once the watermark of another port has passed its time and
+   that port has no row of it: the two can never match.
 
-What is kept: the rows that may still meet others, and the times of rows that have left, as long as the mark of their
-own port has not passed them: only so can a second row of that time be told. The result's mark is the earliest of the
-ports' marks. See `definition` for the same, one row at a time.
+The state holds the rows that may still match, and the times of rows that have left, until the watermark of their own
+port passes them: without these times, a second row of the same time would go undetected. The result's watermark is the
+earliest of the ports' watermarks. See `definition` for the same, one row at a time.
 
-Nothing but equal times ever meets, so rows may be sharded by their time.
+Only equal times match, so rows may be sharded by their time.
 
-`STATE_SCHEMA` describes what a state holds: rows whose time is not complete, and times that were emitted and could come
-again.
+`STATE_SCHEMA` describes what a state holds: rows whose time is not complete, and emitted times that could arrive again.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ from watersmeet.operators.state.table import Timeline
 __all__ = ["Disorder", "DisorderError", "SyncJoinOperator"]
 
 Disorder = Literal["drop", "error"]
-"""What becomes of a row that is not after the rows before it. ``drop``: it is dropped and counted as late. ``error``:
-the batch fails."""
+"""What happens to a row that is out of order. ``drop``: it is dropped and counted as late. ``error``: the batch fails.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class SyncJoinOperator(StreamOperator):
     disorder: Disorder = "drop"
 
     def __post_init__(self) -> None:
-        """Refuse what is no join."""
+        """Reject fewer than two ports."""
         if len(self.ports) < 2:
             raise ValueError(f"a sync join has two ports or more, not {len(self.ports)}")
 
@@ -87,7 +86,7 @@ class SyncJoinOperator(StreamOperator):
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
-        """All: of rows of equal time the first delivered counts."""
+        """All ports: among rows of equal time the first delivered counts."""
         return frozenset(range(len(self.ports)))
 
     @property
@@ -97,7 +96,7 @@ class SyncJoinOperator(StreamOperator):
 
     @property
     def identity(self) -> Identity:
-        """What of the join decides what its state means; what becomes of disorder does not."""
+        """The part of the join that determines the meaning of its state; the treatment of disorder does not."""
         return self.make_identity(layout.columns for layout in self.layouts)
 
     @property
@@ -107,22 +106,22 @@ class SyncJoinOperator(StreamOperator):
 
     @cached_property
     def waits(self) -> tuple[Bound, ...]:
-        """Which column waits for which: each for all others. An idle one follows the slowest that is not idle."""
+        """Which column waits for which: each for all others. An idle one follows the slowest active one."""
         return tuple(Bound(column, other, 0) for column, other in permutations(self.times, 2))
 
     @cached_property
     def layouts(self) -> tuple[RowLayout, ...]:
-        """What is stored of each port's rows."""
+        """The layout of each port's state."""
         return tuple(
             RowLayout(tuple(dict.fromkeys((*port.columns, port.time))), (port.time,), port.time) for port in self.ports
         )
 
 
-# One batch of a sync join in one shard: what is new, which times it completes or closes, what comes out.
+# One batch of a sync join in one shard: admit rows, find the times they complete or close, emit.
 
 
 class DisorderError(StepError):
-    """Raised when a port's times do not increase and that is an error.
+    """Raised when a port's times do not increase and ``disorder`` is ``error``.
 
     ``port`` counts from 0, ``time`` is that of the offending row in ``column``: microseconds for TIMESTAMP and DATE.
 
@@ -139,7 +138,7 @@ class DisorderError(StepError):
 
 @dataclass(frozen=True)
 class PortLane:
-    """A port during a step: its rows that wait, the times of those that have left, and its marks."""
+    """A port during a step: its waiting rows, the times of rows that have left, and its watermarks."""
 
     port: int
     time: str
@@ -157,15 +156,15 @@ class PortLane:
         return PortLane(port, time, waiting, seen, shard.before.received.get(time), shard.after.received.get(time))
 
     def has_passed(self, times: Ints) -> Bools:
-        """Which of these times the port's mark has passed."""
+        """Which of these times the port's watermark has passed."""
         if self.after is None or self.after == END_OF_INPUT:
             return np.full(times.size, self.after is not None)
         return times < self.after
 
     def remove(self, times: Ints) -> KeyedRows:
-        """Let the rows of these times, which are ascending, leave.
+        """Remove the rows of these ascending times.
 
-        Their times are remembered, unless a second row of such a time would be late anyhow.
+        Their times are remembered, unless a second row of such a time would be late anyway.
         """
         rows = self.waiting.remove_at(times)
         open_ = rows.where(~self.has_passed(rows.times[self.time]))
@@ -173,7 +172,7 @@ class PortLane:
         return rows
 
     def expire_seen(self) -> None:
-        """Forget the times that a second row would be late for."""
+        """Forget the times for which a second row would be late."""
         if self.after is not None:
             for block, rows in self.seen.blocks_within(int(LOWEST), self.after):
                 self.seen.spine.remove(block, self.has_passed(rows.times[self.time]))
@@ -196,12 +195,12 @@ def step(
 
 
 def _admit_rows(join: SyncJoinOperator, shard: Shard, lane: PortLane, table: pa.Table) -> Ints:
-    """Set disorder apart and let the other rows wait; returns their times, which are ascending."""
+    """Drop disorder and store the other rows as waiting; returns their ascending times."""
     rows = lane.waiting.layout.rows(table)
     times = rows.times[lane.time]
     timeless = table.column(lane.time).is_null().to_numpy()
     late = shard.before.is_late(rows.times, len(rows))
-    # Stable: of equal times the first delivered comes first, and wins.
+    # A stable sort: among equal times the first delivered comes first, and wins.
     order = np.argsort(times, kind="stable")
     order = order[~(late | timeless)[order]]
     ascending = times[order]
@@ -216,7 +215,7 @@ def _admit_rows(join: SyncJoinOperator, shard: Shard, lane: PortLane, table: pa.
         time = int(times[np.argmax(disorder & ~timeless)])
         raise DisorderError(lane.port, lane.time, time, is_temporal=is_temporal)
     if disorder.any():
-        # A second row of a time has missed its mark by nothing.
+        # A second row of a time is late by zero.
         by = np.where(late & ~timeless, distance_behind(lane.before or 0, times), 0)
         unknown = timeless | (late & (lane.before == END_OF_INPUT))
         column = pa.array([lane.time] * int(disorder.sum()), pa.string())
@@ -226,12 +225,12 @@ def _admit_rows(join: SyncJoinOperator, shard: Shard, lane: PortLane, table: pa.
 
 
 def _times_to_check(lanes: Sequence[PortLane], new: Sequence[Ints]) -> Ints:
-    """The times at which something may happen: those of new rows, and those that a mark of this batch passes."""
+    """The times to check: those of new rows, and those that a watermark of this batch passes."""
     parts = [np.zeros(0, np.int64), *new]
     for lane in lanes:
         start = int(LOWEST) if lane.before is None else lane.before
         if lane.after is not None and start < lane.after:
-            # A mark at the end passes all there is.
+            # The end of input passes all times.
             high = int(HIGHEST) if lane.after == END_OF_INPUT else lane.after - 1
             parts += [other.waiting.times(start, high) for other in lanes if other is not lane]
     # Parts are mostly ascending, which this sort sees; np.unique would not.
@@ -240,7 +239,7 @@ def _times_to_check(lanes: Sequence[PortLane], new: Sequence[Ints]) -> Ints:
 
 
 def _emit_complete(join: SyncJoinOperator, shard: Shard, lanes: Sequence[PortLane], touched: Ints) -> list[pa.Table]:
-    """Let the rows leave that can meet nothing any more; gives those of the times that all ports have, joined."""
+    """Remove the rows that are complete or can no longer match; returns the complete ones, joined."""
     there = np.stack([lane.waiting.has(touched) for lane in lanes])
     passed = np.stack([lane.has_passed(touched) for lane in lanes])
     complete: Bools = np.logical_and.reduce(there)
@@ -257,7 +256,7 @@ def _emit_complete(join: SyncJoinOperator, shard: Shard, lanes: Sequence[PortLan
 
 
 def _enforce_limit(shard: Shard, lanes: Sequence[PortLane]) -> None:
-    """Keep no more rows than the shard may: fail, or drop those with the earliest times."""
+    """Enforce the limit: fail, or drop the rows with the earliest times."""
     sizes = [len(lane.waiting) for lane in lanes]
     if not shard.excess(sizes):
         return
@@ -266,13 +265,13 @@ def _enforce_limit(shard: Shard, lanes: Sequence[PortLane]) -> None:
         evicted = np.sort(own[drop])
         shard.counters.dropped[lane.port] += evicted.size
         lane.remove(evicted)
-        # Whatever else has such a time waits for a row that is gone, and for none that may come.
+        # Rows of other ports at such a time can no longer match, once the port's watermark has passed it.
         for other in lanes:
             other.remove(evicted[lane.has_passed(evicted)])
 
 
 def spine(identity: Identity, name: str) -> SpineSchema:
-    """The rows of a port that wait, or the times that were seen there."""
+    """The waiting rows of a port, or the times seen there."""
     kind, _, number = name.partition("/")
     port = int(number)
     if kind == "seen":

@@ -42,7 +42,7 @@ def _port(side: PortPlan, time: str) -> PortPlan:
 
 
 def _column(watermark: str) -> str:
-    """The column that a mark belongs to: the part of a union has marks of its own."""
+    """The column of a watermark: a part of a union has its own watermarks."""
     return watermark.partition("#")[0]
 
 

@@ -1,4 +1,4 @@
-"""The first n rows in an order, by definition: all rows are kept, and sorted anew each time."""
+"""The definition of the top-N: it stores all rows, and sorts them again each time."""
 
 from __future__ import annotations
 

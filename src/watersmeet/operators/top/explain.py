@@ -11,7 +11,7 @@ from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(top: AnalyzedTop) -> list[Fact]:
-    """What the rows are ordered by, and how many are shown."""
+    """The order of the rows, and the limit."""
     words = [
         f"{expression_in_words(by.shown)}{' descending' * by.descending}, NULLs {'last' if by.nulls_last else 'first'}"
         for by in top.order

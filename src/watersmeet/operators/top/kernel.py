@@ -1,20 +1,20 @@
-"""The first n rows in an order: rows or changes in, the changes of a table with at most n rows out.
+"""Top-N: rows or changes in, the changes of a table with at most n rows out.
 
-Definition. Rows are ordered by values of theirs, ascending or descending, NULLs first or last; NaN is greater than any
-number. Among equals the one that came earlier goes first. The table shows the first n of the rows that are there, or of
-each group of them: rows whose group columns are equal, NULL to NULL, NaN to NaN. With ties, rows that are equal in the
-order have one place, the number of rows before all of them: all of them are shown or none, however many there are.
+Definition. Rows are ordered by some columns, ascending or descending, NULLs first or last; NaN is greater than any
+number. Among equal rows the earlier arrival comes first. The table shows the first n rows, or the first n of each
+group: rows whose group columns are equal, NULL to NULL, NaN to NaN. With ties, rows that are equal in the order share
+one rank, the number of rows before all of them: all of them are shown or none, however many there are.
 
-Rows of a stream stay for good, so that only those that are shown need be kept. Input that has weights is a changelog: a
-row counts as often as its weight says, a negative weight takes rows away, and all rows are kept, since any of them may
-come up when one that is shown leaves. Equal rows then stand together, where the last of them arrived.
+Rows of a stream are never retracted, so only the shown ones are stored. Input with weights is a changelog: a row counts
+as often as its weight says, a negative weight retracts rows, and all rows are stored, since any of them may move up
+when a shown one is retracted. Equal rows then share one rank, that of the last of them to arrive.
 
-Where the rows of a table are settled by a column that makes groups, those at or before its mark change no more: a batch
-is one instant, and with it groups are forgotten that its marks have passed. What they show stands.
+Where rows of a table become final by a group column, rows at or before its watermark no longer change: after each
+batch, the groups that the watermark has passed are dropped from the state. The rows that they show remain valid.
 
-What comes out of a batch is how the table has changed with it. See `definition`, one row at a time.
+A batch emits the changes of the table. See `definition`, one row at a time.
 
-`STATE_SCHEMA` describes what a state holds: the rows that are shown and, of a table, all others too.
+`STATE_SCHEMA` describes what a state holds: the shown rows and, for a changelog, all others.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ CODE, ARRIVAL = "#code", "#arrival"
 
 @dataclass(frozen=True)
 class TopNOperator(StreamOperator):
-    """The first rows in an order, ready to run: one port.
+    """Top-N, ready to run: one port.
 
-    The emission has the ``columns``, then ``#weight``: 1 for a row that the table has now, -1 for one it no longer has.
+    The emission has the ``columns``, then ``#weight``: 1 for an inserted row, -1 for a retracted one.
 
-    - ``order``: what rows are ordered by, the first first; ``limit``: how many are shown
+    - ``order``: the sort columns, most significant first; ``limit``: the number of rows shown
     - ``changes``: arrivals carry ``#weight``
-    - ``position``: the column that says in which order the rows of a batch were delivered; None: they are in that order
-    - ``by``: the columns that make a group; none: all rows are one
-    - ``code``: an int64 column that is equal wherever those are; None: it is computed
-    - ``ties``: rows that are equal in the order have one place
-    - ``final_key``: the one of ``by``, a time, by which rows of a table are settled, which is also the name of its mark
-    - ``finality_outputs``: under which names that mark is handed on
+    - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
+    - ``by``: the group columns; empty: all rows are one group
+    - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
+    - ``ties``: rows that are equal in the order share one rank
+    - ``final_key``: the time column of ``by`` by which rows of a table become final; also the name of its watermark
+    - ``finality_outputs``: the names under which that watermark is emitted
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> top, store = TopNOperator(("v",), (SortColumn("v", descending=True),), 1), MemoryStore()
@@ -146,7 +146,7 @@ class TopNOperator(StreamOperator):
         return StateTable(shard.state.spine("rows", self.layout, BUDGET, alive))
 
     def _make_rows(self, table: pa.Table, number: int) -> KeyedRows:
-        """Arrivals in the order of their codes, numbered in that of arrival."""
+        """Arrivals sorted by code, numbered in order of arrival."""
         other_columns = [
             name for name in (self.position, self.code) if name is not None and name not in self._input_columns
         ]
@@ -169,7 +169,7 @@ class TopNOperator(StreamOperator):
         return self.layout.sort(self.layout.rows(pa.table(columns, names=list(self.layout.run_columns))))
 
     def _candidates(self, stored: StateTable, shown: KeyedRows, new: KeyedRows) -> KeyedRows:
-        """Rows among which the first are."""
+        """Rows that include the new top-N."""
         if not self.changes:
             return concat_rows([shown, new])
         stored.spine.add(merge_equal_rows(new, is_whole=False))
@@ -178,21 +178,21 @@ class TopNOperator(StreamOperator):
         is_touched = np.isin(shown.codes, codes)
         before, rest = shown.where(is_touched), shown.where(~is_touched)
         if int(shown.weights.sum()) < self.limit or not self._is_demoted(before, touched):
-            # All rows are shown, or none of those that are has lost its place.
+            # All rows are shown, or no shown row has lost its rank.
             return concat_rows([rest, touched])
         return concat_rows(list(stored.spine.merge_runs()) or [touched])
 
     def _is_demoted(self, before: KeyedRows, after: KeyedRows) -> bool:
-        """Whether a row that was shown is there less often, or stands further behind."""
+        """Whether a shown row has less weight now, or a lower rank."""
         if not len(before):
             return False
-        # What is shown of a row may be less than there is of it.
+        # The shown weight of a row may be less than its stored weight.
         both = merge_equal_rows(self.layout.merge([negate(before), after]))
         has_moved = ~np.isin(before.attributes[NUMBER], after.attributes[NUMBER])
         return bool((both.weights < 0).any() or has_moved.any())
 
     def _update_shown(self, spine: Spine, candidates: KeyedRows) -> tuple[pa.Table, ...]:
-        """Let the first of the candidates be shown; gives what changes."""
+        """Show the first of the candidates; returns the changes."""
         rows = candidates.where(candidates.weights > 0)
         rows = rows.take(self._argsort(rows))
         weights = self.visible_weights(rows, np.cumsum(rows.weights) - rows.weights, np.zeros(len(rows), np.bool_))
@@ -206,7 +206,7 @@ class TopNOperator(StreamOperator):
         return (changes,) if changes is not None and changes.num_rows else ()
 
     def visible_weights(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
-        """How often each of these rows is shown; so many are ``before`` it; ``is_first``: another group begins."""
+        """The shown weight of each row, given the weight ``before`` it; ``is_first``: a new group begins."""
         if not self.ties or not len(rows):
             return np.clip(self.limit - before, 0, rows.weights)
         begins = is_first.copy()
@@ -227,56 +227,56 @@ class TopNOperator(StreamOperator):
 
     @property
     def _needs_arrival(self) -> bool:
-        """Whether equal rows are kept as several, since each has its place."""
+        """Whether equal rows are stored separately, since each has its own rank."""
         return bool(self.by) and not self.changes
 
     @cached_property
     def layout(self) -> RowLayout:
-        """What is stored of a row."""
+        """The layout of the stored rows."""
         arrival = (ARRIVAL,) if self._needs_arrival else ()
         times = () if self.final_key is None else (self.final_key,)
         return RowLayout((*self._input_columns, *arrival, CODE), times, code=CODE, numbers=(WEIGHT, NUMBER))
 
     @property
     def finality_marks(self) -> tuple[str, ...]:
-        """That of what makes a group."""
+        """The watermark of the final group column."""
         return () if self.final_key is None else (self.final_key,)
 
     @property
     def top_n(self) -> TopN:
-        """The rows that it shows."""
+        """The top-N that it shows."""
         return TopN(self.by, self.order, self.limit)
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
-        """The one there is: of equal rows the first ones are shown, unless ties share a place."""
+        """The only port: among equal rows the first ones are shown, unless ties share a rank."""
         return frozenset() if self.position is None else frozenset({0})
 
     @property
     def sides(self) -> tuple[Port]:
-        """The one there is."""
+        """The only port."""
         return (Port(self.columns, keys=self.by, code=self.code),)
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """How often a row comes or goes."""
+        """The weight of a change."""
         return (WEIGHT,)
 
     @property
     def identity(self) -> Identity:
-        """What of it decides what its state means."""
+        """The part of the operator that determines the meaning of its state."""
         names = self.canonical_names
         order = [[names.canonical(by.column), by.descending, by.nulls_last] for by in self.order]
-        # Left out where there are none, as in identities from before there were groups.
+        # Omitted without groups, so that identities from before groups existed stay equal.
         by = {"by": names.canonical_list(self.by)} if self.by else {}
         by |= {"ties": True} if self.ties else {}
         return self.make_identity([self._input_columns], order=order, limit=self.limit, changes=self.changes, **by)
 
 
-# One batch of the first rows of each group: only groups that it touches are looked at.
+# One batch of a top-N per group: only the groups that the batch touches are read.
 #
-# Of a stream a group's first rows are kept, each with its place in the order of arrival, which tells equal rows
-# apart; of a table all its rows, as in a table. What the group showed before the batch follows from what was kept.
+# For a stream, the state holds the first rows of each group with their arrival numbers, which distinguish equal rows;
+# for a changelog, it holds all rows. The rows that a group showed before the batch follow from these.
 
 
 def update_groups(
@@ -286,10 +286,10 @@ def update_groups(
     argsort: Callable[[KeyedRows], Ints],
     finality: FinalityBound | None = None,
 ) -> tuple[tuple[pa.Table, ...], int]:
-    """Take arrivals in; gives what changes, and by how much the number of rows that are shown does.
+    """Apply arrivals; returns the changes, and by how much the number of shown rows grows.
 
-    ``argsort`` tells the order of rows in which those of a group stand as they compete; ``finality``: which of them
-    need not be kept, since their group is settled with this batch.
+    ``argsort`` gives the order in which rows of a group are ranked; ``finality``: rows whose group is final after this
+    batch are not stored.
     """
     stored_runs = table.read_rows(np.unique(new.codes))
     stored = _live_rows(stored_runs)
@@ -308,7 +308,7 @@ def update_groups(
 
 
 def negate(rows: KeyedRows) -> KeyedRows:
-    """Rows that go."""
+    """The same rows with negated weights."""
     return rows.with_attributes(**{WEIGHT: -rows.weights})
 
 
@@ -318,12 +318,12 @@ def _live_rows(stored: KeyedRows) -> KeyedRows:
 
 
 def _top_rows(top: TopNOperator, rows: KeyedRows, argsort: Callable[[KeyedRows], Ints]) -> KeyedRows:
-    """The first rows of each group, as often as they are shown."""
+    """The first rows of each group, with the weight that is shown."""
     if not len(rows):
         return rows
     groups = key_ids(rows.table, top.by)
     if top.limit == 1:
-        # What another row of its group is before, by what counts first, need not be sorted.
+        # Rows that are outranked by the first sort column need not be sorted.
         is_candidate = are_least(ranks_of(rows.table.column(top.order[0].column), top.order[0]), groups)
         rows, groups = rows.where(is_candidate), groups[is_candidate]
     order = argsort(rows)
@@ -343,14 +343,14 @@ def spine(identity: Identity, name: str) -> SpineSchema:
 
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
-    """The next arrival of all, and how many rows are shown: of each group as many as may be."""
+    """The next arrival number of all shards, and the number of shown rows: at most ``limit`` per group."""
     rows = look.rows("rows", spine(identity, "rows"))
     shown = 0
     if rows is not None and len(rows):
         weights = as_int64(rows.table.column(WEIGHT))
         _, groups = np.unique(key_ids(rows.table, tuple(identity["by"])), return_inverse=True)
         counts = np.bincount(groups, weights).astype(np.int64)
-        # With ties there is no number of rows that are shown at most.
+        # With ties, the number of shown rows has no upper limit.
         shown = int((counts if identity.get("ties") else np.minimum(counts, int(identity["limit"]))).sum())
     return {"number": max(int(part.get("number", 0)) for part in parts), "shown": shown}
 

@@ -19,11 +19,11 @@ from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, V
 from watersmeet.physical.ports import CODE, leaf_column
 
 TOP = "#top"
-"""The source of the rows of which the first are shown."""
+"""The source of the rows before the top-N."""
 
 
 def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
-    """The result with what it is ordered by; and the columns of that result."""
+    """The result with its sort columns; and the columns of that result."""
     assert query.top is not None
     ordered = tuple(Output(f"#by{n}", by.expr) for n, by in enumerate(query.top.order))
     kind = query.relation.result

@@ -1,4 +1,4 @@
-"""Window joins: two sources with windows, what they are padded with, and in which order their rows arrive."""
+"""Window joins: two sources with windows, their padding, and the order in which their rows arrive."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WindowAnalysis(FamilyAnalysis):
         return "A window join with" if is_windowed(join) else None
 
     def resolve_names(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> ResolvedRelation:
-        """The condition, and each window in terms of its own side; without a condition all rows meet."""
+        """Resolve the condition, and each window in terms of its own side; without a condition all rows match."""
         if not is_windowed(join):
             return super().resolve_names(draft, join, scopes)
         left, right = scopes
@@ -114,7 +114,7 @@ class WindowAnalysis(FamilyAnalysis):
         return check_outputs(draft)
 
     def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
-        """What rows stay alone, and how many there are of a trigger, must be known while rows meet."""
+        """Refuse conditions that the kernel cannot evaluate, as unmatched rows and triggers depend on them."""
         assert isinstance(join, AnalyzedWindowJoin)
         yield from check_residual(draft, join)
         for part, expr in not_evaluated(join) if join.kind == "inner" and join.punctuated else ():
@@ -261,7 +261,7 @@ def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
 
 
 def _check_keys(draft: Draft, sides: Sides, join: Join) -> Iterator[Refusal]:
-    """Equalities of values that are of different kinds, which would compare as one of them by a cast nobody wrote."""
+    """Refuse equalities of different types, which Spark would compare through an implicit cast."""
     sources = {scan.alias: scan.source for scan in sides}
     for part in conjuncts(join.on):
         types = [type_of(arg, sources) for arg in part.args] if part.op == "=" and is_resolved(part) else []
@@ -312,7 +312,7 @@ def check_outputs(draft: Draft) -> Iterator[Refusal]:
 
 
 def outputs_of_unmatched(query: Query) -> dict[Side, SideOutput]:
-    """The outputs of the rows of either side that stayed alone, where they have one."""
+    """The side outputs of unmatched rows, by side."""
     sides: dict[str, Side] = {"UNMATCHED LEFT": "left", "UNMATCHED RIGHT": "right"}
     return {sides[output.of]: output for output in query.side_outputs if output.of in sides}
 
@@ -350,7 +350,7 @@ NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
 def build_window(scan: AnalyzedLeaf, window: WindowClause) -> AnalyzedWindow:
-    """The window of a side, its sizes in units; what has no meaning has been refused by `check_window`."""
+    """The window of a side, with its sizes in units; `check_window` has refused invalid ones."""
     limit = None if window.limit is None else AnalyzedLimit(window.limit.kind, window.limit.amount.value)
     size = window.amount.value
     if window.kind == "delta" and _column_type(scan, window).upper() == "DATE" and not window.amount.is_interval:

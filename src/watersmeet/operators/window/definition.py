@@ -17,7 +17,7 @@ OutputRow = tuple[Any, ...]
 
 @dataclass(eq=False)
 class _StoredRow:
-    """A row, its number, when it was inserted, and whether it ever met another."""
+    """A row, its number, when it was inserted, and whether it ever matched."""
 
     port: int
     row: Row
@@ -53,7 +53,7 @@ class WindowReference:
     _removed: list[RemovedRow] = field(default_factory=list[RemovedRow], init=False)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], watermarks: Watermarks) -> ReferenceStep:
-        """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
+        """Process one batch: the rows that arrived per port in the order of delivery, and their watermarks."""
         self._rows, self._unmatched, self._matched, self._padded, self._dropped = [], [], 0, [0, 0], [0, 0]
         self._removed, numbers = [], list[tuple[Row, int, int | None]]()
         self._advance_clock(watermarks)
@@ -91,7 +91,7 @@ class WindowReference:
             self._run = watermarks[RUN]
 
     def _evict_narrowed(self) -> list[_StoredRow]:
-        """Let go what is beyond the windows: nothing, unless they have become smaller since the last batch."""
+        """Evict rows beyond the windows: none, unless windows have become smaller since the last batch."""
         removed: list[_StoredRow] = []
         for port in (LEFT, RIGHT):
             spec = self.join.windows[port]
@@ -149,7 +149,7 @@ class WindowReference:
         return is_match(self.join.sides, self.join.condition, left, right)
 
     def _insert(self, new: _StoredRow) -> list[_StoredRow]:
-        """Insert a row, and return the rows that leave and may come out."""
+        """Insert a row; returns the rows that leave and may be emitted."""
         spec, window = self.join.windows[new.port], self._windows[new.port]
         if not spec.has_state or (spec.column is not None and new.row[spec.column] is None):
             self._removed.append(RemovedRow(new.port, new.row, "evicted", new.row))
@@ -217,7 +217,7 @@ class WindowReference:
     def _trigger(
         self, port: int | None, order: int | None, pairs: list[tuple[_StoredRow, _StoredRow]], removed: list[_StoredRow]
     ) -> None:
-        """Let come out what one trigger caused: its matches, then the rows that died alone, oldest first."""
+        """Emit the output of one trigger: its matches, then the evicted unmatched rows, oldest first."""
         rows = [(one.row, other.row, -1) for one, other in pairs]
         for stored in sorted(removed, key=lambda stored: stored.number):
             if stored.matched or not self.join.is_preserved[stored.port]:

@@ -1,9 +1,9 @@
-"""The rows of a window: what is kept of them, and how long they live, as triggers of the batch.
+"""The rows of a window, and the trigger of the batch at which each is evicted.
 
 The triggers of a batch are numbered: 0 is the passing of time before its arrivals, 1 to n are its arrivals, n + 1 is
-the limit on all rows after them. A row *ends* at the trigger that takes it out of its window, or at n + 2 if it stays:
-the later arrivals it meets have a trigger after its own and before its end. All of this follows from the windows alone,
-not from what matches.
+the limit on all rows after them. A row *ends* at the trigger that evicts it, or at n + 2 if it stays: the later
+arrivals that it matches have a trigger after its own and before its end. All of this depends on the windows alone, not
+on matches.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 MICROS_PER_SECOND = 1_000_000
 
 NUMBER, CLOCK, DEAD = "#number", "#clock", "#dead"
-"""What is kept of a row besides its own columns: its arrival number, when it was inserted (the highest number: before
-there was a clock), and whether it can never match."""
+"""The stored columns of a row besides its own: its arrival number, its insertion clock (the highest number: before
+there was a clock), and whether it can never match.
+"""
 
 MATCHED = "matched"
-"""The note that says which rows have matched."""
+"""The note that flags matched rows."""
 
 
 @dataclass(frozen=True)
 class WindowRows:
-    """Rows of one side in order of arrival: what is in its window, then what is new; without clocks if none matter."""
+    """Rows of one side in order of arrival: those in its window, then new ones; without clocks if none matter."""
 
     table: pa.RecordBatch
     numbers: Ints
@@ -48,7 +49,7 @@ class WindowRows:
 
     @staticmethod
     def of(rows: KeyedRows, code: str | None, first_clock: int | None) -> WindowRows:
-        """These rows, those inserted before there was a clock at the first that came."""
+        """These rows; those inserted before there was a clock get the first one."""
         table, zeros = rows.table, np.zeros(len(rows), np.int64)
         return WindowRows(
             table,
@@ -61,7 +62,7 @@ class WindowRows:
 
 
 def window_layout(columns_stored: tuple[str, ...], *, clocked: bool, tracked: bool) -> RowLayout:
-    """How a side's rows are kept: in order of arrival, with clocks, and who has matched, where that matters."""
+    """The layout of a side's state: in order of arrival, with clocks and match flags where they are needed."""
     times = (CLOCK,) if clocked else ()
     columns = (*columns_stored, DEAD, *times)
     return RowLayout(columns, times, numbers=(NUMBER,), notes=((MATCHED, "flag"),) if tracked else ())
@@ -77,7 +78,7 @@ class EvictionPlan:
     """The rows of one side during a step, ``old`` of them from before, and the trigger at which each ends.
 
     ``triggers`` are the rows' own triggers, below 1 for old rows; ``forever`` is the end of rows that stay;
-    ``discarded`` rows leave with their partition; ``partitions`` are numbers that tell partitions apart, below
+    ``discarded`` rows leave with their partition; ``partitions`` are the rows' partition numbers, below
     ``partition_count``.
     """
 
@@ -96,7 +97,7 @@ class EvictionPlan:
         return self.ends == self.forever
 
     def count_dropped(self) -> int:
-        """How many rows leave with their partition, or because too many are kept."""
+        """The number of rows that leave with their partition, or because of the limit on rows."""
         return int(np.count_nonzero(self.discarded | (self.ends == self.forever - 1)))
 
     def count_partitions(self) -> int:
@@ -115,7 +116,7 @@ def plan_evictions(
     suspended: bool,
     narrowed: bool,
 ) -> EvictionPlan:
-    """The lives of a window's rows in a batch of so many arrivals, the first of which has the number ``base``.
+    """The evictions of a window in a batch of this many arrivals, the first of which has the number ``base``.
 
     ``clock`` is that of the batch; None: there has never been one. ``narrowed``: old rows may be beyond the window.
     """
@@ -154,10 +155,10 @@ def partition_numbers(table: pa.RecordBatch, columns: tuple[str, ...], size: int
 
 
 def first_above(values: Ints, start: Ints, bound: Ints) -> Ints:
-    """For each question, the first position from ``start`` on whose value is above ``bound``, or the number of values.
+    """For each query, the first position from ``start`` on with a value above ``bound``, or the number of values.
 
-    The maxima of blocks of 2, 4, 8.. values lead there: up as long as the block to the right has nothing above the
-    bound, then down into the first half that has.
+    The search follows the maxima of blocks of 2, 4, 8.. values: up as long as the block to the right has nothing above
+    the bound, then down into the first half that has.
 
     >>> first_above(np.array([5, 1, 3, 2, 9, 4]), np.array([1, 1, 5]), np.array([2, 3, 4])).tolist()
     [2, 4, 6]
@@ -196,7 +197,7 @@ def _is_stored(spec: WindowSpec, rows: WindowRows) -> Bools:
 
 
 def _narrow(spec: WindowSpec, evictions: EvictionPlan, is_stored: Bools) -> None:
-    """End old rows before the arrivals that are beyond the window as it is now."""
+    """End old rows that are beyond the current window before the arrivals."""
     rows = np.flatnonzero(is_stored[: evictions.old])
     if spec.kind != "time":
         _evict(spec, evictions, rows, since=0)
@@ -219,7 +220,7 @@ def _narrow(spec: WindowSpec, evictions: EvictionPlan, is_stored: Bools) -> None
 
 
 def _evict(spec: WindowSpec, evictions: EvictionPlan, stored: Ints, since: int) -> None:
-    """Set the ends of the rows that insertions into their own partition evict: those of the rows ``since`` that one."""
+    """Set the ends of rows that are evicted by insertions, from row ``since`` on, into their own partition."""
     order = stored[stable_order(evictions.partitions[stored])]
     partition = evictions.partitions[order]
     if spec.column is None:
@@ -231,7 +232,7 @@ def _evict(spec: WindowSpec, evictions: EvictionPlan, stored: Ints, since: int) 
         highest = np.full(evictions.partition_count, LOWEST)
         new = order >= since
         np.maximum.at(highest, partition[new], values[new])
-        # Most old rows outlast the batch: nothing new in their partition is far enough above them.
+        # Most old rows outlast the batch: no new value in their partition is far enough above them.
         candidates = np.flatnonzero(highest[partition] > bound)
         evicting = first_above(values, candidates + 1, bound[candidates])
     in_range = evicting < len(order)
@@ -241,7 +242,7 @@ def _evict(spec: WindowSpec, evictions: EvictionPlan, stored: Ints, since: int) 
 
 
 def _discard(limit: PartitionLimit, evictions: EvictionPlan, is_stored: Bools, clock: int | None) -> None:
-    """Set the ends of the rows whose partition is discarded before anything evicts them."""
+    """Set the ends of the rows whose partition is discarded before they are evicted."""
     if limit.kind == "age":
         if clock is not None:
             _discard_aged(limit.size, evictions, is_stored, clock)
@@ -267,7 +268,7 @@ def _discard(limit: PartitionLimit, evictions: EvictionPlan, is_stored: Bools, c
 def _discard_aged(age: int, evictions: EvictionPlan, is_stored: Bools, clock: int) -> None:
     old = np.flatnonzero(is_stored[: evictions.old])
     last = np.full(evictions.partition_count, HIGHEST)
-    # In order of arrival: the last row of a partition is the one that is left standing.
+    # Rows are in order of arrival, so the last assignment is that of the partition's last row.
     last[evictions.partitions[old]] = evictions.rows.clocks[old] // MICROS_PER_SECOND
     aged = last < clock // MICROS_PER_SECOND - age // MICROS_PER_SECOND
     gone = old[aged[evictions.partitions[old]]]
@@ -276,10 +277,10 @@ def _discard_aged(age: int, evictions: EvictionPlan, is_stored: Bools, clock: in
 
 
 def _visits(evictions: EvictionPlan, is_stored: Bools) -> tuple[Ints, Ints, Ints, Ints]:
-    """The visits of a window (see `limits`).
+    """The visits of a window (see the comment below).
 
-    Returns their partitions, per row the visit that brought it, per visit its trigger, and how many rows the visits of
-    old partitions stand for.
+    Returns their partitions, per row the visit that brought it, per visit its trigger, and the number of rows that the
+    visits of old partitions stand for.
     """
     old, new = np.flatnonzero(is_stored[: evictions.old]), evictions.old + np.flatnonzero(is_stored[evictions.old :])
     last = np.full(evictions.partition_count, -1)
@@ -305,12 +306,12 @@ def _visits(evictions: EvictionPlan, is_stored: Bools) -> tuple[Ints, Ints, Ints
 
 
 def partition_limit_ends(partitions: Ints, limit: int) -> Ints:
-    """The visits that end partitions if only ``limit`` partitions are kept; one number of ``partitions`` per visit.
+    """The visits that end partitions if only ``limit`` partitions are stored; one number of ``partitions`` per visit.
 
-    A partition goes when ``limit`` others have been visited since. A later visit k brings another partition exactly if
-    the previous visit of the same partition is not after the visit asked about; every visit up to that one has such a
-    previous visit, too. So the answer for visit i is a number of given rank among all visits whose previous visit is at
-    most i.
+    A partition is discarded when ``limit`` others have been visited since. A later visit k brings another partition
+    exactly if the previous visit of its partition is not after the visit in question; every visit up to that one has
+    such a previous visit, too. So the answer for visit i is a number of given rank among all visits whose previous
+    visit is at most i.
 
     >>> partition_limit_ends(np.array([0, 1, 0, 2, 1]), 2).tolist()
     [5, 3, 4, 5, 5]
@@ -328,10 +329,10 @@ def partition_limit_ends(partitions: Ints, limit: int) -> Ints:
 
 
 def row_limit_ends(partitions: Ints, held: Ints, evictor: Ints, evicted: Ints, limit: int) -> Ints:
-    """The visits that end partitions if only ``limit`` rows are kept.
+    """The visits that end partitions if only ``limit`` rows are stored.
 
-    ``held`` says how many rows each of the first visits stands for, those of partitions that the window already has.
-    ``evictor`` are the visits that evict a row each, in order, ``evicted`` the visits that had brought those rows.
+    ``held`` is the number of rows that each of the first visits stands for, those of partitions that the window already
+    has. ``evictor`` are the visits that evict a row each, in order, ``evicted`` the visits that had brought those rows.
 
     Whether a partition is discarded depends on the sizes of all others, which depend on when they were discarded
     themselves: each visit needs the outcome of the one before, so this goes through the visits of the batch one by one.
@@ -366,14 +367,14 @@ def row_limit_ends(partitions: Ints, held: Ints, evictor: Ints, evicted: Ints, l
 
 
 def discard_visits(partitions: Ints, ends: Ints) -> Ints:
-    """Per visit, the first visit that discards what it brought: the next end in its partition, its own or a later one.
+    """Per visit, the first visit that discards its row: the next end in its partition, its own or a later one.
 
     >>> discard_visits(np.array([0, 1, 0, 1]), np.array([4, 2, 3, 4])).tolist()
     [3, 2, 3, 4]
     """
     size = len(partitions)
     order = stable_order(partitions)
-    # Partition by partition in one pass: a higher partition's numbers all lie above those of a lower one.
+    # One pass over all partitions: the numbers of a higher partition all lie above those of a lower one.
     floor = partitions[order] * np.int64(size + 1)
     suffix = np.minimum.accumulate((ends[order] + floor)[::-1])[::-1] - floor
     result = np.empty(size, np.int64)
@@ -382,7 +383,7 @@ def discard_visits(partitions: Ints, ends: Ints) -> Ints:
 
 
 def _neighbours(partitions: Ints) -> tuple[Ints, Ints]:
-    """Per visit, the visits of the same partition before and after it: -1 if there is none, or the number of visits."""
+    """Per visit, the visits of the same partition before and after it: -1 without one, or the number of visits."""
     size = len(partitions)
     order = stable_order(partitions)
     same = partitions[order][1:] == partitions[order][:-1]
@@ -393,10 +394,10 @@ def _neighbours(partitions: Ints) -> tuple[Ints, Ints]:
 
 
 def _select_by_rank(values: Ints, prefix: Ints, rank: Ints) -> Ints:
-    """For each question, the value of that rank (from 0) among the first ``prefix`` values: a wavelet matrix.
+    """For each query, the value of that rank (from 0) among the first ``prefix`` values: a wavelet matrix.
 
-    The values are split by one bit at a time, highest first, each half in the order it had; counting zeros tells where
-    a stretch of values lies in either half.
+    The values are split by one bit at a time, highest first, each half in the order it had; counts of zeros locate a
+    range of values in either half.
 
     >>> _select_by_rank(np.array([2, 0, 3, 1]), np.array([3, 3, 4]), np.array([0, 2, 1])).tolist()
     [0, 3, 1]

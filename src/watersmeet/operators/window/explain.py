@@ -28,7 +28,7 @@ from watersmeet.schema import is_moment
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: Names) -> list[Fact]:
-    """What ends a row's stay on each side, in which order rows arrive, and what becomes of those that stay alone."""
+    """What evicts rows on each side, the order of arrival, and what happens to unmatched rows."""
     left, right = (names[side.alias] for side in (join.left, join.right))
     sides = ((left, join.left, join.windows[0]), (right, join.right, join.windows[1]))
     order = f"as delivered, all {left} rows of a batch before its {right} rows"

@@ -1,14 +1,14 @@
-"""The window join: a row meets the rows that are in the other side's window when it arrives.
+"""The window join: a row is matched with the rows that are in the other side's window when it arrives.
 
-Definition. Each side has a window. Arrivals are numbered one after the other across both sides. An arrival does, in
-this order:
+Definition. Each side has a window. Arrivals are numbered consecutively across both sides. An arrival does, in this
+order:
 
-1. It *probes*: it meets every row in the opposite window, whatever its partition, if their keys are equal (NULL never
+1. It *probes*: it matches every row in the opposite window, in any partition, if their keys are equal (NULL never
    is) and the rest of the condition is true.
-2. It *is inserted* into its own window. A window's rows fall into partitions (NULL is a value like any other there); a
+2. It *is inserted* into its own window. The rows of a window are partitioned (NULL is a value like any other there); a
    window without PARTITION BY is one partition. Before the insertion the window evicts from the row's partition:
 
-   - ``count`` n: the oldest row, if the partition has n. With n = 0 nothing is ever stored
+   - ``count`` n: the oldest row, if the partition has n. With n = 0 no row is ever stored
    - ``delta`` n: every row whose value is smaller than the new one by more than n. A row without a value probes but is
      never stored
    - ``time`` n: nothing; see below
@@ -19,30 +19,29 @@ this order:
    right after one, as long as there are more partitions or rows than that, the one least recently inserted into first,
    and the new row's own last.
 
-What arrives in one batch arrives in the order of its order column: with ``interleaved`` sides both columns count the
-same, and of equal values the left row comes first; else all left rows of a batch come before its right rows. Batches
-arrive one after the other.
+The rows of a batch arrive in the order of their order column: with ``interleaved`` sides both columns use one sequence,
+and among equal values the left row comes first; else all left rows of a batch come before its right rows.
 
-The clock is that of the batch (`NOW`); it never goes back, and where a batch brings none it stands still. A row is
-inserted at the clock of its batch, or at the first clock there ever is. At the start of a batch, before its
-arrivals, a ``time`` window evicts the rows that were inserted more than its size ago. After a restart (another `RUN`)
-it does not, until a batch after the one that brings the next insertion into it.
+The clock is that of the batch (`NOW`); it never goes back, and stands still in a batch that brings none. A row is
+inserted at the clock of its batch, or at the first clock there ever is. At the start of a batch, before its arrivals, a
+``time`` window evicts the rows that were inserted more than its size ago. After a restart (another `RUN`) it does not,
+until a batch after the one that brings the next insertion into it.
 
-Where a state goes on with windows of other sizes, rows that are beyond the new ones leave at the start of the next
-batch, too: of a ``count`` window all but the last n of a partition, of a ``delta`` window those that a later row of
-their partition would have evicted; then partitions beyond a limit on their number, or on their rows. Rows that have
-left do not come back.
+Where a state continues with windows of other sizes, rows beyond the new ones also leave at the start of the next batch:
+of a ``count`` window all but the last n of a partition, of a ``delta`` window those that a later row of their partition
+would have evicted; then partitions beyond a limit on their number, or on their rows. Rows that have left do not come
+back.
 
-A row of a preserved side that leaves and never met another *dies alone*: it comes out padded, or on an output of its
-own. Rows of discarded partitions are dropped and counted instead, unless ``emit_discarded``. The end of the input
-evicts nothing.
+A row of a preserved side that leaves unmatched is emitted padded, or to a side output. Rows of discarded partitions are
+dropped and counted instead, unless ``emit_discarded``. The end of the input evicts nothing.
 
-Order of what comes out: that of its *trigger*. First come the rows that time evicted, all in one trigger, then those of
-each arrival: its matches in the order in which the stored rows arrived, then the rows that leave through it, oldest
-first. Last, in a trigger without a port again, come rows dropped because too many were kept.
+Output is in the order of its *trigger*. First come the rows that time evicted, all in one trigger, then those of each
+arrival: its matches in the order in which the stored rows arrived, then the rows that it evicts, oldest first. Last, in
+a trigger without a port again, come the rows dropped by the limit on stored rows.
 
-So a row's life is an interval of arrival numbers, from its own to that of the insertion that ends it, and two rows meet
-when the number of the later lies in the life of the earlier. See `definition` for the same, one row at a time.
+So a row is in its window for an interval of arrival numbers, from its own to that of the insertion that evicts it, and
+two rows match when the number of the later lies in the interval of the earlier. See `definition` for the same, one row
+at a time.
 
 `STATE_SCHEMA` describes what a state holds: the rows in the window of each side.
 """
@@ -94,22 +93,24 @@ if TYPE_CHECKING:
 
 
 WindowKind = Literal["inner", "left", "right", "full"]
-"""What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: also rows of the preserved side or sides that die
-alone."""
+"""``inner``: only pairs. ``left``, ``right``, ``full``: also the rows of the preserved sides that are evicted
+unmatched.
+"""
 
 TRIGGER_PORT, TRIGGER, SEQ, LAST = "_trigger_port", "_trigger", "_seq", "_last"
-"""What a row of a punctuated result shows of its trigger: the port of the arrival (int8; NULL: time evicted it, or a
-limit), the arrival's order value (int64), the row's number within the trigger from 0 (int64), and whether it is the
-trigger's last row in the result (boolean)."""
+"""The trigger columns of a punctuated result: the port of the arrival (int8; NULL: evicted by time or by a limit), the
+arrival's order value (int64), the row's number within the trigger from 0 (int64), and whether it is the trigger's last
+row in the result (boolean).
+"""
 
 
 @dataclass(frozen=True)
 class PartitionLimit:
-    """How many partitions a window keeps. One is discarded whole.
+    """How many partitions a window stores. A partition is discarded whole.
 
-    - ``age``: ``size`` microseconds, of which whole seconds count, since the last insertion
+    - ``age``: ``size`` microseconds since the last insertion, in whole seconds
     - ``count``: ``size`` partitions, at least 1
-    - ``rows``: ``size`` rows in all partitions together, at least 1
+    - ``rows``: ``size`` rows over all partitions, at least 1
     """
 
     kind: Literal["age", "count", "rows"]
@@ -122,14 +123,12 @@ class PartitionLimit:
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """How long the rows of a side stay.
+    """How long the window of a side retains rows.
 
     - ``kind``, ``size``: ``count`` of rows; ``delta`` between values of ``column``; ``time`` in microseconds
-    - ``column``: for ``delta``, the column: an integer, TIMESTAMP or DATE; the size of the latter two is in
-      microseconds
-    - ``partition``: the columns that say to which partition a row belongs, of any type but nested ones; none: one
-      partition
-    - ``limit``: how many partitions are kept; None: all
+    - ``column``: for ``delta``, an integer, TIMESTAMP or DATE column; for the latter two, the size is in microseconds
+    - ``partition``: the columns that determine a row's partition, of any type but nested ones; empty: one partition
+    - ``limit``: the limit on partitions; None: all are stored
     """
 
     kind: Literal["count", "delta", "time"]
@@ -151,7 +150,7 @@ class WindowSpec:
 
     @property
     def has_state(self) -> bool:
-        """Whether rows are stored at all."""
+        """Whether the window stores rows."""
         return self.kind != "count" or self.size > 0
 
 
@@ -159,14 +158,14 @@ class WindowSpec:
 class WindowJoinOperator(TwoSided):
     """A window join, ready to run. Rows that are ``dead`` never match, but are stored, and evict.
 
-    - ``windows``: how long the rows of each port stay
-    - ``condition``: whatever must hold besides equal keys
-    - ``interleaved``: the order columns of both sides count the same, so that the arrivals of a batch are merged by
-      them; else its left rows arrive before its right rows
+    - ``windows``: the window of each port
+    - ``condition``: the condition besides equal keys
+    - ``interleaved``: both order columns use one sequence, so the arrivals of a batch are merged by them; else its left
+      rows arrive before its right rows
     - ``padded_column``: the name of an int8 column of the result: -1 for a pair, else the port that is missing in the
       row
     - ``punctuated``: rows carry TRIGGER_PORT, TRIGGER, SEQ and LAST
-    - ``emit_discarded``: rows of discarded partitions come out as if evicted
+    - ``emit_discarded``: rows of discarded partitions are emitted as if evicted
     """
 
     name: ClassVar[str] = "window"
@@ -186,7 +185,7 @@ class WindowJoinOperator(TwoSided):
         return stream(self, store, arrivals, watermarks)
 
     def take_over(self, store: StateStore, was: Identity) -> None:
-        """Go on with the state of a join with windows of other sizes: what is beyond them leaves with the next step."""
+        """Continue with the state of a join with other window sizes: the next step evicts the rows beyond them."""
         narrow(self, store)
 
     @property
@@ -196,7 +195,7 @@ class WindowJoinOperator(TwoSided):
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """Further columns of the result, after those of the sides."""
+        """The columns of the result after those of the sides."""
         padded = () if self.padded_column is None else (self.padded_column,)
         return (*padded, *((TRIGGER_PORT, TRIGGER, SEQ, LAST) if self.punctuated else ()))
 
@@ -207,12 +206,12 @@ class WindowJoinOperator(TwoSided):
 
     @cached_property
     def state_columns(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that are kept of each side: what the result, the match and the window still need, each once."""
+        """The stored columns of each side: those that the result, the match and the window need."""
         return tuple(_state_columns(side, window) for side, window in zip(self.sides, self.windows, strict=True))
 
     @cached_property
     def layouts(self) -> tuple[RowLayout, ...]:
-        """How the rows of each side are kept."""
+        """The layout of each side's state."""
         return tuple(
             window_layout(stored, clocked=window.needs_clock, tracked=preserved)
             for stored, window, preserved in zip(self.state_columns, self.windows, self.is_preserved, strict=True)
@@ -230,16 +229,16 @@ class WindowJoinOperator(TwoSided):
 
     @property
     def is_by_clock(self) -> bool:
-        """Whether the clock says how far apart two rows are; else the number of arrivals from one to the other does."""
+        """Whether the delay between two rows is measured by the clock; else by the number of arrivals between them."""
         return all(window.kind == "time" for window in self.windows)
 
     def is_partitioned(self, port: int) -> bool:
-        """Whether the window of that port has partitions, so that each shard has some of its own."""
+        """Whether the window of that port is partitioned, so that shards hold disjoint partitions."""
         return bool(self.windows[port].partition)
 
     @property
     def identity(self) -> Identity:
-        """What of the join decides what its state means; what rows show does not."""
+        """The part of the join that determines the meaning of its state; the columns of the result do not."""
         names = self.canonical_names
         return self.make_identity(
             self.state_columns,
@@ -265,24 +264,24 @@ def _window_identity(window: WindowSpec, names: CanonicalNames) -> Identity:
     }
 
 
-# One batch of a window join in one shard: what arrives, how long rows live, what comes out, what stays.
+# One batch of a window join in one shard: number the arrivals, plan the evictions, emit, retain.
 
 
 BUDGET = Budget(merge_at=6, in_order=True, sparse=4)
-"""Only neighbours become one, so that the rows of all runs are in order of arrival."""
+"""Only neighbouring runs are merged, so that the rows of all runs stay in order of arrival."""
 NARROWED = "narrowed"
 
 
 @dataclass(frozen=True)
 class WindowProgress:
-    """What a shard knows between two batches besides its rows.
+    """The state of a shard besides its rows.
 
     - ``number``: the number of the next arrival
-    - ``clock``, ``first_clock``: the clock of the last batch, and the first there ever was
-    - ``run``: the run of the query that wrote it; ``suspended``: per port, whether time evicts nothing for now
-    - ``partitions``: how many partitions the window of each port has
-    - ``narrowed``: windows may be smaller than when their rows were stored; only known between a change of them and
-      the next step
+    - ``clock``, ``first_clock``: the clock of the last batch, and of the first batch that had one
+    - ``run``: the run of the query that wrote it; ``suspended``: per port, whether eviction by time is suspended
+    - ``partitions``: the number of partitions in the window of each port
+    - ``narrowed``: windows may be smaller than when their rows were stored; only set between such a change and the next
+      step
     """
 
     number: int = 0
@@ -295,11 +294,11 @@ class WindowProgress:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What is kept."""
+        """The values that the directory stores."""
         return {name: value for name, value in vars(self).items() if name != NARROWED or value}
 
     def with_clock(self, watermarks: Watermarks) -> WindowProgress:
-        """The same once the clock and the run of this batch are known."""
+        """The same with the clock and the run of this batch."""
         run, now = watermarks.get(RUN, self.run), watermarks.get(NOW)
         restarted = self.run is not None and run != self.run
         suspended = (True, True) if restarted else self.suspended
@@ -320,7 +319,7 @@ class WindowProgress:
 class WindowArrivals:
     """The new rows of each port in order of arrival, and by trigger the port and the order value of each.
 
-    The first and the last trigger are no arrivals and have no port. ``ordered``: whether an order value is known.
+    The first and the last trigger are not arrivals and have no port. ``ordered``: whether an order value is known.
     """
 
     new: tuple[KeyedRows, ...]
@@ -337,8 +336,8 @@ class WindowArrivals:
 def stream(
     join: WindowJoinOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Iterator[pa.Table | Emission]:
-    """Process one batch of one shard (the definition is in `operator`): joined rows as they come, last the emission."""
-    # Windows know no event time: of the marks, only the clock and the run count.
+    """Process one batch of one shard: yield joined rows piece by piece, and the emission last."""
+    # Windows do not use event time: of the watermarks, only the clock and the run are read.
     shard = Shard(join, store, {})
     progress = WindowProgress(**shard.state.directory.numbers).with_clock(watermarks)
     spines = [
@@ -367,7 +366,7 @@ def narrow(join: WindowJoinOperator, store: StateStore) -> None:
 def _is_idle(
     join: WindowJoinOperator, progress: WindowProgress, spines: Sequence[Spine], arrivals: WindowArrivals
 ) -> bool:
-    """Whether nothing arrives and nothing leaves, as in most shards of a small batch: then nothing is read."""
+    """Whether no row arrives or is evicted, as in most shards of a small batch: then the state is not read."""
     if arrivals.count or progress.narrowed or (join.max_rows is not None and sum(map(len, spines)) > join.max_rows):
         return False
     for spec, spine, suspended in zip(join.windows, spines, progress.suspended, strict=True):
@@ -389,7 +388,7 @@ def _number_arrivals(
     ports = np.repeat(np.array([LEFT, RIGHT], np.int8), sizes)
     arrival_order = np.arange(len(ports))
     if join.interleaved and join.left.order is not None and join.right.order is not None:
-        # The left rows stand first, and stay so among equals.
+        # The left rows come first, also among rows with equal order values.
         arrival_order = _stable_order(orders, ordered)
     numbers = np.empty(len(ports), np.int64)
     numbers[arrival_order] = progress.number + np.arange(len(ports))
@@ -422,10 +421,10 @@ def _sort_arrivals(side: Port, table: pa.Table | None) -> tuple[pa.RecordBatch |
 
 
 def _stable_order(values: Ints, has_value: Bools) -> Ints:
-    """The positions that put order values in order, those that are not known last; equal ones keep their order."""
+    """The positions that sort order values, unknown ones last; the sort is stable."""
     if (values[1:] >= values[:-1]).all() and (has_value[:-1] >= has_value[1:]).all():
         return np.arange(values.size)
-    # A value that is not known is the highest number, which a value may be.
+    # An unknown value is stored as the highest number, which a known value may also be.
     positions = np.argsort(values, kind="stable")
     return positions if has_value.all() else positions[np.argsort(~has_value[positions], kind="stable")]
 
@@ -433,7 +432,7 @@ def _stable_order(values: Ints, has_value: Bools) -> Ints:
 def _make_rows(
     join: WindowJoinOperator, port: int, batch: pa.RecordBatch, numbers: Ints, progress: WindowProgress
 ) -> KeyedRows:
-    """Arrivals of a port as they are kept."""
+    """Arrivals of a port in the layout of the state."""
     layout, size = join.layouts[port], batch.num_rows
     clock = pa.array(np.full(size, HIGHEST if progress.clock is None else progress.clock))
     own = {NUMBER: pa.array(numbers), DEAD: pa.array(~join.sides[port].can_match(batch)), CLOCK: clock}
@@ -445,7 +444,7 @@ def _make_rows(
 def _plan_evictions(
     join: WindowJoinOperator, progress: WindowProgress, spines: Sequence[Spine], arrivals: WindowArrivals
 ) -> tuple[EvictionPlan, EvictionPlan]:
-    """The rows of each window with the new ones behind them, and how long they live."""
+    """The rows of each window followed by the new ones, with the trigger at which each is evicted."""
     both: list[EvictionPlan] = []
     for port, (spec, spine) in enumerate(zip(join.windows, spines, strict=True)):
         old = len(spine)
@@ -461,7 +460,7 @@ def _plan_evictions(
 
 
 def _evict_overflow(shard: Shard, both: tuple[EvictionPlan, EvictionPlan]) -> tuple[EvictionPlan, EvictionPlan]:
-    """The same with the oldest rows ended if more would stay than may, or the batch is refused."""
+    """The same with the oldest rows evicted where ``max_rows`` is exceeded; fails the batch if the join says so."""
     excess = shard.excess([int(np.count_nonzero(side.stay)) for side in both])
     if not excess:
         return both
@@ -477,7 +476,7 @@ def _evict_overflow(shard: Shard, both: tuple[EvictionPlan, EvictionPlan]) -> tu
 def _emit_rows(
     join: WindowJoinOperator, shard: Shard, sides: tuple[SortedSide, SortedSide], arrivals: WindowArrivals
 ) -> Iterator[pa.Table]:
-    """The joined rows of the batch piece by piece; rows with an output of their own are set apart."""
+    """The joined rows of the batch, piece by piece; unmatched rows of a side with a side output go to that output."""
     moments = [side.arrival_times(join) for side in sides]
     for pairs, unmatched in join_pieces(join, sides, find_probe_ranges(sides, arrivals.ports)):
         shard.counters.matched += len(pairs.triggers)
@@ -547,11 +546,11 @@ def spine(identity: Identity, name: str) -> SpineSchema:
 
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
-    """What shards knew, as one of them: rows are numbered anew, and partitions counted."""
+    """The directory numbers of several shards as those of one: rows are renumbered, and partitions counted."""
     first = parts[0]
     if any(one.get("run") != first.get("run") for one in parts):
         raise UnevenError("its shards are not all at the same batch")
-    # A row in any of them lets time go on.
+    # One shard in which time evicts again is enough.
     suspended = [all(one["suspended"][port] for one in parts) for port in (0, 1)]
     clocks = {
         name: pick((one[name] for one in parts if one.get(name) is not None), default=None)
@@ -564,7 +563,7 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
 
 
 def _partitions(rows: SpineRows | None, columns: Sequence[str]) -> int:
-    """How many partitions rows have; without any, all of them are one."""
+    """The number of partitions of rows; without partition columns, one."""
     if rows is None or not len(rows):
         return 0
     return len(np.unique(key_ids(rows.table, tuple(columns)))) if columns else 1

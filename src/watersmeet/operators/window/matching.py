@@ -1,8 +1,8 @@
-"""Who meets whom in a batch of a window join, and which rows die alone, in the order in which they come out.
+"""The matches in a batch of a window join, and the evicted unmatched rows, in output order.
 
-Each side's rows are laid out by (code, arrival). The rows that an arrival meets are then a stretch of the other side:
-equal code, arrived before, not ended yet. Where rows of a code end in another order than they came, the stretch begins
-at the first row that has not ended, and those within it that have are left out.
+Each side's rows are sorted by (code, arrival). The rows that an arrival matches are then a range of the other side:
+equal code, arrived before, not evicted yet. Where rows of a code are evicted in another order than they arrived, the
+range begins at the first row that is not evicted, and evicted rows within it are filtered out.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from watersmeet.operators.window.kernel import WindowJoinOperator
 
 ROWS_PER_PIECE = 250_000
-"""About so many candidates are looked at, and come out, at a time: few enough for the processor's caches."""
+"""The approximate number of candidates processed and emitted at a time: few enough for the processor's caches."""
 
 Ports = npt.NDArray[np.int8]
 Positions = npt.NDArray[np.int32]
-"""Positions and triggers of rows that may come out. A shard's window has fewer than 2**31 rows."""
+"""Positions and triggers of output rows. A shard's window has fewer than 2**31 rows."""
 NO_PORT = -1
 
 
 @dataclass
 class SortedSide:
-    """One side, laid out by code and arrival. Positions are places in this layout.
+    """One side, sorted by code and arrival. Positions are indices in this order.
 
-    ``order`` says which row, in order of arrival, is at each position; ``floors`` are numbers that lie further apart
-    from code to code than triggers do. So ``arrived``, the row's own trigger, and ``latest``, the highest end among the
-    rows of its code up to there, rise over all positions when counted from the floor.
+    ``order`` is the row, in order of arrival, at each position; ``floors`` are numbers that differ more from code to
+    code than triggers do. So ``arrived``, the row's own trigger, and ``latest``, the highest end among the rows of its
+    code up to there, ascend over all positions when added to the floor.
     """
 
     evictions: EvictionPlan
@@ -63,7 +63,7 @@ class SortedSide:
 
     @cached_property
     def is_fifo(self) -> bool:
-        """Whether rows of a code end in the order in which they came."""
+        """Whether rows of a code are evicted in the order in which they arrived."""
         return bool((self.latest == self.ends + self.floors).all())
 
     @property
@@ -72,12 +72,12 @@ class SortedSide:
         return self.matched[self.places]
 
     def arrival_times(self, join: WindowJoinOperator) -> Ints:
-        """When the rows came, position by position: by the clock if both windows go by it, else by arrivals."""
+        """When the rows arrived, by position: by the clock if both windows use it, else by arrival number."""
         rows = self.evictions.rows
         return (rows.clocks if join.is_by_clock else rows.numbers)[self.order]
 
     def sort_table(self) -> None:
-        """Put the rows themselves in this order, which pays if many are read more than once."""
+        """Sort the table itself, which pays if many rows are read more than once."""
         self._sorted_table = self.evictions.rows.table.take(pa.array(self.order))
 
     def column(self, name: str, positions: Positions, missing: Bools | None = None) -> pa.Array:
@@ -92,7 +92,7 @@ class SortedSide:
 
 @dataclass(frozen=True)
 class Triggers:
-    """The triggers of a batch: the port of each, the position of the arrival there, and the stretch that it meets."""
+    """The triggers of a batch: the port of each, the position of the arrival there, and the range that it probes."""
 
     ports: Ports
     places: Positions
@@ -102,7 +102,7 @@ class Triggers:
 
 @dataclass(frozen=True)
 class OutputRows:
-    """Rows that come out: the trigger of each, its positions on either side, and the port it lacks, if any."""
+    """Output rows: the trigger of each, its positions on both sides, and the missing port, if any."""
 
     triggers: Positions
     left: Positions
@@ -110,7 +110,7 @@ class OutputRows:
     lacks: Ports
 
     def where(self, keep: Bools) -> OutputRows:
-        """Only the rows for which ``keep`` is true."""
+        """The rows for which ``keep`` is true."""
         if keep.all():
             return self
         return OutputRows(self.triggers[keep], self.left[keep], self.right[keep], self.lacks[keep])
@@ -121,7 +121,7 @@ class OutputRows:
 
 
 def sort_sides(plans: tuple[EvictionPlan, EvictionPlan]) -> tuple[SortedSide, SortedSide]:
-    """Both sides laid out by one numbering of their codes; rows that can never match come after all others."""
+    """Both sides sorted by one numbering of their codes; rows that can never match come last."""
     codes = pa.array(np.concatenate([plan.rows.codes for plan in plans])).dictionary_encode()
     numbers = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     left, right = np.split(numbers, [len(plans[LEFT].rows)])
@@ -130,7 +130,7 @@ def sort_sides(plans: tuple[EvictionPlan, EvictionPlan]) -> tuple[SortedSide, So
 
 
 def find_probe_ranges(sides: tuple[SortedSide, SortedSide], ports: Ports) -> Triggers:
-    """What each arrival meets: the positions from ``low`` up to ``high`` on the other side."""
+    """The range that each arrival probes: the positions from ``low`` up to ``high`` on the other side."""
     low, high, places = (np.zeros(len(ports), np.int32) for _ in range(3))
     for port in (LEFT, RIGHT):
         mine, other = sides[port], sides[1 - port]
@@ -148,9 +148,9 @@ def find_probe_ranges(sides: tuple[SortedSide, SortedSide], ports: Ports) -> Tri
 def join_pieces(
     join: WindowJoinOperator, sides: tuple[SortedSide, SortedSide], triggers: Triggers
 ) -> Iterator[tuple[OutputRows, OutputRows]]:
-    """The pairs, and the rows that die alone, piece by piece in order of the triggers.
+    """The pairs, and the evicted unmatched rows, piece by piece in order of the triggers.
 
-    A row dies alone or not by what came of all triggers before its end, so it is noted along the way who has matched.
+    Whether an evicted row is unmatched depends on all triggers before its end, so matches are recorded on the way.
     """
     counts = triggers.high - triggers.low
     for port in (LEFT, RIGHT):
@@ -168,7 +168,7 @@ def join_pieces(
 
 
 def _piece_edges(counts: Positions) -> list[int]:
-    """Where to cut the triggers so that a piece has about so many candidates as it may; a trigger is never cut.
+    """Where to cut the triggers so that a piece has about the desired number of candidates; a trigger is never cut.
 
     >>> _piece_edges(np.array([0, 200_000, 100_000, 900_000, 10, 0], np.int32))
     [0, 3, 4, 6]
@@ -183,7 +183,7 @@ def _sort_side(evictions: EvictionPlan, codes: Ints, count: int) -> SortedSide:
     codes = np.where(evictions.rows.dead, count, codes)
     order = stable_order(codes)
     floors = codes[order] * np.int64(evictions.forever + 1)
-    # What came before the batch came before all of it: a trigger below 1 is as good as 0.
+    # Rows from before the batch precede all of it: a trigger below 1 is equivalent to 0.
     arrived = np.maximum(evictions.triggers, 0)[order] + floors
     ends = evictions.ends[order]
     latest = np.maximum.accumulate(ends + floors)
@@ -191,7 +191,7 @@ def _sort_side(evictions: EvictionPlan, codes: Ints, count: int) -> SortedSide:
 
 
 def _candidates(sides: tuple[SortedSide, SortedSide], triggers: Triggers, start: int, stop: int) -> OutputRows:
-    """The pairs of equal codes in which one arrives, at the triggers from ``start`` up to ``stop``, while one lives."""
+    """The pairs of an arrival, at triggers from ``start`` up to ``stop``, and a row of equal code in the window."""
     counts = triggers.high[start:stop] - triggers.low[start:stop]
     shift = triggers.low[start:stop] - (np.cumsum(counts, dtype=np.int32) - counts)
     trigger = np.repeat(np.arange(start, stop, dtype=np.int32), counts)
@@ -209,7 +209,7 @@ def _candidates(sides: tuple[SortedSide, SortedSide], triggers: Triggers, start:
 def _filter_matches(
     join: WindowJoinOperator, sides: tuple[SortedSide, SortedSide], candidates: OutputRows
 ) -> OutputRows:
-    """Those of the candidates that have equal keys and for which the condition holds."""
+    """The candidates with equal keys for which the condition holds."""
     if not len(candidates.triggers):
         return candidates
     if not join.left.exact:
@@ -229,7 +229,7 @@ def _filter_matches(
 
 
 def _find_evicted(join: WindowJoinOperator, sides: tuple[SortedSide, SortedSide]) -> OutputRows:
-    """The rows of preserved sides that leave and may come out, in the order in which they do."""
+    """The evicted rows of preserved sides that may be emitted, in output order."""
     parts: list[OutputRows] = []
     numbers: list[Ints] = []
     for port in (LEFT, RIGHT):

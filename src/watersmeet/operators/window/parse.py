@@ -1,4 +1,4 @@
-"""What a side of a window join may say: WINDOW behind its name, and PAD behind the condition."""
+"""The clauses of a window join: WINDOW behind a source, and PAD behind the condition."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _read_column(cursor: Cursor) -> Expr:
 
 
 def _read_size(cursor: Cursor) -> Amount:
-    """A number of rows, a distance or a length of time, none of them below zero or broken."""
+    """A number of rows, a distance or a duration, neither negative nor fractional."""
     token = cursor.peek()
     is_plain = token.kind == "number" and not token.text[-1].isalpha() and cursor.peek(1).kind != "word"
     if (is_plain and not token.text.isdecimal()) or cursor.at_any({"-", "+"}):

@@ -1,4 +1,4 @@
-"""The window join's entry: what each window keeps, in which order rows arrive, and whether shards are sound.
+"""The plan of the window join: its windows, the order of arrival, and how rows may be sharded.
 
 `FORECAST` says how many rows the windows hold.
 """
@@ -44,13 +44,13 @@ POSITION = "#position"
 
 @dataclass(frozen=True)
 class Sharding:
-    """Which equalities decide about the shard (none: one shard does all), and why."""
+    """The equalities that determine the shard (none: one shard for all rows), and why."""
 
     pairs: tuple[int, ...]
     why: str
 
     def route(self) -> Route:
-        """Where rows go."""
+        """The route of the rows."""
         return "partition" if self.pairs else "one"
 
 
@@ -78,14 +78,14 @@ def plan(join: AnalyzedWindowJoin, inputs: tuple[PortPlan, ...], types: Types) -
 
 
 def _punctuation_types(join: AnalyzedWindowJoin, types: Types) -> tuple[tuple[str, str], ...]:
-    """The types of what the operator tells of the arrival that caused a row; whole numbers are told as the widest."""
+    """The types of the columns that identify the arrival that caused a row; integers become BIGINT."""
     order = None if join.order[0] is None else types.type_of(leaf_column(join.left.alias, join.order[0]))
     at = "BIGINT" if order is None or order in INTEGERS else order
     return ((TRIGGER_PORT, "TINYINT"), (TRIGGER, at), (SEQ, "BIGINT NOT NULL"), (LAST, "BOOLEAN NOT NULL"))
 
 
 def _punctuation_columns(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
-    """Which arrival caused a row, its place among the rows of that arrival, and whether it is the last of them."""
+    """The columns with the arrival that caused a row, the row's number among its rows, and whether it is the last."""
     if not join.punctuated:
         return ()
     sides = (join.left.alias, join.right.alias)
@@ -96,7 +96,7 @@ def _punctuation_columns(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
 def _port(
     join: AnalyzedWindowJoin, port: int, plan: PortPlan, on: JoinCondition, sharding: Sharding
 ) -> tuple[PortPlan, Port, WindowSpec]:
-    """What goes through the exchange for one side, and how the kernel finds it there."""
+    """The plan of one side's exchange, and the port of the kernel."""
     leaf = (join.left, join.right)[port]
     # No watermark matters to a window, so no column is carried for one.
     plan = replace(plan, times=(), lags=(), late=())
@@ -107,7 +107,7 @@ def _port(
     plan = on.port_plan(plan, port, sharding.route(), (*ordered, *unmatched))
     chosen = tuple(on.keys.names(port)[i] for i in sharding.pairs)
     shard_by = () if len(chosen) == len(on.keys.pairs) else chosen
-    # The rows come as they were delivered; only who asks for the arrival that caused a row needs to know their places.
+    # Rows arrive in delivery order; their positions are needed only to identify the arrival that caused a row.
     position = (POSITION,) if join.punctuated and not ordered else ()
     plan = replace(plan, shard_by=shard_by, position=POSITION if position else None)
     plan = plan if plan.names else _with_some_column(plan)
@@ -134,7 +134,7 @@ def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec
 
 
 def _choose_sharding(join: AnalyzedWindowJoin) -> Sharding:
-    """By which equalities rows may be sharded: all rows of a partition, and all that may meet, must share a shard."""
+    """The equalities by which rows may be sharded: a partition, and all rows that may match, must share a shard."""
     for scan, window in zip((join.left, join.right), join.windows, strict=True):
         if window.limit is not None:
             return Sharding((), f"one shard: {LIMITS[window.limit.kind]} of {scan.alias} applies to all partitions")
@@ -155,7 +155,7 @@ def _choose_sharding(join: AnalyzedWindowJoin) -> Sharding:
 
 
 def _is_free(window: AnalyzedWindow) -> bool:
-    """Whether a row's stay in the window has nothing to do with other rows."""
+    """Whether eviction from the window does not depend on other rows."""
     return window.kind == "time" or (window.kind == "count" and window.size == 0)
 
 
@@ -181,14 +181,14 @@ def _why(join: AnalyzedWindowJoin, sharding: Sharding, on: JoinCondition) -> tup
 PLAN = JoinPlanner(plan)
 
 
-# What may change of a window join while its state goes on: how large its windows are, and how many partitions stay.
+# The changes of a window join with which its state can continue: window sizes, and limits on partitions.
 
 
 AGE = "age"
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
-    """What follows from windows of other sizes; None: something else has changed, too."""
+    """The effects of windows of other sizes; None: something else has changed, too."""
     effects: list[ChangeEffect] = []
     for change in changes:
         match change.path:
@@ -204,9 +204,9 @@ def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Seque
 
 
 def _by_age(limit: Sequence[Any] | None) -> bool | None:
-    """Whether a limit asks when rows came, which is kept for that alone; None: there is no limit.
+    """Whether a limit is by age, which needs insertion times in the state; None: there is no limit.
 
-    With one, all partitions are in one shard.
+    With a limit, all partitions are in one shard.
     """
     return None if limit is None else limit[0] == AGE
 
@@ -235,7 +235,7 @@ CHANGE = change_effects
 
 
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
-    """A number of rows, of each partition if there are some; those of a stretch of the clock; or nobody knows."""
+    """A number of rows, per partition if there are any; the rows of a length of the clock; or unknown."""
     join = plan.analyzed
     assert isinstance(join, AnalyzedWindowJoin)
     return tuple(_window_retention(port, window) for port, window in enumerate(join.windows))

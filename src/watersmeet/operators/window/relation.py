@@ -1,4 +1,4 @@
-"""The window join: rows meet what is in the window of the other side."""
+"""The window join: each row is matched with the rows in the window of the other side."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from watersmeet.logical.relation import BY_TIME, AnalyzedLeaf, ConditionalJoin, 
 from watersmeet.logical.words import expression_in_words
 
 WindowKind = Literal["count", "time", "delta"]
-"""What ends a row's stay in a window: so many later rows, so long on the wall clock, so far behind a newer row."""
+"""What evicts a row from a window: this many later rows, this long on the wall clock, this far behind a newer row."""
 
 LimitKind = Literal["age", "partitions", "rows"]
-"""What discards a whole partition: so long without an insertion, so many partitions, so many rows in the window."""
+"""What discards a whole partition: this long without an insertion, this many partitions, this many rows in the window.
+"""
 
 LIMITS: Mapping[LimitKind, str] = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}
-"""How each is written."""
+"""The SQL of each limit."""
 
 PUNCTUATION = "#window"
 """The source of ``_trigger``, ``_seq`` and ``_last``, which only a window join has.
 
-A reference to one of them has this as its ``source``, so that its column is called ``#window._trigger``. They are no
+A reference to one of them has this as its ``source``, so that its column is called ``#window._trigger``. They are not
 columns of either side: no filter on them moves before the join, and ``*`` leaves them out.
 """
 
@@ -41,9 +42,9 @@ class PartitionLimitClause:
 
 @dataclass(frozen=True)
 class WindowClause(Clause):
-    """``WINDOW (COUNT n | TIME d | DELTA column n [PARTITION BY ...] [limit])``: how long rows of a side stay.
+    """``WINDOW (COUNT n | TIME d | DELTA column n [PARTITION BY ...] [limit])``: the window of a side.
 
-    ``column`` is what DELTA measures. With ``partition_by`` the window applies to each partition on its own.
+    ``column`` is what DELTA measures. With ``partition_by`` the window applies to each partition separately.
     """
 
     kind: WindowKind
@@ -55,12 +56,12 @@ class WindowClause(Clause):
 
     @property
     def expressions(self) -> tuple[ClauseExpr, ...]:
-        """What tells partitions apart."""
+        """The expressions of PARTITION BY."""
         return tuple(("PARTITION BY", expr) for expr in self.partition_by)
 
     @property
     def column_expressions(self) -> tuple[Expr, ...]:
-        """All in it that names columns."""
+        """All its expressions with columns."""
         return self.partition_by if self.column is None else (self.column, *self.partition_by)
 
     def map_expressions(self, change: Callable[[Expr], Expr]) -> WindowClause:
@@ -71,7 +72,7 @@ class WindowClause(Clause):
 
 @dataclass(frozen=True)
 class Pad(Clause):
-    """``PAD side WITH (column value, ...) | ZEROS | NULLS``: what the columns of ``side`` show beside a row alone."""
+    """``PAD side WITH (column value, ...) | ZEROS | NULLS``: the columns of ``side`` in a row without a match."""
 
     side: Side
     values: Literal["nulls", "zeros"] | Values
@@ -92,12 +93,12 @@ class AnalyzedLimit:
 
 @dataclass(frozen=True)
 class AnalyzedWindow:
-    """How long the rows of a side stay.
+    """The window of a side.
 
     - ``size``: rows (``count``), microseconds of wall clock (``time``) or, for ``delta``, the distance in the unit of
       ``column``: microseconds for TIMESTAMP and DATE, plain numbers else
     - ``column``: what ``delta`` measures, a column of the own side; None for the other kinds
-    - ``partition_by``: expressions over the own side; the window applies to the rows of each value on its own
+    - ``partition_by``: expressions over the own side; the window applies to each partition separately
     """
 
     kind: WindowKind
@@ -108,7 +109,7 @@ class AnalyzedWindow:
 
     @property
     def state_bound(self) -> StateBound | None:
-        """What bounds the rows that stay; None: none does."""
+        """The bound on the rows in the window; None: the window stores no rows."""
         per = f" per {', '.join(expression_in_words(expr) for expr in self.partition_by)}" if self.partition_by else ""
         if self.kind == "time" or (self.limit is not None and self.limit.kind == "age"):
             return BY_TIME
@@ -121,22 +122,22 @@ class AnalyzedWindow:
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """What it partitions by and measures."""
+        """The expressions that it partitions by and measures."""
         return (*self.partition_by, *(() if self.column is None else (self.column,)))
 
 
 @dataclass(frozen=True)
 class AnalyzedWindowJoin(ConditionalJoin):
-    """A join of what is in two windows; the condition is taken apart as that of an `ConditionalJoin`.
+    """A join of two windows; the condition is split as in a `ConditionalJoin`.
 
-    Everything that is given per side has the left one first.
+    All pairs have the left side first.
 
     - ``kind``: inner, left, right or full
-    - ``paddings``: what the columns of the side show where a row of the other one stayed alone
-    - ``unmatched``: rows of that side that stayed alone go to an output of their own, with all columns of the source
-    - ``punctuated``: the query asks for ``_trigger``, ``_seq`` or ``_last`` (see `PUNCTUATION`)
-    - ``order``: the column that gives the order of arrival; both sides have one, of the same kind, or none
-    - ``emit_discarded``: rows of discarded partitions come out as if they were evicted
+    - ``paddings``: the values of the side's columns beside an unmatched row of the other side
+    - ``unmatched``: unmatched rows of that side go to a side output, with all columns of the source
+    - ``punctuated``: the query uses ``_trigger``, ``_seq`` or ``_last`` (see `PUNCTUATION`)
+    - ``order``: the column with the order of arrival; both sides have one, of the same kind, or neither has
+    - ``emit_discarded``: rows of discarded partitions are emitted as if they were evicted
     """
 
     family: ClassVar[str] = "window"
@@ -152,17 +153,17 @@ class AnalyzedWindowJoin(ConditionalJoin):
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """The condition, and what the windows measure and partition by."""
+        """The condition, and the expressions that the windows measure and partition by."""
         return (*super().expressions, *(expr for window in self.windows for expr in window.expressions))
 
     @property
     def comparison_operands(self) -> tuple[Expr, ...]:
-        """What the condition compares, and what tells partitions apart."""
+        """The operands of the condition, and the expressions of PARTITION BY."""
         return (*super().comparison_operands, *(expr for window in self.windows for expr in window.partition_by))
 
     @property
     def extra_columns(self) -> tuple[Field, ...]:
-        """What tells which arrival caused a row, if it is asked for."""
+        """The columns that identify the arrival that caused a row, if the query uses them."""
         columns = punctuation(self.left.source) if self.punctuated else ()
         return tuple(replace(field, name=f"{PUNCTUATION}.{field.name}") for field in columns)
 
@@ -176,32 +177,32 @@ class AnalyzedWindowJoin(ConditionalJoin):
         return tuple(bound for window in self.windows if (bound := window.state_bound) is not None)
 
     def pads(self, port: int) -> Padding | None:
-        """What was asked for; beside a row that has an output of its own nothing is missing."""
+        """The padding of a side; None where unmatched rows of the other side have a side output."""
         return None if self.unmatched[1 - port] or super().pads(port) is None else self.paddings[port]
 
     def can_push_down_filter(self, port: int) -> bool:
-        """Never: the other rows of a window decide how long a row stays."""
+        """Never: the other rows of a window determine when a row is evicted."""
         return False
 
     def shows_times(self, port: int) -> bool:
-        """Never: it knows nothing of time."""
+        """Never: it does not use event time."""
         return False
 
     def has_side_output(self, port: int) -> bool:
         return self.unmatched[port]
 
     def reads(self, port: int) -> tuple[str, ...]:
-        """What gives the order of arrival, and all that is shown of a row that stayed alone."""
+        """The column with the order of arrival, and all columns of an unmatched row with a side output."""
         leaf, order = (self.left, self.right)[port], self.order[port]
         alone = [field.name for field in leaf.source.fields if self.unmatched[port] and not field.hidden]
         return tuple(f"{leaf.alias}.{name}" for name in (*alone, *(() if order is None else (order,))))
 
 
 def punctuation(left: Source) -> tuple[Field, ...]:
-    """The columns that say which arrival caused a row of a window join with that left side, and where its rows end.
+    """The columns that identify the arrival that caused a row of a window join with that left side.
 
-    ``_trigger``: the alias of the side and the place in the order of arrival, NULL for what the clock evicted. ``_seq``
-    counts the rows of a trigger from 0, and ``_last`` is true for the last of them.
+    ``_trigger``: the alias of the side and the position in the order of arrival, NULL for rows that the clock evicted.
+    ``_seq`` counts the rows of a trigger from 0, and ``_last`` is true for the last of them.
 
     >>> [field.type for field in punctuation(Source("a", (Field("t", "TIMESTAMP"),), order="t"))]
     ['STRUCT<side: STRING, at: TIMESTAMP>', 'BIGINT', 'BOOLEAN']
@@ -213,12 +214,12 @@ def punctuation(left: Source) -> tuple[Field, ...]:
 
 
 def window_of(side: Relation) -> WindowClause | None:
-    """The window of a side; None if it has none, or is no source."""
+    """The window of a side; None if it has none, or is not a source."""
     return side.clause if isinstance(side, Scan | Union) and isinstance(side.clause, WindowClause) else None
 
 
 def is_windowed(relation: Relation) -> TypeGuard[Join]:
-    """Whether a relation is a join of which one side is a source with a window."""
+    """Whether a relation is a join with a source with a window on one side."""
     return isinstance(relation, Join) and any(window_of(side) is not None for side in relation.inputs)
 
 

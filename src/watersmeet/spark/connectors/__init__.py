@@ -66,11 +66,11 @@ def sink_connector(target: SinkTarget) -> SinkConnector[Any]:
 
 
 def decode_changes(source: Source, frame: DataFrame) -> DataFrame:
-    """The declared columns of what was read and, for a table, what each row does."""
+    """The declared columns of the rows read and, for a table, the change of each row."""
     return load_connector(CHANGE_DECODERS, type(feed_of(source)))(source, frame)
 
 
 def load_connector(connectors: Mapping[Any, str], format_class: type) -> Any:
-    """What is registered for the class of a format, or for the nearest one that it is derived from."""
+    """The connector of a format's class, or of its nearest base class."""
     module, _, name = next(connectors[base] for base in format_class.__mro__ if base in connectors).partition(".")
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -74,7 +74,7 @@ class Form:
 
 
 def form_in_avro(source: Source) -> Form:
-    """The form that the latest schema has; refused if it is no schema of Debezium's, or has not what is declared."""
+    """The form of the latest schema; refused if it is not a Debezium schema, or lacks a declared column."""
     texts = reader_schema(source)
     try:
         schema = read_schema(texts[-1], *texts[:-1])
@@ -98,7 +98,7 @@ def form_in_avro(source: Source) -> Form:
 
 
 def _type(stored: AvroType, declared: str) -> str:
-    """What a column is read as: times and decimals in whichever of their forms they come."""
+    """The type that a column is read as: times and decimals in any of their encodings."""
     is_other = not stored.logical and (is_moment(declared) or is_decimal(declared))
     plain = {"int": "BIGINT", "long": "BIGINT", "string": "STRING", "double": "DOUBLE", "float": "DOUBLE"}
     return plain.get(stored.kind, declared) if is_other else declared
@@ -125,7 +125,7 @@ def _branches(part: Any) -> list[Any]:
 
 
 def decode_envelope(source: Source, frame: DataFrame, form: Form) -> DataFrame:
-    """The operation of each record, its row before and after, and what is told of it if it cannot be read."""
+    """The operation of each record, its row before and after, and the reason if it cannot be read."""
     row = ", ".join(f"{quote(name)}: {type_}" for name, type_ in form.types.items())
     inside = [Field("op", "STRING"), *(Field(side, f"STRUCT<{row}>") for side in _ROWS)]
     opened = decode_avro(source, frame, inside)
@@ -164,7 +164,7 @@ def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
 def row_changes(source: Source, frame: DataFrame) -> DataFrame:
     """The declared columns and the key of a record, if there is one.
 
-    For a table also ``_change``: told by a condition, by a column of that name, or not at all: always ``+``.
+    For a table also ``_change``: from a condition, from a column of that name, or always ``+``.
     """
     key = key_of_record(source, frame)
     columns = [
@@ -213,7 +213,7 @@ def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean
 
 
 _OPS = ("c", "r", "u", "d")
-"""What Debezium tells of single rows: created, read by a snapshot, updated, deleted."""
+"""Debezium's operations on single rows: created, read by a snapshot, updated, deleted."""
 _MESSAGE = "m"
 _FARTHEST = 400
 """The largest scale of a decimal that comes with its own: Java computes as many digits of it."""
@@ -231,7 +231,7 @@ def debezium_changes(source: Source, frame: DataFrame) -> DataFrame:
     goes = F.when(_is_retracted(source), before)
     comes = F.when(F.col("op") != "d", after)
     changes = F.filter(F.array(goes, comes), lambda change: change.isNotNull())
-    # A record that nobody can read is a single row, which says so.
+    # An unreadable record is a single row with the reason.
     alone = F.array(_row(feed, form, INSERT, "after"))
     rows = F.when(_is_malformed(), alone).otherwise(changes)
     return records.select(F.explode(rows).alias("c"), *error_columns(records)).select("c.*", quote(PLACE), quote(VALUE))
@@ -247,7 +247,7 @@ def _in_json(feed: Debezium) -> Form:
 
 
 def _open_envelope(feed: Debezium, frame: DataFrame) -> DataFrame:
-    """The operation of each record, its row before and after, and what is told of it if it cannot be read."""
+    """The operation of each record, its row before and after, and the reason if it cannot be read."""
     if any(name.lower() == "value" for name in frame.columns):
         text = F.col("value").cast("string")
         record = F.from_json(text, with_corrupt_record(feed.record), permissive_options({}))
@@ -310,7 +310,7 @@ def _is_retracted(source: Source) -> Column:
 
 
 def _row(feed: Debezium, form: Form, sign: str, side: str) -> Column:
-    """The row of a side with what it does, and why it cannot be read, if so."""
+    """The row of a side with its change, and the reason if it cannot be read."""
     struct, fields = F.col(side), feed.source.fields
     values = [_value(struct.getField(f.name), f, feed, form).alias(f.name) for f in fields]
     unsaid = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None and not feed.is_avro else ""
@@ -326,7 +326,7 @@ def _is_malformed() -> Column:
 
 
 def _value(column: Column, field: Field, feed: Debezium, form: Form) -> Column:
-    """A value of a record in its declared type; NULL, too, if it is none of it."""
+    """A value of a record in its declared type; NULL if it does not have that type."""
     if form.types[field.name] == field.type:
         return column
     if is_decimal(field.type):
@@ -338,7 +338,7 @@ def _value(column: Column, field: Field, feed: Debezium, form: Form) -> Column:
     if type_ == "DATE":
         day = F.date_from_unix_date(number.try_cast("int"))
         return F.when(number.isNotNull(), day).otherwise(column.try_cast("date"))
-    # What is out of range is NULL, hence malformed: Spark would stop the query, and name no place.
+    # A value out of range becomes NULL and hence malformed: Spark would stop the query, without a place.
     micros = F.try_multiply(number, F.lit(1000)) if unit == "millis" else number
     micros = _thousandth(number) if unit == "nanos" else micros
     if type_ == "TIMESTAMP_NTZ":
@@ -366,7 +366,7 @@ def _decimal(column: Column, type_: str, form: str | None) -> Column:
 
 
 def _decimal_from_base64(text: Column, type_: str, scale: Column) -> Column:
-    """The decimal whose digits, as a whole number in bytes with the highest first, stand there in base 64."""
+    """The decimal whose unscaled value is base64-encoded, big-endian."""
     bytes_ = F.hex(F.try_to_binary(text, F.lit("base64")))
     is_negative = F.left(bytes_, F.lit(1)) >= "8"
     # Of a number below zero all bits are turned round, and one is missing then.

@@ -1,7 +1,7 @@
 """Decodes record values and keys in workers: Avro and Protobuf.
 
-An Avro value either begins with the number of its schema in a registry, or has the schema that the source gives. A
-worker asks the registry for numbers that are new while the query runs.
+An Avro value either begins with the id of its schema in a registry, or has the schema of the source. A worker fetches
+ids that are new while the query runs from the registry.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ RecordDecoder = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class RecordPart:
-    """The value or the key of a record: its column, the options about its schema, and what it is called.
+    """The value or the key of a record: its column, the options about its schema, and its name in messages.
 
-    ``value_column`` and ``error_column`` are the columns that it is opened into: what is declared of it, and why it
-    could not be read.
+    ``value_column`` and ``error_column`` are the columns of the decoded value, and of the reason why it could not be
+    read.
     """
 
     column: str
@@ -59,7 +59,7 @@ class RecordPart:
 
     @property
     def value_column(self) -> str:
-        """The column of what is declared."""
+        """The column of the decoded value."""
         return f"#opened {self.column}"
 
     @property
@@ -94,9 +94,9 @@ def _columns(inside: Sequence[Field]) -> StructType:
 
 
 def decode_avro_key(source: Source, frame: DataFrame, declared: Field | None, inside: Sequence[Field]) -> DataFrame:
-    """The frame of records with their keys opened: as the column that is ``declared`` for all of it, or its fields.
+    """The frame of records with their keys decoded: as the whole ``declared`` column, or as its fields.
 
-    A key that is no record is a single column as well.
+    A key that is not a record is a single column as well.
     """
     if declared is None and _schema_kind(reader_schema(source, OF_KEY)) == "record":
         return decode_avro(source, frame, inside, OF_KEY)
@@ -113,14 +113,14 @@ def decode_avro_key(source: Source, frame: DataFrame, declared: Field | None, in
 def decode_avro(
     source: Source, frame: DataFrame, inside: Sequence[Field], part: RecordPart = OF_VALUE, whole: str = ""
 ) -> DataFrame:
-    """The frame of records with their values or keys opened; refused if the schema has not what is declared.
+    """The frame of records with their values or keys decoded; refused if the schema lacks a declared column.
 
-    ``whole``: the one column that all of it is, and no field of it.
+    ``whole``: the only column, which gets the whole value instead of a field of it.
     """
     wanted = arrow_type(frame, inside)
     reader = _as_field(reader_schema(source, part), whole)
     decoder = DecodeAvro(source.name, wanted, reader, Registry.of(source.lowercase_options), part, whole)
-    # What a value does not have of the primary key comes from the key of its record.
+    # Primary key columns that the value lacks come from the key of its record.
     key_names = {name.lower() for name in source.primary_key} if part == OF_VALUE else set[str]()
     decoder.check([field for field in inside if field.name.lower() not in key_names])
     return apply_decoder(decoder, frame, inside, part)
@@ -145,7 +145,7 @@ def reader_schema(source: Source, part: RecordPart = OF_VALUE) -> Texts:
 
 
 def _schema_kind(texts: Texts) -> str:
-    """What a schema is of."""
+    """The kind of a schema."""
     schema = _schema(texts)
     return schema.resolve(schema.type).kind
 
@@ -160,9 +160,9 @@ def _as_field(texts: Texts, name: str) -> Texts:
 
 @dataclass(frozen=True)
 class DecodeAvro:
-    """Opens the values or keys of batches, as the fields of records, or as the one column ``whole``.
+    """Decodes the values or keys of batches, as the fields of records, or as the only column ``whole``.
 
-    ``reader``: the schema that says what stands for what a writer did not have.
+    ``reader``: the schema with the defaults of fields that a writer did not have.
     """
 
     name: str
@@ -269,9 +269,9 @@ def messages_of(declared: Source | Sink) -> Messages:
 
 
 def decode_protobuf(source: Source, frame: DataFrame, inside: Sequence[Field]) -> DataFrame:
-    """The frame of records with their values opened; refused if the message has not what is declared."""
+    """The frame of records with their values decoded; refused if the message lacks a declared column."""
     messages = messages_of(source)
-    # What a value does not have of the primary key comes from the key of its record.
+    # Primary key columns that the value lacks come from the key of its record.
     key_names = {name.lower() for name in source.primary_key}
     must = [field.name for field in inside if field.name.lower() not in key_names]
     missing = [name for name in must if messages.root_message.field(name) is None]

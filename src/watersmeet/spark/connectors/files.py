@@ -1,19 +1,19 @@
-"""A folder to which every batch adds files of its own, so that any reader sees each row once, whatever has crashed.
+"""A folder to which every batch adds files, so that any reader sees each row once, even after a crash.
 
 Spark writes a batch into a hidden folder. Then its files are renamed into place, ``part-000000007-00001.json``: the
-number of the batch, and which of its files. A batch that is repeated takes away first what is there of it and of later
-batches, which a checkpoint that was put back makes again. In a log of changes a batch is a folder, ``_batch=7``.
+number of the batch, and of its file. A repeated batch first deletes its own files and those of later batches, which a
+restored checkpoint produces again. In a log of changes a batch is a folder, ``_batch=7``.
 
-What is no file of rows lies in ``.watersmeet``, where neither Spark nor a glob looks: the batch that is being written,
-``owner``, which says whose the folder is, and ``writer``, the driver that wrote last: a start of the query takes the
-folder over, and a driver that finds another one there stops. Earlier versions let Spark's own sink write: its log,
-without which its readers took files for rows that were none, is put there too, with the files that it does not name.
+Other files are in ``.watersmeet``, which neither Spark nor a glob reads: the batch that is being written, ``owner``,
+the owner of the folder, and ``writer``, the driver that wrote last: a start of the query takes the folder over, and a
+driver that finds another one there stops. Earlier versions used Spark's own sink: its log, without which its readers
+would also read files of failed batches, is moved there too, with the files that it does not name.
 
 A merged file is called ``part-000000412-since-000000003-5f0c1d2e.json``: its last and its first batch. A start of the
-query deletes it if all of its batches come again, and is refused if only some of them do. A swap deletes the old files
-first and then renames the merged file, so a reader never sees a row twice. A journal in ``.watersmeet/compaction`` says
-what replaces what, from before the first deletion until after the rename; `finish_swap` completes an interrupted swap
-and may run any number of times.
+query deletes it if all of its batches are repeated, and is refused if only some of them are. A swap deletes the old
+files first and then renames the merged file, so a reader never sees a row twice. A journal in
+``.watersmeet/compaction`` records the swap, from before the first deletion until after the rename; `finish_swap`
+completes an interrupted swap and may run any number of times.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def batch_range(name: str) -> tuple[int, int] | None:
 
 
 def has_unfinished_swap(folder: LocalFolder) -> bool:
-    """Whether a swap was interrupted: rows of the folder may be in the hidden merged file alone."""
+    """Whether a swap was interrupted: rows of the folder may be only in the hidden merged file."""
     return (folder.path / JOURNAL).is_file()
 
 
@@ -99,7 +99,7 @@ def begin_swap(folder: LocalFolder, swap: Swap) -> None:
 
 
 def finish_swap(folder: LocalFolder) -> None:
-    """Do what is left of a swap: delete the files that are replaced, then show the merged file."""
+    """Complete a swap: delete the replaced files, then show the merged file."""
     text = folder.read(JOURNAL)
     if text is None:
         return
@@ -136,7 +136,7 @@ LOG = "_spark_metadata"
 _OURS = re.compile(rf"(?:part-(?=\d{{9}})|{BATCH}=)(\d+).*")
 _SPARKS = re.compile(r"part-\d{5,8}-.*")
 _FIRST = "part-00000-"
-"""What the name of the file of the first task begins with: Spark writes that one even if the task has no rows."""
+"""The name prefix of the first task's file: Spark writes that one even if the task has no rows."""
 _JOB = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-c000)?")
 """What Spark adds to the name of a file: the job, and which file of a task it is."""
 
@@ -157,11 +157,11 @@ class FolderOwner:
 
 @dataclass
 class Files:
-    """The folder of a sink, for one start of its query. ``last``: the batch it has written last.
+    """The folder of a sink, for one start of its query. ``last``: the last batch written.
 
-    A batch with a higher number is new. So the folder is looked through once in a start, however many files it has.
-    ``blank_size``: how many bytes a file without rows has, once that is known.
-    ``writer`` tells this start from others, which may run at the same time on another machine.
+    A batch with a higher number is new. So the folder is listed once per start, however many files it has.
+    ``blank_size``: the size of a file without rows, once it is known. ``writer`` identifies this start, because others
+    may run at the same time on another machine.
     """
 
     target: SinkTarget
@@ -206,7 +206,7 @@ class Files:
         raise WatersmeetError([replace(self.target.format.wrong_option(f"path '{path}'", reason, hint), place=place)])
 
     def _owner(self, folder: Folder, place: Place | None = None, *, is_begun: bool = True) -> FolderOwner:
-        """Whose the folder is from now on, unless it is somebody else's; ``is_begun``: the checkpoint has batches."""
+        """The owner of the folder from now on, unless it has another one; ``is_begun``: the checkpoint has batches."""
         target = self.target
         checkpoint = str(target.checkpoint)
         now = FolderOwner(target.query, target.sink.format.lower(), checkpoint, query_id(target.checkpoint))
@@ -230,8 +230,8 @@ class Files:
         return was
 
     def write(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
-        """Write a batch, in the place of what is there of it. One that is empty leaves nothing."""
-        # What stands for a folder may be of the JVM, and this object must travel to a server before it is used.
+        """Write a batch, replacing earlier files of it. An empty batch leaves no file."""
+        # A folder object may belong to the JVM, and this object must be serializable before it is used.
         self.folder = folder = self.folder or folder_of(rows.sparkSession, self.path)
         is_new = self.last is not None and number > self.last
         owner = None if is_new else self._owner(folder)
@@ -280,7 +280,7 @@ class Files:
         return f"{STAGED}-{self.writer}"
 
     def _take_over(self, folder: Folder, number: int, plans: BatchPlans) -> None:
-        """Let this driver alone write from now on; refused if another one has gone on to a later batch."""
+        """Make this driver the only writer; refused if another one has continued to a later batch."""
         for is_taken in (False, True):
             if plans.is_visible and plans.last_planned > number:
                 raise self._fence_error(folder, number)
@@ -296,7 +296,7 @@ class Files:
         return refuse("SINK_FENCED", target=self.display_path, batch=number)
 
     def _is_written(self, folder: Folder, owner: FolderOwner, number: int) -> bool:
-        """Whether Spark's own sink has written a batch; those before it cannot be replaced, for it tells none apart."""
+        """Whether Spark's own sink has written a batch; as its files have no numbers, earlier ones are refused."""
         last = max(owner.after, _last(folder))
         if number < last:
             raise self._other_run_error(f"Spark's own sink has written batch {last}, and batch {number} is next", None)
@@ -321,7 +321,7 @@ class Files:
             if batch is not None and batch >= number:
                 folder.delete(name)
             elif batch is not None and name.startswith(BATCH) and self.target.changes is None:
-                # Rows that are no changes lay in such folders too, where Spark showed a column of that name.
+                # Plain rows were in such folders too, where Spark showed a column of that name.
                 _rename(folder, name, batch)
 
     def _check_merged(self, names: Iterable[str], number: int, place: Place | None = None) -> None:
@@ -356,7 +356,7 @@ class Files:
 
 
 def batch_of(name: str) -> int | None:
-    """The number of the batch that a name in a folder stands for.
+    """The batch number in a file or folder name.
 
     >>> batch_of("part-000000007-00001.json"), batch_of("_batch=7"), batch_of("part-00001-f00.json")
     (7, 7, None)

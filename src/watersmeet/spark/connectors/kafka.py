@@ -1,14 +1,14 @@
-"""Kafka: topics are read, and written to at least once by Spark's own writer, or exactly once by transactions.
+"""Kafka: topics are read, and written at least once by Spark's own writer, or exactly once by transactions.
 
-The transaction that brings the records of a batch also commits its number, as an offset of a group of the query, and
+The transaction with the records of a batch also commits its number, as an offset of a group of the query, and the time
 when Spark planned it, as the metadata of that offset. A batch that is repeated after a failure is found there and not
-written again; who reads with ``read_committed`` never sees a part of one. Before its first batch a run commits that it
-has none, so that Kafka has forgotten an offset that is missing later. Records come one partition at a time: never are
-all of them in memory here.
+written again; a reader with ``read_committed`` never sees a part of one. Before its first batch a run commits that it
+has none, so that a missing offset later means that Kafka has dropped it. Records are fetched one partition at a time,
+so that they are never all in memory here.
 
-Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for that before.
+Exactly once needs confluent-kafka, so callers of `Transactions` check that it is installed.
 
-Topics that do not exist are found before a start: Spark would wait for minutes or fail in the first batch.
+Missing topics are found before a start: Spark would wait for minutes or fail in the first batch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import kafka_failure
 
 if TYPE_CHECKING or find_spec("confluent_kafka") is not None:
-    # Reading needs none of it, and what does is refused without it (`KafkaSink.check_installed`).
+    # Only writing needs it, and is refused without it (`KafkaSink.check_installed`).
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
@@ -54,7 +54,7 @@ SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
 _OFFSET_PARTITION = 0
 """The partition for which the number of the batch is committed: every topic has it."""
 _NOT_YET = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
-"""What Kafka answers who asks for a group before it knows where its offsets are."""
+"""Kafka's errors for a group whose coordinator is not known yet."""
 _CERTIFICATES = {
     "ssl.truststore.location": ("ssl.ca.location",), "ssl.truststore.certificates": ("ssl.ca.pem",),
     "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
@@ -106,9 +106,9 @@ def make_topic(options: Mapping[str, str], topic: str, partitions: int, replicat
 
 @dataclass
 class Transactions:
-    """What writes the batches of a query to a topic, each in a transaction.
+    """Writes the batches of a query to a topic, each in a transaction.
 
-    Whoever writes for the same checkpoint has the same name in Kafka, and the latest one alone may write.
+    All writers of one checkpoint have the same transactional id, so that only the latest one may write.
     """
 
     target: SinkTarget
@@ -128,7 +128,7 @@ class Transactions:
             self._send(producer, batch, number)
         except KafkaException as error:
             end = self._give_up()
-            # A producer that is done for says why when it is to end what it began.
+            # A fenced producer gives its reason only when it aborts its transaction.
             cause = error if end is None or error.args[0].name() != "_FATAL" else end
             raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(cause)) from error
         except BaseException:
@@ -148,7 +148,7 @@ class Transactions:
         return "restore a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
 
     def _start_producer(self, number: int, plans: BatchPlans) -> Producer:
-        """A producer that has ended what was left open under its name, and knows what is written."""
+        """A producer that has ended open transactions of its id, and has read the committed position."""
         producer = Producer({
             "compression.type": "lz4", "linger.ms": "20",
             "transaction.timeout.ms": str(round(TRANSACTION_SECONDS * 1000)), **self._settings,
@@ -165,7 +165,7 @@ class Transactions:
         return producer
 
     def _read_committed(self) -> TopicPartition:
-        """What the group has committed. While Kafka chooses who keeps that, it is asked again."""
+        """The committed offset of the group. Retried while Kafka elects its coordinator."""
         until = time.monotonic() + SECONDS
         while True:
             try:
@@ -209,7 +209,7 @@ class Transactions:
         self._position = position
 
     def _give_up(self) -> KafkaException | None:
-        """Forget the producer; what it left open ends now, or when the next one starts, and why."""
+        """Drop the producer and abort its transaction; returns the error if the abort fails."""
         producer, self._producer = self._producer, None
         try:
             if producer is not None:
@@ -234,7 +234,7 @@ class Transactions:
 
 
 def _position_of(committed: TopicPartition) -> Position | None:
-    """The position that an offset stands for: the number of the next batch; None: no batch is written."""
+    """The position for an offset, which is the number of the next batch; None: no batch is written."""
     return Position.from_text(committed.metadata, committed.offset - 1) if committed.offset > 0 else None
 
 
@@ -280,9 +280,9 @@ _NAMED = ("subscribe", "topic")
 
 
 def check_topics(of: Source | Sink, spark: SparkSession) -> Iterator[Refusal]:
-    """The refusals of topics that a source reads or a sink writes to and that are not there.
+    """The refusals of missing topics that a source reads or a sink writes to.
 
-    Each is looked at as if it were to be read, which tells at once; nothing is read.
+    Each is opened as a source, which fails at once; no rows are read.
     """
     topics = Topics(of)
     if is_remote() or topics.option not in _NAMED:
@@ -306,14 +306,14 @@ class KafkaSourceConnector(SourceConnector[Kafka]):
             yield from check_topics(self.source, spark)
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, with the headers of records where they are asked for."""
+        """The frame that Spark reads, with the headers of records if they are declared."""
         headers = {"includeHeaders": "true"} if self.source.field("_headers") is not None else {}
         return super().load(spark, schema, {**headers, **options})
 
 
 @contextmanager
 def _locate_refusals(place: Place | None) -> Generator[None]:
-    """Give what is refused meanwhile its place."""
+    """Add the place to refusals raised meanwhile."""
     try:
         yield
     except WatersmeetError as error:

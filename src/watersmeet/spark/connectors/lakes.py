@@ -1,11 +1,11 @@
-"""Delta and Iceberg as sinks: rows are added, or merged by key; a repeated batch changes nothing.
+"""Delta and Iceberg as sinks: rows are appended, or merged by key; a repeated batch changes nothing.
 
-Each commit carries the query, the run, the batch and when Spark planned it: in Delta beside the number that Delta keeps
+Each commit carries the query, the run, the batch and when Spark planned it: in Delta next to the transaction version
 per writer, in Iceberg in the summary of the snapshot. Commits of earlier versions, and of the streaming sinks of both
-formats, have the number of the batch alone.
+formats, only have the number of the batch.
 
-Of two drivers that write batches of the same number, Delta lets one commit. It says nothing to one that comes after,
-so each driver looks afterwards whether the commit is its own.
+Of two drivers that write batches of the same number, Delta lets one commit. The second commit is ignored silently, so
+each driver checks afterwards whether the commit is its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget, c
 from watersmeet.spark.exchange.precombine import columns_of, consolidate
 
 HISTORY = 1000
-"""So many commits are looked through for the last one of a query."""
+"""The number of commits that are searched for the last one of a query."""
 ATTEMPTS = 5
 """How often a batch is written while others commit to the table, such as one that compacts it."""
 
@@ -186,8 +186,8 @@ def merge_into(
 ) -> None:
     """Merge a batch into a table.
 
-    ``open_table`` gives its name in SQL, and makes it of a frame without rows if it is not there. ``is_strict``: a row
-    that comes while none of its key goes must not find that key there.
+    ``open_table`` returns its name in SQL, and creates it from an empty frame if it does not exist. ``is_strict``: an
+    inserted row whose key is not deleted in the batch must not exist in the table.
     """
     merged = _by_key(target, batch).persist()
     try:
@@ -215,7 +215,7 @@ def merge_into(
 
 
 def _check_null_key(table: str, target: SinkTarget, merged: DataFrame) -> None:
-    """Refuse a second row whose key is all NULLs, of which MERGE cannot tell whether it matched."""
+    """Refuse a second row whose key is all NULLs, because MERGE cannot say whether it matched."""
     is_null = " AND ".join(f"{quote(name)} IS NULL" for name in target.key)
     comes = merged.where(is_null).where(F.col(quote(_SECOND)).isNotNull())
     is_there = f"SELECT 1 FROM {table} WHERE {is_null} LIMIT 1"
@@ -228,9 +228,9 @@ def _not_unique(target: SinkTarget) -> Refusal:
 
 
 def _by_key(target: SinkTarget, batch: DataFrame) -> DataFrame:
-    """For each key of a batch the row that it has now, or that it has none any more.
+    """For each key of a batch its current row, or that it is deleted.
 
-    Where no row of a key goes, the text of the refusal of a second row stands with it.
+    Where no row of a key is deleted, the text of the refusal of a second row is added.
     """
     rows = consolidate(batch)
     names = columns_of(rows)
@@ -252,9 +252,9 @@ _WRITER = "spark.databricks.delta.write.txnAppId"
 _NUMBER = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _STREAMED = "STREAMING UPDATE"
-"""What Delta calls a batch of its own streaming sink."""
+"""Delta's name for a batch of its own streaming sink."""
 _CONFLICTS = ("io.delta.exceptions.", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-"""What stands in the errors of a commit that another one has overtaken."""
+"""Texts in the errors of a commit that lost a race against another one."""
 
 
 def delta_writer(target: SinkTarget) -> Write:
@@ -419,7 +419,7 @@ class IcebergTable:
 
     def _heads(self, spark: SparkSession) -> dict[str, int]:
         """The snapshots that the branches of the table are at."""
-        # A session keeps what it knows of a table for a while.
+        # A session caches the metadata of a table.
         with suppress(PySparkException):
             spark.sql(f"REFRESH TABLE {self.name}")
         return {row.name: row.snapshot_id for row in commits_of(lambda: spark.table(f"{self.name}.refs"))}
@@ -491,8 +491,8 @@ class IcebergTable:
     def _is_own(self, spark: SparkSession, tip: int | None) -> bool:
         """Whether a snapshot follows the one at which the branch began.
 
-        A driver that starts removes the branches of others, and expiry removes old ones. What is then committed to a
-        branch begins at `main`, with whatever is there.
+        A driver that starts removes the branches of others, and expiry removes old ones. A later commit to such a
+        branch begins at `main`, whatever it has by then.
         """
         if tip == self.base:
             return True
@@ -567,7 +567,7 @@ class DeltaSourceConnector(SourceConnector[DeltaSource]):
     """Reads a table of Delta."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads: the table has a schema of its own."""
+        """The frame that Spark reads: the table brings its own schema."""
         return super().load(spark, None, options)
 
 
@@ -600,7 +600,7 @@ class IcebergSourceConnector(SourceConnector[IcebergSource]):
     """Reads a table of Iceberg."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads: the table has a schema of its own."""
+        """The frame that Spark reads: the table brings its own schema."""
         return super().load(spark, None, table_as_path(options))
 
 

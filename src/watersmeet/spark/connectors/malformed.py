@@ -1,8 +1,8 @@
-"""Rows that cannot be read: found where rows come in, with their text, their place and the reason.
+"""Malformed rows: found where rows are read, with their text, their place and the reason.
 
-A frame that may have such rows has the columns `ERROR_COLUMNS` until `readable_rows` drops them. They are
-counted by an observation, which may also stop the query. Spark moves neither filters nor the choice of
-columns through one, so that what a query asks for does not decide which rows are malformed.
+A frame that may have such rows has the columns `ERROR_COLUMNS` until `readable_rows` drops them. An observation counts
+them, and may also stop the query. Spark moves neither filters nor projections through an observation, so the query does
+not influence which rows are malformed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from watersmeet.spark.connectors.ranges import (
 
 CONDITION = "MALFORMED_ROW"
 REASON, PLACE, VALUE = ERROR_COLUMNS = ("#reason", "#place", "#value")
-"""Why a row is malformed, NULL for all others; where it comes from; and its text, where that is kept."""
+"""Why a row is malformed, NULL for all others; where it comes from; and its text, if available."""
 CORRUPT_RECORD = "#unread"
 """Where Spark leaves the text of a row that it could not read."""
 _READ, _AGAIN = "#read", "#again"
@@ -55,9 +55,9 @@ _SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
 
 
 def permissive_options(opened: Mapping[str, str]) -> dict[str, str]:
-    """The options with which Spark reads all it can and leaves the text of what it cannot.
+    """The options with which Spark reads all it can and keeps the text of malformed rows.
 
-    Texts of digits only would otherwise be days since 1970 where a DATE is declared.
+    Strings of digits would otherwise be read as days since 1970 where a DATE is declared.
     """
     said = {name: value for name, value in opened.items() if name.lower() not in ("mode", "columnnameofcorruptrecord")}
     fallback = {} if any(name.lower() == DATE_FALLBACK.lower() for name in said) else {DATE_FALLBACK: "false"}
@@ -70,12 +70,12 @@ def with_corrupt_record(schema: str) -> str:
 
 
 def error_columns(frame: DataFrame) -> tuple[Column, ...]:
-    """The columns that tell of malformed rows, if the frame has them."""
+    """The columns that describe malformed rows, if the frame has them."""
     return tuple(F.col(quote(name)) for name in ERROR_COLUMNS) if REASON in frame.columns else ()
 
 
 def empty_error_columns() -> tuple[Column, ...]:
-    """The same columns, for rows of which nothing is wrong so far and nothing else known."""
+    """The same columns, for rows that are not known to be malformed."""
     return F.lit(None).cast("string").alias(REASON), place_of().alias(PLACE), F.lit(None).cast("string").alias(VALUE)
 
 
@@ -89,9 +89,9 @@ def place_of(**columns: Column) -> Column:
 
 
 def describe_misread(texts: Column, read: Column, types: Mapping[str, str]) -> Column:
-    """Which declared values a text has that could not be read, in words; "" if it is none of them.
+    """The declared values of a text that could not be read, in words; "" if all could.
 
-    ``texts`` is a map of the texts by name, ``read`` a struct of what was read of them.
+    ``texts`` is a map of the texts by name, ``read`` a struct of the values read.
     """
     values = F.from_json(F.to_json(read), "map<string,string>")
     kinds = F.create_map(*(F.lit(text) for pair in types.items() for text in pair))
@@ -114,7 +114,7 @@ def describe_misread(texts: Column, read: Column, types: Mapping[str, str]) -> C
 def load_text(
     spark: SparkSession, source: Source, schema: str, options: Mapping[str, str], *, is_json: bool
 ) -> DataFrame:
-    """Files of JSON or CSV, with what is malformed in them."""
+    """JSON or CSV files, with their malformed rows."""
     from watersmeet.spark.connectors.reading import load
 
     # The names above the columns are compared with the declared ones, unless that is not wanted.
@@ -139,7 +139,7 @@ def load_text(
     fitted = narrow_columns(read, fields, opened) if is_json else finite_columns(read, fields)
     misfit = range_error(read, fitted, fields, fields_of(wide))
     reason = F.when(unread.isNull(), misfit)
-    # Spark leaves no text of a row that it could read. What it read has the value that does not fit.
+    # Spark keeps no text of a row that it could read, but the row read has the value that does not fit.
     text = F.when(unread.isNull() & misfit.isNotNull(), F.to_json(F.col(quote(_READ)))).otherwise(unread)
     if rereads:
         again = F.col(quote(_AGAIN))
@@ -171,10 +171,10 @@ def folder_names(options: Mapping[str, str]) -> frozenset[str]:
 
 
 def _rereads(schema: str, options: Mapping[str, str]) -> bool:
-    """Whether rows of JSON files with texts as ``NaN`` are read from their own text, one by one.
+    """Whether rows of JSON files with texts such as ``NaN`` are read from their own text, one by one.
 
-    Spark leaves it if such texts count as malformed at first, so that an infinite number was none of them. Of a file
-    that is an array, it leaves the text of the array for every row.
+    Spark keeps the text only if such texts count as malformed at first, so that an infinite number is not one of them.
+    For a file that is an array, it keeps the text of the array for every row.
     """
     said = {name.lower(): value.lower() for name, value in options.items()}
     is_fit = NON_NUMERIC.lower() not in said and said.get("multiline", "false") != "true"
@@ -198,9 +198,9 @@ def explain_misread(
 def observe_malformed(
     script: Script, frames: Mapping[str, DataFrame], unsaid: MalformedPolicy = "fail", *, with_example: bool = False
 ) -> dict[str, DataFrame]:
-    """The frames, the malformed rows of each counted; ``unsaid``: their fate where the source does not say it.
+    """The frames, with their malformed rows counted; ``unsaid``: the policy where the source has none.
 
-    ``with_example``: one of them is told with their number.
+    ``with_example``: the observation includes one of them.
     """
     sources = {source.name: source for source in script.sources}
     return {
@@ -237,7 +237,7 @@ def count_malformed(
     is_bad = F.col(quote(REASON)).isNotNull()
     numbers = [F.count(F.when(is_bad, 1)).alias("rows")]
     if policy == "fail":
-        # Inside the observation every row is looked at, whatever the query asks for.
+        # The observation sees every row, whatever the query selects.
         numbers.append(F.max(F.when(is_bad, _raise_malformed(source, frame))).alias("first"))
     elif with_example:
         parts = (F.left(part, F.lit(_SHOWN_CHARACTERS)).alias(name) for name, part in _example_parts(source, checked))
@@ -247,7 +247,7 @@ def count_malformed(
 
 
 def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:
-    """What is told of a malformed row: its source, its place, the reason, and its text."""
+    """The description of a malformed row: its source, its place, the reason, and its text."""
     place, value = F.col(quote(PLACE)), F.col(quote(VALUE))
     record = F.concat(
         place.getField("topic"), F.lit(", partition "), place.getField("partition"), F.lit(", offset "),
@@ -270,7 +270,7 @@ def _example_parts(source: Source, frame: DataFrame) -> Iterator[tuple[str, Colu
 
 
 def _null_violation(source: Source, frame: DataFrame) -> Column:
-    """What a row lacks that it must have, in words; NULL if it lacks nothing."""
+    """The required values that a row lacks, in words; NULL if it lacks none."""
     key = {name.lower() for name in source.primary_key}
     own = [f for f in source.fields if f.name in frame.columns]
     must = [f.name for f in own if f.name.lower() in key]
@@ -283,7 +283,7 @@ def _null_violation(source: Source, frame: DataFrame) -> Column:
 
     lacks = [nothing(name, "a primary key") for name in must]
     lacks += [F.when(~goes, nothing(name, "NOT NULL")) for name in further]
-    # What is told of a record besides is there whatever its value is.
+    # Metadata of a record exists whatever its value is.
     inside = [f.name for f in own if f.name.lower() not in RECORD_METADATA]
     empty = reduce(lambda a, b: a & b, (F.col(quote(name)).isNull() for name in inside), F.lit(bool(inside)))
     lacks.append(F.when(empty & ~goes, F.lit("it has none of the declared columns")))
@@ -322,9 +322,9 @@ def locate(refusal: Refusal, spark: SparkSession) -> Refusal:
 
 
 def with_lines(rows: DataFrame) -> DataFrame:
-    """Malformed rows as a sink gets them: those of files with the lines at which they stand, as far as they are found.
+    """Malformed rows for a sink: those of files with their line numbers, as far as these are found.
 
-    A text that stands at several lines is malformed at each of them: the rows get them one by one.
+    A text that occurs at several lines is malformed at each of them: the rows get the lines one by one.
     """
     places = [row[0] for row in rows.select("place").distinct().limit(MAX_FILES_WITH_LINES + 1).collect()]
     files = [place for place in places if place is not None and _is_file(place)]

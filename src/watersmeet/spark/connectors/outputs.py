@@ -67,7 +67,7 @@ def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
 
 
 def drain_batch(frame: DataFrame) -> None:
-    """Let a batch run though nothing of it is written: the state of its joins is kept only if it does."""
+    """Run a batch without writing it: Spark stores the state of its joins only if it runs."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -141,7 +141,7 @@ class BatchPlans:
         return Position(batch, self.plan_time(batch))
 
     def difference(self, position: Position) -> str | None:
-        """Why what a sink has is not what the checkpoint has planned; None: it is, as far as that can be told."""
+        """Why the position of a sink contradicts the plan of the checkpoint; None: it does not, as far as is known."""
         if not self.is_visible:
             return None
         last = self.last_planned

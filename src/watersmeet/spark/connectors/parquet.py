@@ -1,7 +1,7 @@
 """Columns of Parquet files as Spark reads them, or the reason why only Spark can.
 
-What is not known to give the same values is left to Spark: `AS_SPARK` lists what is. Footer and path decide, before the
-first row of a file is read.
+Types that may give other values are left to Spark: `AS_SPARK` lists the supported ones. Footer and path decide, before
+the first row of a file is read.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class UnlikeSparkError(Exception):
 class ParquetColumns:
     """Reads columns of the files of a source, in a worker.
 
-    - ``columns``: their names in the files, in the order of ``schema``, which has the types they are declared with
-    - ``root``: the folder in which the source looks for files, as an absolute path; it may be a pattern
-    - ``folders``: the columns that folders ``column=value`` tell, in small letters; None: folders tell nothing
-    - ``skips_missing``: whether a file that is gone is passed over
+    - ``columns``: their names in the files, in the order of ``schema``, which has their declared types
+    - ``root``: the folder of the source, as an absolute path; it may be a pattern
+    - ``folders``: the columns of partition folders ``column=value``, in small letters; None: not partitioned
+    - ``skips_missing``: whether a deleted file is skipped
     """
 
     source: str
@@ -103,7 +103,7 @@ class ParquetColumns:
             raise WorkerRefusalError(Refusal("NOT_AS_COLUMNS", parameters)) from error
 
     def _resolve_columns(self, file: Any, path: str) -> list[str | pa.Scalar]:
-        """Of every column what it is called in the file, or its value for all rows of the file."""
+        """For every column its name in the file, or its value for all rows of the file."""
         folder_values = {} if self.folders is None else folder_columns(self.root, path)
         if self.folders is not None and tuple(folder_values) != self.folders:
             raise UnlikeSparkError("its folders name other columns than those of other files")
@@ -150,7 +150,7 @@ def cast_as_declared(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def folder_columns(root: str, path: str) -> dict[str, str]:
-    """The columns, in small letters, that the folders between the root and a file tell, with the texts of their values.
+    """The partition columns, in small letters, in the path of a file below the root, with the texts of their values.
 
     >>> folder_columns("/x=1/data", "/x=1/data/Day=7/hour=3/0.parquet"), folder_columns("/data", "/data/sub/0.parquet")
     ({'day': '7', 'hour': '3'}, {})
@@ -169,7 +169,7 @@ def folder_columns(root: str, path: str) -> dict[str, str]:
 
 
 def common_folder_columns(root: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """The columns that the folders of all these files tell."""
+    """The columns of the partition folders of all these files."""
     layouts = {tuple(folder_columns(root, path)) for path in paths}
     if len(layouts) > 1:
         raise UnlikeSparkError("folders name other columns for some files than for others")
@@ -206,7 +206,7 @@ def _check_column(leaf: Any, kind: pa.DataType, file: Any) -> None:
 
 
 def _is_cast(stored: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether Arrow, which may have kept a type of its own in the file, takes its values for the declared type."""
+    """Whether Arrow, which may have stored its own type in the file, casts its values to the declared type."""
     try:
         cast_as_declared(pa.array([], stored), kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -232,7 +232,7 @@ def _name(kind: Any) -> str:
 
 
 def _of_folder(column: str, text: str, kind: pa.DataType) -> pa.Scalar:
-    """The value that a folder tells."""
+    """The value in the name of a folder."""
     if text == NO_VALUE:
         return pa.scalar(None, kind)
     is_number = pa.types.is_signed_integer(kind) and re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII)

@@ -1,14 +1,14 @@
-"""Postgres as a sink, exactly once: the rows of a batch and its number go into the database in one transaction.
+"""Postgres as a sink, exactly once: the rows of a batch and its number are written in one transaction.
 
-The table ``watersmeet_batches`` says of every query which batch it wrote last; a batch that is repeated after a failure
-is found there and not written again. Rows come one partition at a time and are copied into a
-temporary table, from which SQL puts them into place: never are all of them in memory here.
+The table ``watersmeet_batches`` holds the last batch of every query; a batch that is repeated after a failure is found
+there and not written again. Rows are fetched one partition at a time and copied into a temporary table, from which SQL
+moves them to the target, so that they are never all in memory here.
 
-Needs psycopg, so whoever imports this module looks for that before.
+Needs psycopg, so importers of this module check that it is installed.
 
 A row of ``watersmeet_batches`` is locked first, so of two drivers one waits for the other; the first batch creates its
-row before it locks it. Earlier versions created the table without its last two columns. The types of Spark have a type
-in Postgres each, and values go as text to COPY.
+row before it locks it. Earlier versions created the table without its last two columns. Each of Spark's types maps to
+one of Postgres, and values are sent as text to COPY.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """What is recorded of a query: the run that writes, its last batch, and when that was planned.
+    """The record of a query: the run that writes, its last batch, and when that was planned.
 
-    ``had_rows``: whether the table held rows of others before the first batch; None: an earlier version wrote that one.
+    ``had_rows``: whether the table had other rows before the first batch; None: an earlier version wrote that one.
     ``is_whole``: whether the table has all columns.
     """
 
@@ -99,12 +99,12 @@ def table_exists(connection: Connection, table: Identifier) -> bool:
 
 
 def read_record(connection: Connection, writer: str) -> BatchRecord | None:
-    """What is recorded of a query; None: nothing is."""
+    """The record of a query; None: there is none."""
     return _read(connection, writer, locks=False) if table_exists(connection, _TABLE) else None
 
 
 def lock_record(connection: Connection, writer: str, run: str) -> BatchRecord:
-    """What is recorded of a query, for this transaction alone; without batches, if it has not written any."""
+    """The record of a query, locked for this transaction; without batches, if it has not written any."""
     if not table_exists(connection, _TABLE):
         # Two queries may come here at once.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (BATCHES,))
@@ -233,7 +233,7 @@ class Postgres:
         return psycopg.connect(make_conninfo(address, **{"connect_timeout": "10", **further}))
 
     def check(self, place: Place | None) -> None:
-        """Refuse what can be known to fail before the query starts."""
+        """Refuse a sink that is known to fail, before the query starts."""
         try:
             with self.connect() as connection:
                 is_there = table_exists(connection, self._target)
@@ -354,7 +354,7 @@ class Postgres:
         self._refuse_key(connection.execute(several.format(self._key, _NEW, weight)).fetchone())
 
     def _check_new_keys(self, connection: Connection) -> None:
-        """Refuse a batch that brings a row, and takes none away, of a key of which the table has a row already."""
+        """Refuse a batch that inserts a row, without a delete of its key, if the table already has that key."""
         there = SQL("SELECT {} FROM {} AS new WHERE EXISTS (SELECT FROM {} AS old WHERE {}) LIMIT 1")
         key = _join_sql(SQL("new.{}").format(Identifier(name)) for name in self.key)
         for condition in self._matches:
@@ -373,7 +373,7 @@ class Postgres:
             connection.execute(delete.format(self._target, self._keys_that("< 0"), condition))
 
     def _keys_that(self, change: LiteralString) -> Composed:
-        """The keys of a batch of which all rows come, or all go. A key that has both is replaced."""
+        """The keys of a batch with only inserts, or only deletes. A key with both is replaced."""
         grouped = SQL("(SELECT {0} FROM {1} GROUP BY {0} HAVING bool_and({2} {3}))")
         return grouped.format(self._key, _NEW, Identifier(WEIGHT), SQL(change))
 

@@ -61,9 +61,9 @@ def has_type(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
 
 
 def widen_json(type_: DataType) -> DataType:
-    """The type as which JSON is read such that a value that does not fit can be seen.
+    """The type as which JSON is read so that a value that does not fit is detected.
 
-    A VARIANT tells a number from a text, and does not compute with it.
+    A VARIANT distinguishes a number from a string, and does no arithmetic with it.
     """
     return _replace_types(type_, {ByteType: ShortType(), TimestampType: VariantType()})
 
@@ -187,7 +187,7 @@ def json_range_error(text: Column, schema: str, options: Mapping[str, str]) -> C
         return F.lit(None).cast("string")
     wide = cast("StructType", widen_json(types))
     numbers = {name: said for name, said in options.items() if name.lower() != NON_NUMERIC.lower()}
-    # Without the option, what is infinite was a number, and no text that says so.
+    # Without the option, an infinite value was a number, not the text of one.
     row = F.from_json(text, wide, {**numbers, NON_NUMERIC: "false"})
 
     def error(row: Column) -> Column:
@@ -200,7 +200,7 @@ def json_range_error(text: Column, schema: str, options: Mapping[str, str]) -> C
 
 
 def read_json(text: Column, schema: str) -> Column:
-    """What a JSON text has of these columns; NULL for what is not a value of its type, or does not fit it."""
+    """The values of these columns in a JSON text; NULL for a value that is not of its type, or does not fit it."""
     types = fields_of(schema)
     row = F.from_json(text, cast("StructType", widen_json(types)), {DATE_FALLBACK: "false"})
     return F.transform(F.array(row), lambda read: narrow_json(read, types, {}))[0]

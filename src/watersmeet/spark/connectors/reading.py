@@ -45,7 +45,7 @@ from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
 
 Reads = Literal["declared", "all now"]
-"""What is read of a source: what it is declared as, a stream as such; or ``all now``, what is there, as a batch."""
+"""How a source is read: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch."""
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -55,7 +55,7 @@ def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataF
     """
     declared = {source.name.lower(): source for source in script.sources}
     names = {name.lower(): name for name in frames}
-    # What a view reads is there under that name too, and names of views are none of sources.
+    # Inputs of views are included, and names of views are not sources.
     used = dict.fromkeys(scan.source.lower() for query in _all_queries(script) for scan in scans(query.relation))
     inputs: dict[str, DataFrame] = {}
     refusals: list[Refusal] = []
@@ -80,7 +80,7 @@ def read_source(spark: SparkSession, script: Script, source: Source, reads: Read
     if source.format is None:
         raise refuse("MISSING_FRAME", place, source=source.name)
     if not is_remote():
-        # A Connect server has files and a network of its own and says itself what is missing.
+        # A Connect server has its own files and network, and reports what is missing.
         _check_path(script, source)
         missing = [replace(refusal, place=place) for refusal in source_format(source).check_reachable()]
         if missing:
@@ -161,7 +161,7 @@ SourceFormatT = TypeVar("SourceFormatT", bound=SourceFormat)
 
 @dataclass(frozen=True)
 class SourceConnector(Generic[SourceFormatT]):
-    """What reads a source. This class reads any format of Spark's; a subclass says what is otherwise."""
+    """Reads a source. This class reads any Spark format; subclasses override it."""
 
     format: SourceFormatT
 
@@ -171,13 +171,13 @@ class SourceConnector(Generic[SourceFormatT]):
         return self.format.source
 
     def check_exists(self, spark: SparkSession) -> Iterator[Refusal]:
-        """What it names and is not there, which a query that starts would notice in its first batch."""
+        """The missing inputs, on which a query would fail in its first batch."""
         yield from ()
 
     def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
-        """What reads these columns of its files in workers, with that schema; None: only Spark can.
+        """A reader of these columns of its files in workers, with that schema; None: only Spark can.
 
-        ``recovers``: if a worker meets a file that only Spark can read, the query is started again with Spark's reader.
+        ``recovers``: if a worker finds a file that only Spark can read, the query is restarted with Spark's reader.
         """
         return None
 
@@ -187,7 +187,7 @@ class SourceConnector(Generic[SourceFormatT]):
 
 
 _NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
-"""What Java says of a driver that it does not have, asked for by an address and by a name."""
+"""Java's errors about a missing driver, looked up by an address and by a name."""
 
 
 class JdbcConnector(SourceConnector[Jdbc]):
@@ -255,14 +255,14 @@ def _check_path(script: Script, source: Source) -> None:
 
 
 ENTRY = {"path", "timestamp", "batchId"}
-"""What a file source writes down of every file."""
+"""The fields of a file in the log of a file source."""
 MISSING_INPUT = "spark.sql.files.ignoreMissingFiles"
 
 
 def check_inputs(spark: SparkSession, checkpoint: str, sources: Sequence[tuple[int, Mapping[str, str]]]) -> None:
-    """Refuse to repeat a batch of which files are gone, unless their source says that it can do without.
+    """Refuse to repeat a batch whose files are gone, unless their source ignores missing files.
 
-    ``sources``: of every source, in the order of their offsets, the number of its folder and its options.
+    ``sources``: for every source, in the order of their offsets, the number of its folder and its options.
     """
     folder = folder_of(spark, checkpoint)
     offsets = _commit_offsets(folder)
@@ -314,9 +314,9 @@ FILE_DDL = f"STRUCT<{TIME}: BIGINT, {PATH}: STRING, {START}: BIGINT>"
 
 
 def with_files(frame: DataFrame, source: Source) -> DataFrame:
-    """A stream with the file of each row in `FILE`; as it is, if its rows do not come straight from files.
+    """A stream with the file of each row in `FILE`; unchanged if its rows do not come straight from files.
 
-    A batch keeps the order that it has, which may be one that was asked for.
+    A batch keeps its order, which the caller may have chosen.
     """
     if not frame.isStreaming:
         return frame
@@ -377,9 +377,9 @@ def find_files(
 ) -> dict[str, DataFrame]:
     """For the sources that may be read as columns, and are not ``frames``, the stream of their files' paths.
 
-    It is Spark's own file source with all its options, asked for no content. Sources ``by_spark`` are left to it.
+    It is Spark's own file source with all its options, without content. Sources ``by_spark`` are left to it.
     """
-    # A Connect server has files of its own, of which nothing can be told before rows flow.
+    # A Connect server has its own files, about which nothing is known before rows flow.
     if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
         return {}
     sources = [source for source in script.sources if source.name not in frames and not _has_changes(source)]
@@ -393,7 +393,7 @@ def find_files(
 
 
 def _has_changes(source: Source) -> bool:
-    """Whether rows of a table say what they do to it, which only Spark's reading of them knows, or are no stream."""
+    """Whether rows of a table carry changes, which only Spark's reader decodes, or are not a stream."""
     return source.kind == "table" and (
         source.changes is not None or source.field(CHANGE) is not None or is_static(source) or source.is_static
     )

@@ -50,22 +50,21 @@ INSERT, DELETE = "+", "-"
 """What ``_change`` says of a row of a table."""
 
 _LOST = "#lost"
-"""Why what Kafka tells of a record is not a value of the column that is declared for it."""
+"""Why the metadata of a record is not a value of its declared column."""
 _MANTISSA = 1 << 52
 
 
 def decode_records(source: Source, frame: DataFrame) -> DataFrame:
-    """The declared columns out of the value of each record, its key as ``_key``, and for a table what it does.
+    """The declared columns from the value of each record, its key as ``_key``, and for a table its change.
 
-    Columns that stand for what is told of a record, as its offset, come from there.
-    Columns of the primary key that the value does not have come from the key: a JSON object, or for a single column
-    the key itself.
+    Metadata columns, such as the offset, come from the record. Columns of the primary key that the value lacks come
+    from the key: a JSON object, or for a single column the key itself.
     """
     key_format = _key_format(source, KEYS)
     metadata = _metadata_columns(source, frame)
     inside = [f for f in source.fields if f.name.lower() not in (KEY, *metadata)]
     format_ = source.lowercase_options[VALUE_FORMAT].lower()
-    # Nothing of a value is asked for where only what is told of a record is.
+    # The value is not decoded where only metadata is selected.
     frame = _DECODERS[format_](source, frame, inside) if format_ in _DECODERS and inside else frame
     value = _value_column(format_, inside)
     has_key = any(name.lower() == "key" for name in frame.columns)
@@ -93,7 +92,7 @@ def decode_records(source: Source, frame: DataFrame) -> DataFrame:
     own = own.alias(KEY)
     if source.kind == "stream":
         return opened.select(*columns, own, *error_columns(opened), partition_of(F.col(quote(PLACE))))
-    # Without a primary key nothing tells which row a record without a value would delete.
+    # Without a primary key, it is unknown which row a record without a value would delete.
     relevant = opened if source.primary_key else opened.where(~F.col("is_empty"))
     change = F.when(F.col("is_empty"), DELETE).otherwise(INSERT).alias(CHANGE)
     rows = relevant.select(*columns, own, change, *error_columns(opened))
@@ -109,7 +108,7 @@ def _cast_key(shown: Column, key_format: str, field: Field | None) -> Column:
 
 
 def _key_fields(source: Source) -> tuple[Field, ...]:
-    """The columns that come out of a key with fields: the one that is all of it, or those of the primary key."""
+    """The columns of a key with fields: the one with the whole key, or those of the primary key."""
     whole = source.field(KEY)
     if whole is not None:
         return (whole,)
@@ -118,18 +117,18 @@ def _key_fields(source: Source) -> tuple[Field, ...]:
 
 
 def partition_of(place: Column) -> Column:
-    """Which partition a record comes from: each has marks of its own, since none keeps pace with another."""
+    """The partition of a record: each has its own watermark, since partitions progress independently."""
     topic, partition = place.getField("topic"), place.getField("partition")
     return F.concat(topic, F.lit("-"), partition.cast("string")).alias(PARTITION)
 
 
 def _metadata_columns(source: Source, frame: DataFrame) -> dict[str, Column]:
-    """By their names in small letters, the declared columns for what is told of each record."""
+    """The declared metadata columns of each record, by their names in small letters."""
     return {f.name.lower(): fitted.alias(f.name) for f, _, fitted in _metadata(source, frame)}
 
 
 def _metadata(source: Source, frame: DataFrame) -> Iterator[tuple[Field, Column, Column]]:
-    """The declared columns for what is told of each record: what is told, and that in the declared type."""
+    """The declared metadata columns of each record: the value, and the value in the declared type."""
     names = {name.lower(): name for name in frame.columns}
     for field in source.fields:
         name = names.get(RECORD_METADATA.get(field.name.lower(), ""))
@@ -140,7 +139,7 @@ def _metadata(source: Source, frame: DataFrame) -> Iterator[tuple[Field, Column,
 
 
 def _metadata_error(source: Source, frame: DataFrame) -> Column:
-    """Why what is told of a record is not a value of the declared type; NULL if it is."""
+    """Why the metadata of a record is not a value of the declared type; NULL if it is."""
     reasons = [
         F.when(
             value.isNotNull() & fitted.isNull(),
@@ -186,13 +185,13 @@ def key_of_record(source: Source, frame: DataFrame) -> list[Column]:
 
 
 def key_error_columns(source: Source, frame: DataFrame) -> tuple[Column, ...]:
-    """What is told of the keys of records whose values are columns."""
+    """The error columns for the keys of records whose values are columns."""
     reason = key_error(F.col("key"), _key_format(source))
     return reason.alias(REASON), place_of_record(frame).alias(PLACE), F.col("key").alias(VALUE)
 
 
 def place_of_record(frame: DataFrame) -> Column:
-    """Where a record comes from, as far as the columns tell that Kafka's have."""
+    """The origin of a record, from those of Kafka's columns that it has."""
     named = {name.lower(): F.col(quote(name)) for name in frame.columns}
     return place_of(**{name: named[name] for name in ("topic", "partition", "offset") if name in named})
 
@@ -218,7 +217,7 @@ def _record_error(source: Source, inside: Sequence[Field], key_format: str, form
 
 
 def key_error(key: Column, format_: str) -> Column:
-    """Why the bytes of a key are none of its format; NULL if they are."""
+    """Why the bytes of a key are not of its format; NULL if they are."""
     length = {"int": 4, "long": 8, "double": 8}.get(format_)
     if length is None:
         return F.lit(None).cast("string")
@@ -304,7 +303,7 @@ def encode_records(
 
 
 def key_in(frame: DataFrame, names: Sequence[str], format_: str = "string") -> Column:
-    """Columns of a frame as the key of a record: `key_of`, and equal texts for equal times alone."""
+    """Columns of a frame as the key of a record: `key_of`, with one text per time."""
     times = {field.name.lower() for field in frame.schema if isinstance(field.dataType, TimestampType)}
     if len(names) == 1 and names[0].lower() in times and format_ == "string":
         return key_text(F.col(quote(names[0])), str(frame.sparkSession.conf.get("spark.sql.session.timeZone")))

@@ -135,7 +135,7 @@ class Snapshot:
         before = None if base is None else reader.parquet(f"file:{self.folder / base.name / _ROWS}")
         apply_changes(before, changes, str(self.folder)).write.mode("overwrite").parquet(f"file:{staged / _ROWS}")
         if self.format != "parquet":
-            # The rows themselves are kept in a format that loses nothing, or taken back rows would not be found.
+            # The rows are stored in a lossless format, or retractions would not find them.
             rows = reader.parquet(f"file:{staged / _ROWS}")
             writer = rows.write.mode("overwrite").format(self.format)
             writer.options(**text_options(self.format, self.options)).save(f"file:{staged / _SHOWN}")

@@ -47,7 +47,7 @@ Declaration = Mapping[str, Any]
 
 
 def declaration_of(source: Source) -> dict[str, Any]:
-    """What a table is declared as. Secrets are not in it.
+    """The declaration of a table, without secrets.
 
     >>> declaration_of(Source("Items", (), kind="table", format="json", options={"path": "/data", "static": "true"}))
     {'table': 'items', 'format': 'json', 'changes': None, 'options': {'path': '/data'}, 'columns': {}}
@@ -100,10 +100,10 @@ def write_declaration(source: Source, folder: Path) -> None:
 
 
 def _covers(declaration: Declaration, wanted: Declaration) -> bool:
-    """Whether a copy has the rows and the columns of a declaration; what is not known of it is as it should be."""
+    """Whether a copy has the rows and the columns of a declaration; unknown parts count as equal."""
     same = all(declaration.get(name, wanted[name]) == wanted[name] for name in ("format", "changes", "options"))
     columns, order = declaration["columns"], wanted.get("order", [])
-    # A copy of an earlier version tells the order only as its files have it.
+    # A copy of an earlier version has the order of its files only.
     same = same and [*declaration.get("order", columns)][: len(order)] == order
     return same and all(columns.get(name) in (type_, "") for name, type_ in wanted["columns"].items())
 
@@ -134,9 +134,9 @@ def _difference(declaration: Declaration, wanted: Declaration) -> str:
 
 @dataclass(frozen=True)
 class Static:
-    """The rows of a table as they are now, and the folder in which they are kept as they were when first read.
+    """The current rows of a table, and the folder with the copy from when it was first read.
 
-    ``unsaid``: the fate of its malformed rows where the source does not say it.
+    ``unsaid``: the policy for its malformed rows where the source has none.
     """
 
     source: Source
@@ -151,7 +151,7 @@ class Static:
 
     @property
     def stream(self) -> DataFrame:
-        """What is `kept`, as a stream: with the malformed rows, which count when they come, as those of any source."""
+        """The rows of `kept`, as a stream: with the malformed rows, which are counted as those of any source."""
         # A pattern need not match anything yet: nothing is written before all queries are known to start.
         reader = self.read.sparkSession.readStream.schema(self.read.schema)
         return reader.parquet(location_of(self.folder / "*.parquet"))

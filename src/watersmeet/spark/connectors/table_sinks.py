@@ -1,9 +1,9 @@
-"""Where rows go, and what writes a batch where Spark's own streaming sinks would not do: files, changes of tables.
+"""Sinks, and the writers of batches that Spark's own streaming sinks cannot write: files, changes of tables.
 
-All of it goes through foreachBatch. A batch that is repeated after a failure changes nothing: files of a batch are
-replaced, a snapshot knows which batches it has.
+All of them use foreachBatch. A batch that is repeated after a failure changes nothing: files of a batch are replaced,
+and a snapshot knows its batches.
 
-Batches for Kafka become records here, which carry what tells a record of a batch from any other.
+Batches for Kafka become records here, with the batch in each record.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ from watersmeet.spark.private.introspection import query_id
 
 @dataclass(frozen=True)
 class SinkTarget:
-    """Where rows of a query go.
+    """The target of a query's rows.
 
-    ``changes``: how those of a table do; None: rows only arrive. ``key``: what tells the rows of a table apart, or what
-    the records of a stream have as their key.
-    ``checkpoint`` says which run of the query writes.
+    ``changes``: how changes of a table are written; None: rows only arrive. ``key``: the key of a table's rows, or of
+    the records of a stream. ``checkpoint`` identifies the run of the query that writes.
     """
 
     sink: Sink
@@ -72,7 +71,7 @@ def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> 
     """Where the result of a query goes."""
     format_ = sink_format(sink)
     if query.result != "table":
-        # A record's key says where it goes, and need not tell it from others.
+        # A record's key determines its partition, and need not be unique.
         return SinkTarget(sink, name, checkpoint, key=key_columns(query) or ())
     if format_.is_display:
         return SinkTarget(sink, name, checkpoint)
@@ -102,21 +101,21 @@ SinkFormatT = TypeVar("SinkFormatT", bound=SinkFormat)
 
 @dataclass(frozen=True)
 class SinkConnector(Generic[SinkFormatT]):
-    """What writes to a target. This class writes any format of Spark's; a subclass says what is otherwise."""
+    """Writes to a target. This class writes any Spark format; subclasses override it."""
 
     format: SinkFormatT
     target: SinkTarget
 
     def check(self, place: Place | None, spark: SparkSession) -> None:
-        """Refuse what is known to fail, now that the query is about to start."""
+        """Refuse a target that is known to fail, before the query starts."""
 
     def check_rows(self, rows: DataFrame, place: Place | None) -> None:
         """Refuse rows that cannot be written as the sink says. Nothing is made or registered yet."""
 
     def prepare(self, rows: DataFrame | None, place: Place | None) -> None:
-        """Make what must be there before the first batch, now that nothing speaks against starting the query.
+        """Create what must exist before the first batch, after all checks have passed.
 
-        ``rows``: those of the result; None where something else goes there.
+        ``rows``: those of the result; None for a side output.
         """
 
     def writer(self) -> Write:
@@ -145,7 +144,7 @@ class SinkConnector(Generic[SinkFormatT]):
 
 
 def check_target(target: SinkTarget, place: Place | None, spark: SparkSession) -> None:
-    """Refuse what is known to fail, now that the query is about to start."""
+    """Refuse a target that is known to fail, before the query starts."""
     missing = [replace(refusal, place=place) for refusal in target.format.check_installed()]
     if missing:
         raise WatersmeetError(missing)

@@ -43,7 +43,7 @@ class SpillFile:
     def put(self, blob: bytes) -> SpilledBlob:
         """Write a blob."""
         if self._file is None:
-            # Without a buffer, so that what was written can be read.
+            # Unbuffered, so that written data can be read back.
             self._file = TemporaryFile(buffering=0, prefix="watersmeet-", dir=self.folder)  # noqa: SIM115 - see `close`
         rest = memoryview(blob)
         while rest:
@@ -74,7 +74,7 @@ class InputBuffer:
         self._blobs: dict[int, list[bytes | SpilledBlob]] = {}
 
     def add(self, port: int, kind: int, blob: bytes) -> None:
-        """Take a record of rows or marks."""
+        """Add a record of rows or watermarks."""
         self.ports.add(port)
         if kind == WATERMARKS:
             self.watermarks.setdefault(port, []).append(blob)

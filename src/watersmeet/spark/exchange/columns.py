@@ -29,15 +29,15 @@ from watersmeet.physical.columnar import (
 from watersmeet.spark.exchange.precombine import Batches, Precombine, WindowPrecombine
 
 KEEP = "#keep"
-"""Whether a row goes on; where it is not there, all do."""
+"""Whether a row is kept; without the column, all are."""
 WATERMARKS_COLUMN, LATE_ROW = "#marks", "#late"
-"""In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
+"""In the frame of a join that feeds another: NULL in a row; a record that is not a row has one of them."""
 PART = "#part"
 """In the frame of a union: the number of the part a row comes from."""
 PARTITION = "#partition"
-"""In the frame of a source whose partitions have marks of their own: which one a row comes from."""
+"""In the frame of a source whose partitions have separate watermarks: the partition of a row."""
 ORDER = "#order"
-"""In the frame of a source that tells the order of its changes itself: a number that grows with it."""
+"""In the frame of a source that orders its changes itself: a number that grows with the order."""
 FILE = "#file"
 """In the frame of files whose rows count in the order of arrival: the file of a row, see `with_files`."""
 METADATA_COLUMNS = (KEEP, WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
@@ -51,9 +51,9 @@ Codes = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class ColumnPipeline:
-    """Goes the ``steps`` of a way and gives rows of ``schema``, as Spark would have made them.
+    """Applies the ``steps`` to rows and returns rows of ``schema``, as Spark would have made them.
 
-    ``codes``: those of its columns that are hashes of others; ``precombine``: what puts rows together that are alike.
+    ``codes``: its columns that are hashes of others; ``precombine``: combines equal rows.
     """
 
     steps: tuple[Step, ...]
@@ -75,7 +75,7 @@ class ColumnPipeline:
         return map(self._output_batch, transformed if self.precombine is None else self.precombine(transformed))
 
     def _moves_watermarks_only(self, unfold: AssignWindows, behind: tuple[Step, ...]) -> bool:
-        """Whether nothing behind the windows asks for the times that rows were unfolded by, but marks."""
+        """Whether only watermarks depend on the times by which rows were unfolded into windows."""
         if unfold.is_outer or self.precombine is None or len(behind) != 1 or not isinstance(behind[0], Projection):
             return False
         readers = [name for name, value in behind[0].columns if unfold.time in _input_columns(value)]
@@ -154,7 +154,7 @@ def _apply_keep(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_keep(batch: pa.RecordBatch, keep: pa.Array) -> pa.RecordBatch:
-    """The batch, of which rows go on for which this is true, too."""
+    """The batch, with this condition added to the kept rows."""
     place = batch.schema.get_field_index(KEEP)
     if place < 0:
         return batch.append_column(KEEP, keep)
@@ -272,9 +272,9 @@ class FileKeys:
 
 
 def merge_runs_of_files(table: pa.Table, runs: Sequence[bytes], position: str) -> pa.Table:
-    """The rows of blobs, one behind the other, in the order of their files; ``runs``: those of each blob.
+    """The rows of several blobs in the order of their files; ``runs``: those of each blob.
 
-    A column of that name, which tells the order of delivery, then tells this one.
+    A column of that name with the order of delivery then has this order.
     """
     keys: list[FileKey] = []
     lengths: list[int] = []

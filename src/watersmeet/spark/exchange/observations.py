@@ -32,9 +32,9 @@ from watersmeet.spark.exchange.packing import METRICS
 
 
 def observe_metrics(records: DataFrame, name: str) -> DataFrame:
-    """The records of an operator, of which Spark collects what its joins tell of every batch.
+    """The records of an operator, with an observation that collects the metrics of its joins in every batch.
 
-    Texts, not numbers that Spark adds up: for each of these it would make and compile code in every task.
+    As text, not as numbers that Spark sums up: Spark would generate and compile code for these in every task.
     """
     texts = F.collect_list(F.when(F.col("kind") == METRICS, F.col("report")))
     return records.observe(f"{JOIN_PREFIX}{name}", texts.alias(REPORTS))
@@ -43,9 +43,9 @@ def observe_metrics(records: DataFrame, name: str) -> DataFrame:
 def make_reading(
     plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]
 ) -> ProgressSchema:
-    """What the numbers of a query stand for, whose joins are observed under these names.
+    """The meaning of a query's metrics, whose joins are observed under these names.
 
-    A DataFrame that has several names is one source, under the first of them.
+    A DataFrame with several names is one source, under the first of them.
     """
     first = {name: next(n for n, other in frames.items() if other is frame) for name, frame in frames.items()}
     feeds = {
@@ -74,7 +74,7 @@ def temporal_columns(plan: QueryPlan) -> frozenset[str]:
 
 
 def core_count(spark: SparkSession) -> int | None:
-    """How many tasks Spark can run at the same time now; a remote server does not tell."""
+    """The number of tasks that Spark can run at the same time; None for a remote server."""
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkException:
@@ -82,7 +82,7 @@ def core_count(spark: SparkSession) -> int | None:
 
 
 def spark_ui_url(spark: SparkSession) -> str:
-    """The address of Spark's own page; a remote server does not tell, and it may be switched off."""
+    """The address of Spark's UI; empty for a remote server, or if it is switched off."""
     try:
         return spark.sparkContext.uiWebUrl or ""
     except PySparkException:
@@ -90,9 +90,9 @@ def spark_ui_url(spark: SparkSession) -> str:
 
 
 ROWS_PER_KIND = 3
-"""How many of a kind a shard tells in a batch."""
+"""The number of examples per kind, shard and batch."""
 MAX_CHARACTERS = 200
-"""How much of a value is told."""
+"""The maximum length of a value in an example."""
 _PADDED = "#padded"
 
 
@@ -115,7 +115,7 @@ class Examples:
             self._drop(error)
 
     def take_late(self, tables: Sequence[pa.Table]) -> None:
-        """Take late rows, each with what it missed."""
+        """Take late rows, each with the watermark it missed."""
         try:
             self._take_late(tables)
         except Exception as error:
@@ -145,7 +145,7 @@ class Examples:
         self.by_kind[kind] = [*self.by_kind.get(kind, ()), row][-ROWS_PER_KIND:]
 
     def _find_padded(self, table: pa.Table | pa.RecordBatch) -> Any:
-        """Which rows have no part of some side; None if that cannot be told."""
+        """Which rows lack a side; None if that is unknown."""
         names = table.schema.names
         if _PADDED in names:
             return table.column(_PADDED).to_numpy(zero_copy_only=False) >= 0

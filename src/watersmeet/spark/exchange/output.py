@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PORT_METRICS = ("rows", "late", "padded", "state", "dropped", "partitions")
 """The numbers of a step that there are per port."""
 HISTOGRAMS = ("delays", "lateness")
-"""What a step counts by how long it is."""
+"""The histograms of a step."""
 OUTPUT_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
 """The records of an operator. Few columns: what a frame costs on its way through pandas is per column."""
 ROWS_PER_BATCH = 1_024
@@ -53,9 +53,9 @@ OUTPUT_NAMES = [part.split()[0] for part in OUTPUT_DDL.split(", ")]
 
 
 class OutputBuffer:
-    """Records that Spark has not got yet. Rows of one kind that follow each other become one record.
+    """Records that are not sent to Spark yet. Consecutive rows of one kind become one record.
 
-    ``room``: how many bytes there may be per record, where Spark counts records alone.
+    ``room``: the maximum number of bytes per record, where Spark counts records only.
     """
 
     def __init__(self, room: int | None = None) -> None:
@@ -108,11 +108,11 @@ class OutputBuffer:
 
 
 class OperatorCounters:
-    """What a join did in a batch of a shard: the numbers of its steps, the rows it handed out, the seconds it computed.
+    """The work of a join in a batch of a shard: the reports of its steps, its output rows, its seconds.
 
-    Waiting for Spark to bring rows or to take them is not computing; reading and writing the state is. ``counted``
-    are the ports whose rows this shard counts, ``output`` takes what is handed out; unless the join ``is_last`` of
-    those that run in one operator, its rows go to the next one and are only counted.
+    Waiting for Spark does not count as work; reading and writing the state does. ``counted`` are the ports whose rows
+    this shard counts, ``output`` takes the output; unless the join ``is_last`` of its operator chain, its rows go to
+    the next one and are only counted.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class OperatorCounters:
             yield piece
 
     def emit_rows(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
-        """Rows that come out; a table without rows is nothing."""
+        """Emit rows; a table without rows is skipped."""
         if not table.num_rows:
             return
         self.rows += table.num_rows
@@ -163,7 +163,7 @@ class OperatorCounters:
                 self.output.add_rows(table, kind, port)
 
     def add_emission(self, emission: Emission) -> None:
-        """What an emission hands out, and its numbers, which are added."""
+        """Emit the rows of an emission, and add its report."""
         self.reports.append(emission.report)
         if self.examples is not None:
             self.examples.take_late(emission.report.too_late)
@@ -181,15 +181,15 @@ class OperatorCounters:
         return _merge_reports(self.reports)
 
     def to_text(self) -> str:
-        """What the next operator and tests read of it, as a record holds it."""
+        """The report for the next operator and for tests, as text of a record."""
         report = self.report
         summary: dict[str, object] = {name: self._own_counts(getattr(report, name)) for name in ("state", "partitions")}
         return json.dumps(summary | {"watermarks": dict(report.watermarks)}, default=int)
 
     def collect_metrics(self, times: Sequence[str]) -> ShardMetrics:
-        """The numbers of the batch as they are put together with those of other shards; marks of these columns.
+        """The metrics of the batch, to be merged with those of other shards; with the watermarks of these columns.
 
-        Those of ports that another shard counts are left to it. A join that the batch did not come to tells its name.
+        Ports that another shard counts are left out. A join without input in this batch only reports its name.
         """
         sides = port_names(len(self.operator.result_columns))
         highest: dict[str, Any] = {"operator": self.operator.name}
@@ -235,7 +235,7 @@ def _ranges_in_use(counts: Histogram | None) -> dict[str, float] | None:
 
 
 def _merge_reports(reports: list[StepReport]) -> StepReport:
-    """The numbers of a batch from those of its steps: what is counted adds up, what is kept is told by the last."""
+    """The report of a batch from those of its steps: counters are summed, state sizes are those of the last."""
     last = reports[-1]
     counted = ("rows", "late", "padded", "dropped")
     sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
@@ -253,12 +253,12 @@ _FIXED = (
     NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, DayTimeIntervalType, YearMonthIntervalType,
 )  # fmt: skip
 _WIDEST = 16
-"""So many bytes does a value of fixed width take at most, as decimals do."""
+"""The maximum size of a fixed-width value, as of decimals."""
 _OURS = (
     # From the exchange into a join, under the label of the group; out of a join, into rows or into the next exchange.
     ([PACKED.names[0], *PACKED.names], OUTPUT_NAMES),
     (OUTPUT_NAMES, None),
-    # Paths of files that workers read, and marks from outside: few rows, and short ones.
+    # Paths of files that workers read, and external watermarks: few and short rows.
     (["path"], PACKED.names),
     (["column", "value"], PACKED.names),
 )
@@ -266,7 +266,7 @@ _OURS = (
 
 
 def is_bounded(crossings: Iterable[PythonTransfer], room: int | None) -> bool:
-    """Whether rows cross, and none of them takes more than its room; records of ours have spacers, see `packing`."""
+    """Whether rows cross, and none exceeds its room; our own records have spacers, see `packing`."""
     rows = [one.input_schema for one in crossings if not _is_ours(one)]
     return room is not None and bool(rows) and all(_width(one) <= room for one in rows)
 

@@ -1,7 +1,7 @@
 """Rows through Spark in bulk: packed by shard into Arrow blobs before the shuffle, unpacked after the join.
 
-A record of the exchange is ``(shard, port, kind, blob)``, and before that the label of the group in which the shard
-comes (`watersmeet.spark.exchange.store`). Every map task sends to every shard one record of marks, so that after the
+A record of the exchange is ``(shard, port, kind, blob)``, preceded by the label of the shard's group
+(`watersmeet.spark.exchange.store`). Every map task sends one record of watermarks to every shard, so that after the
 shuffle each shard knows the watermarks of the whole batch. These functions run in Spark's workers: they import only
 what they need.
 """
@@ -44,31 +44,32 @@ from watersmeet.spark.private.introspection import state_partitions
 from watersmeet.spark.private.transfer import room_here
 
 ROWS, WATERMARKS, LATE, REPORT, UNMATCHED, METRICS, SPACER = 0, 1, 2, 3, 4, 5, 6
-"""The kinds of records: rows, marks; and only out of a join: late rows, the marks of a shard and what it keeps, rows of
-one side that died alone and go to an output of their own, and what each join of an operator tells of its numbers.
-Spacers are passed over, see `spacers`."""
+"""The kinds of records: rows and watermarks; and, only as output of a join: late rows, the report of a shard with its
+watermarks and state sizes, unmatched rows with a side output, and the metrics of each join of an operator. Spacers are
+skipped, see `spacers`.
+"""
 
 PACKED_DDL = "shard INT, of INT, port TINYINT, kind TINYINT, blob BINARY"
 PACKED = pa.schema(
     [("shard", pa.int32()), ("of", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())]
 )
-"""Records: the label under which Spark groups them, which is that of a shard, and the shard that each is of."""
+"""Records: the label under which Spark groups them, which is that of a shard, and the shard of each."""
 SHARD = "#shard"
-"""The column that decides about the shard, where no other does; it goes no further."""
+"""The column that determines the shard, where no other does; it is dropped after routing."""
 UNMATCHED_OUTPUT_COLUMNS = ("_unmatched_left", "_unmatched_right")
-"""The columns in which a result shows rows of a side that have an output of their own."""
+"""The columns of a result with the unmatched rows of a side that go to a side output."""
 LATE_OUTPUT_COLUMN = "_late"
 LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
-"""The column in which a result shows late rows, and what it tells of each."""
+"""The column of a result with late rows, and the fields that describe each."""
 
 PLACE, RUNS_OF_FILES = b"place", b"files"
-"""What a blob says of its rows: its place in the order of delivery, and which of them are of which file."""
+"""The metadata of a blob: its place in the order of delivery, and the runs of its rows by file."""
 ROWS_PER_BLOB = 262_144
 SAMPLE = 4_096
-"""So many rows tell whether compressing is worth it; of fewer in all it is not."""
+"""The sample size that decides whether to compress; fewer rows in all are not compressed."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 BYTES_AT_ONCE = 4 * 2**20
-"""Records of fewer bytes leave a map task together."""
+"""Records are sent once they have this many bytes."""
 
 Record = tuple[int, int, int, bytes]
 """Shard, port, kind and blob."""
@@ -77,17 +78,16 @@ Spacer = tuple[int, int, int, None]
 
 @dataclass(frozen=True)
 class Pack:
-    """Packs the rows of one port: sends each to its shard, and the marks of all of them to every shard.
+    """Packs the rows of one port: sends each to its shard, and the watermarks of all of them to every shard.
 
-    - ``route`` says which shard that is, by the column ``by``; where that is NULL, by a hash of the columns
-      ``null_keys``
-    - ``lags`` are the watermarked columns of a source; a port fed by a join has none and finds its marks in
+    - ``route`` gives the shard by the column ``by``; where that is NULL, by a hash of the columns ``null_keys``
+    - ``lags`` are the watermarked columns of a source; a port fed by a join has none and finds its watermarks in
       `WATERMARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
-    - ``keep``: rows for which it is false are there for their event times and go no further; None: all go on
-    - ``names``: the columns arrive under others, for Spark would read the dot of ``alias.column`` as a path
-    - ``position``: a column to add that tells in which order the rows of the batch were delivered, or what the source
-      says of it in `ORDER`; None: none
-    - ``precombine``: what puts rows together that are alike, where they come one by one
+    - ``keep``: rows for which it is false only count for their event times and are dropped; None: all are kept
+    - ``names``: the columns arrive under other names, because Spark would parse the dot of ``alias.column`` as a path
+    - ``position``: a column to add with the delivery order of the batch's rows, or the source's order in `ORDER`; None:
+      no such column
+    - ``precombine``: combines equal rows before the shuffle; None: every row is sent
     """
 
     port: int
@@ -131,13 +131,13 @@ class Pack:
 
     def _watermark_records(self, watermarks: _WatermarkFold, seen: int) -> Iterator[Record]:
         if seen or len(self.shards) == 1:
-            # Also without any mark: every shard must be visited, or the marks that a join passes on would be those of
-            # some of its shards only. One that is alone may have something to show without rows: the group of all.
+            # Also without a watermark: every shard must be visited, or the watermarks that a join emits would be those
+            # of some of its shards only. A single shard may have output without rows: the group without keys.
             blob = watermarks.to_bytes()
             yield from ((shard, self.port, WATERMARKS, blob) for shard in self.shards)
 
     def _fold_watermarks(self, batch: pa.RecordBatch, watermarks: _WatermarkFold) -> None:
-        """Fold the marks that a batch brings."""
+        """Fold in the watermarks of a batch."""
         for lag in self.lags:
             rows = batch.select([lag.column, *(name for name in (PARTITION,) if name in self.names)])
             rows = rows if lag.part is None else rows.filter(pc.equal(batch.column(PART), lag.part))
@@ -149,7 +149,7 @@ class Pack:
                 watermarks.fold(json.loads(text), lowest=True)
 
     def _latest(self, lag: WatermarkLag, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Scalar]]:
-        """The latest time of a column under the name of its mark: one, or one of each partition."""
+        """The latest time of a column under the name of its watermark: one, or one per partition."""
         times_by_partition = [(None, pc.max(rows.column(lag.column)))]
         if PARTITION in self.names:
             latest = pa.Table.from_batches([rows]).rename_columns(["time", "by"]).group_by("by")
@@ -196,9 +196,9 @@ class Pack:
 
 @dataclass(frozen=True)
 class PackWatermarks:
-    """Sends marks that come from outside, as rows ``(column, value)``, to every shard.
+    """Sends external watermarks, as rows ``(column, value)``, to every shard.
 
-    ``columns`` are those that matter, each with what its mark is called here.
+    ``columns`` are the ones to send, each with the name of its watermark here.
     """
 
     port: int
@@ -206,7 +206,7 @@ class PackWatermarks:
     columns: Mapping[str, str]
 
     def __call__(self, batches: Batches) -> Batches:
-        """Pack the marks of one map task."""
+        """Pack the watermarks of one map task."""
         watermarks = _WatermarkFold()
         for batch in batches:
             for row in batch.to_pylist():
@@ -218,15 +218,15 @@ class PackWatermarks:
 
 
 LateMode = Literal["dropped", "shown", "passed"]
-"""What becomes of late rows: nothing, they are shown in a column of the result, or passed on as they are."""
+"""What happens to late rows: they are dropped, shown in a column of the result, or passed on unchanged."""
 
 
 @dataclass(frozen=True)
 class Unpack:
     """Turns the records of a join back into rows of ``schema``.
 
-    With ``watermarks``, its watermarks follow in rows of their own; with ``late`` late rows do, in a column of the
-    schema. So do rows that died alone and have an output of their own, wherever the schema has a column for them.
+    With ``watermarks``, its watermarks follow in separate rows; with ``late``, late rows do, in a column of the schema.
+    So do unmatched rows with a side output, if the schema has a column for them.
     """
 
     schema: pa.Schema
@@ -261,13 +261,13 @@ class Unpack:
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _sparse_batch(self, values: dict[str, pa.Array]) -> pa.RecordBatch:
-        """Rows that have nothing but the columns given."""
+        """Rows with only these columns; the others are NULL."""
         size = len(next(iter(values.values())))
         columns = [values.get(f.name, pa.nulls(size, f.type)) for f in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _late_batch(self, late: pa.Table) -> pa.RecordBatch:
-        """Late rows as structs: the side, the mark that was missed, by how much, and the row under the side's name."""
+        """Late rows as structs: the side, the watermark they missed, by how much, and the row under the side's name."""
         kind = self.schema.field(LATE_OUTPUT_COLUMN).type
         alias = late.column_names[0].split(".", 1)[0]
         values: list[pa.Array] = []
@@ -284,7 +284,7 @@ class Unpack:
         return self._sparse_batch({LATE_OUTPUT_COLUMN: pa.StructArray.from_arrays(values, fields=list(kind))})
 
     def _batch_of_unmatched(self, port: int, rows: pa.Table) -> pa.RecordBatch:
-        """Rows that died alone as structs, each with the columns of its side."""
+        """Unmatched rows as structs, each with the columns of its side."""
         kind = self.schema.field(UNMATCHED_OUTPUT_COLUMNS[port]).type
         parts = [column.combine_chunks().cast(f.type) for column, f in zip(rows.columns, kind, strict=True)]
         return self._sparse_batch(
@@ -306,7 +306,7 @@ class Repack:
 
 
 class _WatermarkFold:
-    """Marks of a map task: of the rows of a source the latest per column, of the shards of a join the earliest."""
+    """The watermarks of a map task: the latest per column of a source, the earliest over the shards of a join."""
 
     def __init__(self) -> None:
         self.watermarks: dict[str, int] = {}
@@ -323,13 +323,13 @@ class _WatermarkFold:
 
 
 def watermark_of(latest: pa.Scalar, lag: int) -> int:
-    """The mark that the latest time of a column gives; no time of a row is the end of input."""
+    """The watermark for the latest time of a column; a time of a row never equals the end of input."""
     time = int(as_int64(pa.array([latest], latest.type))[0])
     return watermark_behind(time, lag)
 
 
 def fold_watermarks(blobs: Sequence[bytes]) -> dict[str, int]:
-    """The marks of a batch from the records of all its map tasks."""
+    """The watermarks of a batch from the records of all its map tasks."""
     folded: dict[bool, _WatermarkFold] = {False: _WatermarkFold(), True: _WatermarkFold()}
     for blob in blobs:
         read = json.loads(blob)
@@ -338,9 +338,9 @@ def fold_watermarks(blobs: Sequence[bytes]) -> dict[str, int]:
 
 
 def compress_blob(batches: Sequence[pa.RecordBatch], place: int, runs: bytes = b"") -> bytes:
-    """The same as `to_blob`, compressed if a sample says that it becomes half as large.
+    """The same as `to_blob`, compressed if a sample shrinks to half its size.
 
-    Between two stages a blob is copied some five times: to the JVM, into a file, out of it, to a worker.
+    Between two stages a blob is copied about five times: to the JVM, into a file, out of it, to a worker.
     """
     if sum(batch.num_rows for batch in batches) < SAMPLE:
         return to_blob(batches, place, runs=runs)
@@ -362,12 +362,12 @@ def to_blob(
 
 
 def from_blobs(blobs: Sequence[bytes]) -> pa.Table:
-    """The rows of several blobs as one table, in the order of delivery: a shuffle hands blobs over in any order.
+    """The rows of several blobs as one table, in the order of delivery: a shuffle reorders blobs.
 
-    Rows that say which file they are of come in the order of the files.
+    Rows with runs of files are sorted by file.
     """
     opened = [pa.ipc.open_stream(pa.py_buffer(blob)) for blob in blobs]
-    # Blobs of one place, of which there should be none, are in an order that no attempt changes.
+    # Blobs of one place, which should not occur, are ordered by content, the same in every attempt.
     order = sorted(range(len(blobs)), key=lambda n: (_place_in(opened[n].schema), blobs[n]))
     table = pa.concat_tables([opened[n].read_all().replace_schema_metadata() for n in order])
     runs = [_metadata_of(opened[n].schema).get(RUNS_OF_FILES, b"") for n in order]
@@ -433,6 +433,6 @@ def _as_batch(items: Sequence[Record | Spacer], under: Mapping[int, int]) -> pa.
 
 def _as_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_date32(type_) and pa.types.is_int64(column.type):
-        # The order of an arrival is told in microseconds.
+        # The operator emits the order of an arrival in microseconds.
         column = column.cast(pa.timestamp("us"))
     return column if column.type == type_ else column.cast(type_)

@@ -38,9 +38,9 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Precombine:
-    """Puts rows together that are alike but for their ``times``: one of them goes on, with how many they are.
+    """Combines rows that are equal but for their ``times``: one of them is sent, with their number.
 
-    The times only move marks, so that what goes on has the latest of them. Where few rows are alike it is not worth it.
+    The times only advance watermarks, so the row that is sent has the latest of them. Skipped where few rows are equal.
     """
 
     times: tuple[str, ...]
@@ -63,7 +63,7 @@ class Precombine:
 
 @dataclass(frozen=True)
 class WindowPrecombine:
-    """The same before rows are unfolded into windows: rows alike whose times are in the same windows."""
+    """The same before rows are unfolded into windows: equal rows whose times are in the same windows."""
 
     unfold: AssignWindows
 
@@ -82,7 +82,7 @@ class WindowPrecombine:
         # All bounds of windows are whole multiples of it.
         length = gcd(windows.base, windows.first_end, windows.end)
         latest = int(times.argmax())
-        # Of rows that are alike the first goes on.
+        # The first of equal rows is sent.
         order = np.concatenate([[latest], np.delete(np.arange(times.size), latest)])
         batch, slots = batch.take(pa.array(order)), times[order] // length
         return _group_equal_rows(batch, batch.drop_columns([self.unfold.time]).append_column(_SLOT, pa.array(slots)))
@@ -112,9 +112,9 @@ def _is_fewer(combined: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
 
 
 def consolidate(changes: DataFrame) -> DataFrame:
-    """The columns of a table and ``#weight``: how often each row comes (above 0) or goes (below) on the whole.
+    """The columns of a table and ``#weight``: the net insertions (above 0) or deletions (below) of each row.
 
-    What is given has ``_change``, or ``#weight`` already.
+    The input has ``_change``, or ``#weight`` already.
     """
     names = columns_of(changes)
     weight = F.col(quote(WEIGHT)) if WEIGHT in changes.columns else F.when(F.col(CHANGE) == "-", -1).otherwise(1)

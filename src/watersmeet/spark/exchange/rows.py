@@ -1,4 +1,4 @@
-"""From the records of a join to its rows: their schema, what stands for a missing side, what is derived."""
+"""From the records of a join to its rows: their schema, padding, and derived columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JoinSchema:
 
 @dataclass(frozen=True)
 class JoinOutput(JoinSchema):
-    """A join with the records that come out of its operator."""
+    """A join with the output records of its operator."""
 
     records: DataFrame
 
@@ -71,7 +71,7 @@ def ddl_field(name: str, type_: str) -> StructField:
 
 
 def complete_rows(join: JoinOutput, frame: DataFrame) -> DataFrame:
-    """The frame with values where a side is missing, and with what is derived, in place of the extra columns."""
+    """The frame with padding values where a side is missing, and with derived columns instead of the extra ones."""
     extra = [name for name in join.plan.operator.extra if name != WEIGHT and name not in join.plan.columns]
     if not extra:
         return frame
@@ -94,7 +94,7 @@ def port_structs(plan: QueryPlan) -> Iterator[tuple[str, Column]]:
 
 
 def _pads(join: JoinOutput) -> Iterator[tuple[str, Column]]:
-    """The columns of sides that can be missing, with what they show then."""
+    """The columns of sides that can be missing, with their padding."""
     types = {field.name: field.dataType for field in output_schema(join)}
     nullable = {field.name: field.nullable for schema in join.inputs for field in schema}
     for port, pad in enumerate(join.plan.pads):
@@ -109,7 +109,7 @@ def _pads(join: JoinOutput) -> Iterator[tuple[str, Column]]:
             else:
                 continue
             shown = F.when(F.col(quote(PADDED)) == port, value).otherwise(F.col(quote(name)))
-            # A column that has no NULLs has none when padded with a value, which Spark can only tell from a constant.
+            # A column without NULLs stays so when padded with a value, which Spark only infers from a constant.
             yield name, shown if nullable[name] else F.coalesce(shown, zero_value(types[name]))
 
 
@@ -141,7 +141,7 @@ def zero_value(type_: DataType) -> Column:
 
 
 def _make_derived(column: Derived) -> Column:
-    """What the operator tells, as the frame shows it."""
+    """A derived column from the operator's extra columns."""
     value = F.col(quote(column.of))
     if column.port is None:
         return value.alias(column.name)
@@ -151,7 +151,7 @@ def _make_derived(column: Derived) -> Column:
 
 
 SIDE_OUTPUT_COLUMNS = (LATE_OUTPUT_COLUMN, MALFORMED_SHOWN, *UNMATCHED_OUTPUT_COLUMNS)
-"""The columns in which a result shows what is no row of it."""
+"""The columns of a result that hold rows of side outputs."""
 
 
 def is_row(frame: DataFrame) -> Column:

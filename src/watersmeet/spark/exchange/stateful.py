@@ -1,4 +1,4 @@
-"""The meeting place: Spark calls the joins of an operator per shard and batch, over Spark's own state store."""
+"""The stateful operator: Spark calls the joins of an operator per shard and batch, over Spark's own state store."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SampleRows = Literal["none", "some"]
-"""Whether numbers come with some of the rows that they count."""
+"""Whether metrics include some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
 _NEW_CHECKPOINT = "undo the change, or give the changed query a new checkpoint and a new folder or table to write to."
 BYTES_PER_STEP = 256 * 2**20
-"""Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
+"""The maximum of a shard's bytes that are joined at once, if the operator may split a batch."""
 _own: set[tuple[str, str, str, int]] = set()
-"""The shards that this process has found to be our own: by the run, and the prefix and the digest of each stage."""
+"""The shards whose owner this process has checked: by run, prefix and digest of each stage, and label."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """What a processor must know of the exchange: which shard counts the rows of ports that go to all of them.
+    """The exchange, as a processor sees it: ``first`` is the shard that counts the rows of ports that go to all shards.
 
-    ``number``: how many shards there are.
+    ``number``: the number of shards.
     """
 
     first: int
@@ -56,12 +56,12 @@ class Shards:
 
 @dataclass(frozen=True)
 class JoinStage:
-    """A join that runs in a processor: its link of the chain, and what else is known of it.
+    """A join that runs in a processor: its link of the chain, and its metadata.
 
-    - ``name``: what people call it; ``digest``: whose state its part of the state is
-    - ``metrics_name``: what it is called in the metrics, empty if it has none there; ``times``: the columns whose
+    - ``name``: its name for users; ``digest``: the owner of its part of the state
+    - ``metrics_name``: its name in the metrics, empty if it has none there; ``times``: the columns whose
       watermarks are in the metrics
-    - ``ports``: for each port of the exchange that feeds it, which one of its own that is
+    - ``ports``: maps each port of the exchange that feeds it to one of its own
     - ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames)
     """
 
@@ -75,7 +75,7 @@ class JoinStage:
 
 
 class ShardProcessor(StatefulProcessor):
-    """Hands each shard's records of a batch to the joins that run in it, and the emission of the last back to Spark."""
+    """Hands each shard's records of a batch to the joins that run in it, and the last one's emission back to Spark."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class ShardProcessor(StatefulProcessor):
         self.state = handle.getMapState("state", NAME, VALUE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
-        """One batch of the shards of one group, which comes under the label of one of them."""
+        """Process one batch of the shards of one group."""
         group: dict[int, _Shard] = {}
         output = OutputBuffer(room_here())
         states = States(self.handle, self.state, key[0])
         with closing(SpillFile(local_folder())) as spill_file:
             self._take(rows, group, spill_file, states, output)
             shards = sorted(group.values(), key=lambda shard: shard.label)
-            # What is read and written for all of them counts as the time of one.
+            # Reads and writes for the whole group are charged to one shard.
             with shards[0].counters[-1].measure_time():
                 states.fetch()
             for shard in shards:
@@ -123,7 +123,7 @@ class ShardProcessor(StatefulProcessor):
     def _take(
         self, rows: Any, group: dict[int, _Shard], spill_file: SpillFile, states: States, output: OutputBuffer
     ) -> None:
-        """Let the shards of a group have their records; what is much waits in a file."""
+        """Distribute records to the shards of a group; large inputs are spilled to a file."""
         for records in rows:
             for shard, port, kind, blob in zip(
                 records["of"], records["port"], records["kind"], records["blob"], strict=True
@@ -144,9 +144,9 @@ class ShardProcessor(StatefulProcessor):
 
 
 class _Shard:
-    """One batch of one shard: the records that wait, the joins that take them, and what these did.
+    """One batch of one shard: its buffered records, the joins that process them, and their counters.
 
-    ``output`` takes what comes out; other shards may have the same.
+    ``output`` collects the output; shards of a group share it.
     """
 
     def __init__(self, processor: ShardProcessor, label: int, states: States, output: OutputBuffer) -> None:
@@ -163,21 +163,21 @@ class _Shard:
         self.input_buffer = InputBuffer(frozenset(port for ports in split for port in ports))
 
     def check_owner(self) -> None:
-        """Refuse the state of another query, once."""
+        """Fail, once, if the state belongs to another query."""
         if not self.is_checked:
             for stage, store in zip(self.stages, self.stores, strict=True):
                 _check_owner(stage, store, self.label, self.shards)
             self.is_checked = True
 
     def take(self, port: int, kind: int, blob: bytes) -> None:
-        """A record of the exchange."""
+        """Buffer a record of the exchange."""
         if kind == LATE:
             self.input_buffer.add_late(port, blob)
         else:
             self.input_buffer.add(port, kind, blob)
 
     def close(self) -> Iterator[pd.DataFrame]:
-        """Let the stages take the batch, the marks with the last of its rows."""
+        """Run the stages on the batch, with the watermarks in the last step."""
         self.check_owner()
         for blob in sorted(self.input_buffer.late):
             self.output.add(LATE, blob=blob)
@@ -200,7 +200,7 @@ class _Shard:
         return OperatorCounters(stage.link.operator, counted, self.output, examples, is_last=stage is self.stages[-1])
 
     def _run_step(self, number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """The pieces of a step: the time that they take counts, and what cannot go on is refused by its name."""
+        """The pieces of a step, timed; a `StepError` becomes a refusal that names the join."""
         try:
             yield from self.counters[number].measure_each(pieces)
         except StepError as error:
@@ -208,7 +208,7 @@ class _Shard:
             raise WorkerRefusalError(refusal) from None
 
     def _watermarks(self, stage: JoinStage) -> Watermarks:
-        """The marks that a batch brings to the ports of a stage."""
+        """The watermarks of a batch for the ports of a stage."""
         watermarks = fold_watermarks(
             [blob for port in stage.ports for blob in self.input_buffer.watermarks.get(port, ())]
         )
@@ -219,7 +219,7 @@ class _Shard:
         )
 
     def _emit(self, pieces: Iterator[tuple[int, Piece]]) -> Iterator[pd.DataFrame]:
-        """Let the stages run; gives what they hand out whenever that has become much."""
+        """Run the stages; yields their output whenever enough is buffered."""
         for number, piece in pieces:
             counters = self.counters[number]
             if isinstance(piece, Emission):
@@ -231,7 +231,7 @@ class _Shard:
 
 
 def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Iterator[str]:
-    """What the joins tell of a batch, for all shards of a group."""
+    """The metrics of a batch per join, for all shards of a group."""
     for number, stage in enumerate(stages):
         if stage.metrics_name:
             yield to_text(
@@ -241,7 +241,7 @@ def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Ite
 
 
 def prefixes(stages: int) -> tuple[str, ...]:
-    """What the names in the state of each of several stages begin with; those of one that is alone with nothing.
+    """The prefixes of the names in the state of each of several stages; empty for a single one.
 
     >>> prefixes(1), prefixes(2)
     (('',), ('0/', '1/'))
@@ -250,10 +250,10 @@ def prefixes(stages: int) -> tuple[str, ...]:
 
 
 def _check_owner(stage: JoinStage, store: SparkStore, shard: int, shards: int) -> None:
-    """Refuse the state of another query: the last line of defence, where nobody could look before the start.
+    """Refuse the state of another query: the last check, where none was possible before the start.
 
-    That of the query as it was before a change that was accepted is taken over. What an earlier batch of this run has
-    left is our own.
+    The state of the query before an accepted change is taken over. A state from an earlier batch of this run is our
+    own.
     """
     run = run_group()
     own = None if run is None else (run, store.prefix, stage.digest, shard)
@@ -274,7 +274,7 @@ def _check_owner(stage: JoinStage, store: SparkStore, shard: int, shards: int) -
     if fingerprint is None or fingerprint.decode() != f"{FORMAT} {stage.digest}":
         store.put(_FINGERPRINT, f"{FORMAT} {stage.digest}".encode())
     elif own is not None and not store.changed:
-        # Only what was read: a task that fails leaves nothing that it has put.
+        # Only for a state that was read: a failed task leaves none of its writes.
         _own.add(own)
 
 
@@ -292,18 +292,18 @@ def _foreign_state(join: str, fingerprint: str, own: str) -> Refusal:
 
 
 def _run_watermark() -> dict[str, int]:
-    """The mark that tells this start of the query from others."""
+    """The watermark that identifies this start of the query."""
     group = run_group()
     return {} if group is None else {RUN: int.from_bytes(sha256(group.encode()).digest()[:7], "big")}
 
 
 def shard_owner(stage: str, prefix: str, shard: int) -> str:
-    """What tells a shard of a stage, by its digest, from others: the same in every attempt, and after a restart."""
+    """The name of a shard of a stage, by its digest: the same in every attempt, and after a restart."""
     return digest(query_of_task() or "", stage, prefix, str(shard))
 
 
 def local_folder() -> str | None:
-    """Where Spark lets an executor write what it needs for a while; None: it does not tell."""
+    """Spark's local folder for temporary files of an executor; None: unknown."""
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
 
 

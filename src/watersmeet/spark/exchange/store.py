@@ -1,13 +1,13 @@
 """The states of the shards of one group, over Spark's own state store.
 
-A request to Spark's store takes longer than a join of few rows. So what a batch will most likely read is fetched for
-all shards at once, and what it writes waits until all of them are done, and goes out together.
+A request to Spark's store takes longer than a join of few rows. So the values that a batch will most likely read are
+fetched for all shards at once, and its writes are buffered until all of them are done.
 
 Shard labels are small integers that Spark's hash spreads evenly over the shuffle partitions: Spark puts a row with
 ``shard = n`` on partition ``pmod(murmur3(n), partitions)``, so labels are searched that fall on each partition in turn.
-They depend on the number of shards alone, because the state is stored under them. Spark calls an operator once per
-group of rows, which costs more than joining a few rows, so several shards of a partition form one group under the label
-of the first; the state of each stays under its own.
+They depend only on the number of shards, because the state is stored under them. Spark calls an operator once per group
+of rows, which costs more than joining a few rows, so several shards of a partition form one group under the label of
+the first; the state of each stays under its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from watersmeet.spark.private.transfer import decode_value, pipeline_requests, p
 
 _MASK = 0xFFFFFFFF
 SHARDS_PER_GROUP = 32
-"""The records of a group wait together, up to a limit where an operator may take some of them before the others."""
+"""The records of a group are buffered together, up to a limit if the operator may split a batch."""
 
 
 def labels(shards: int) -> tuple[int, ...]:
@@ -44,13 +44,13 @@ def labels(shards: int) -> tuple[int, ...]:
 
 
 def partition_of(label: int, partitions: int) -> int:
-    """The partition on which Spark puts what has that label."""
+    """The partition to which Spark assigns a label."""
     return spark_hash(label) % partitions
 
 
 @cache
 def group_labels(shards: tuple[int, ...], partitions: int | None) -> Mapping[int, int]:
-    """For each shard the label under which it comes: all of a group are on one partition; None: each comes alone.
+    """The label under which each shard is grouped: shards of a group are on one partition; None: no groups.
 
     >>> group_labels(labels(4), 2) == {label: labels(4)[place % 2] for place, label in enumerate(labels(4))}
     True
@@ -82,17 +82,17 @@ def spark_hash(value: int) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
-# As types, not as text: Spark would have the JVM parse a text anew in every task.
+# As types, not as text: the JVM would parse a text again in every task.
 NAME = StructType([StructField("name", StringType())])
 VALUE = StructType([StructField("value", BinaryType())])
 WAITING = 4 * 2**20
-"""When so many bytes of a group wait to be written, they are."""
+"""Writes of a group are flushed once this many bytes are buffered."""
 RUNS_PER_FETCH = 16
-"""So many runs are fetched at once."""
+"""The number of runs fetched at once."""
 
 
 class States:
-    """The states of a group. It came under the label of one of its shards, whose state Spark has entered."""
+    """The states of a group. Spark groups it under the label of one of its shards, whose state is current first."""
 
     def __init__(self, handle: StatefulProcessorHandle, state: Any, label: int) -> None:
         self.handle = handle
@@ -102,12 +102,12 @@ class States:
         self.waiting = 0
 
     def store(self, shard: int, prefix: str = "", owner: str = "") -> SparkStore:
-        """The part of a shard whose names all begin with ``prefix``; ``owner``: what tells it from others."""
+        """The part of a shard's state with the name prefix ``prefix``; ``owner`` identifies it in caches."""
         self.stores.append(SparkStore(self, shard, prefix, owner))
         return self.stores[-1]
 
     def enter(self, shard: int) -> bool:
-        """Let requests be about the state of that shard from now on; whether that took one."""
+        """Make requests apply to the state of that shard; returns whether a request was needed."""
         if self.entered == shard:
             return False
         _check_place(shard, self.label)
@@ -116,7 +116,7 @@ class States:
         return True
 
     def fetch(self) -> None:
-        """Fetch what a step will most likely read: the directories, then small runs that are not at hand."""
+        """Fetch what a step will most likely read: the directories, then small runs that are not cached."""
         directories = self._fetch_values(
             [(store, DIRECTORY) for store in self.stores if DIRECTORY not in store.changed]
         )
@@ -124,7 +124,7 @@ class States:
         for (store, name), value in directories.items():
             store.fetched[name] = value
             missing += [] if value is None else [(store, *run) for run in runs_to_fetch(value)]
-        # The first one tells how wide rows are.
+        # The first run shows how wide rows are.
         start, size = 0, 1
         while start < len(missing):
             some = missing[start : start + size]
@@ -136,14 +136,14 @@ class States:
             start, size = start + size, RUNS_PER_FETCH
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write buffered changes."""
         self.waiting = 0
         with pipeline_requests(self.handle):
             for store in self.stores:
                 store.write()
 
     def _fetch_values(self, names: Iterable[tuple[SparkStore, str]]) -> Mapping[tuple[SparkStore, str], bytes | None]:
-        """Values of stores, asked for at once."""
+        """Values of several stores in one round trip."""
         requests: list[tuple[SparkStore, str] | None] = []
         values: list[Any] = []
         with pipeline_requests(self.handle) as answers:
@@ -163,10 +163,9 @@ class States:
 
 
 class SparkStore:
-    """A shard's part of Spark's state store, as the store of an operator, whose names all begin with ``prefix``.
+    """A shard's part of Spark's state store, as the store of an operator; all its names begin with ``prefix``.
 
-    ``changed`` holds what is not written yet, None where a name was removed; ``fetched`` what was read before anybody
-    asked.
+    ``changed`` holds unwritten values, None where a name was removed; ``fetched`` holds prefetched values.
     """
 
     def __init__(self, states: States, shard: int, prefix: str, owner: str) -> None:
@@ -192,11 +191,11 @@ class SparkStore:
         self._change(name, value)
 
     def remove(self, name: str) -> None:
-        """Forget the value of that name."""
+        """Remove the value of that name."""
         self._change(name, None)
 
     def write(self) -> None:
-        """Write what waits, a request for each name; see `States.flush`."""
+        """Write buffered changes, one request per name; see `States.flush`."""
         if self.changed:
             self.states.enter(self.shard)
         for name, value in self.changed.items():
@@ -215,9 +214,9 @@ class SparkStore:
 
 
 def _check_place(shard: int, label: int) -> None:
-    """Stop where the state of a shard would not be in the partition of its group: the next batch would not find it.
+    """Fail where the state of a shard would not be in the partition of its group: the next batch would not find it.
 
-    The number of the task does not tell the partition: where two stages feed one, it counts the tasks of both.
+    The task number does not give the partition: where two stages feed one, it counts the tasks of both.
     """
     partitions = state_partitions()
     if partitions is None or partition_of(shard, partitions) != partition_of(label, partitions):

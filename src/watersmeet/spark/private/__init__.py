@@ -1,7 +1,7 @@
-"""What is not public API of PySpark, all of it in this room and nowhere else.
+"""All uses of PySpark's private API, in this package and nowhere else.
 
-Every module says why it needs what it needs, in which versions of Spark that was seen, and what happens where it is
-missing: another way that is public, or a refusal that names the version.
+Every module says why it needs a private part, in which versions of Spark that was seen, and what happens where it is
+missing: a public alternative, or a refusal that names the version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def spark_version() -> str:
 
 
 def check_version() -> None:
-    """Refuse a Spark that is too old. What a later one lacks is said where it is looked for."""
+    """Refuse a Spark that is too old. Anything missing in a later one is refused where it is used."""
     if tuple(int(part) for part in spark_version().split(".")[:2]) < OLDEST:
         raise unknown_spark("`transformWithStateInPandas`", "no join can run")
     if spark_version().startswith("4.0.") and int(protobuf_version().split(".")[0]) > 6:
@@ -29,9 +29,9 @@ def check_version() -> None:
 
 
 def protobuf_version() -> str:
-    """The version of protobuf, of which 4.0 takes up to 6: what was generated for 5 refuses to be loaded by 7.
+    """The version of protobuf; Spark 4.0 needs at most 6, because code generated for 5 does not load in 7.
 
-    0 if there is none, which Spark says itself when it needs it.
+    0 if it is not installed, which Spark reports when it needs it.
     """
     from importlib.metadata import PackageNotFoundError, version
 
@@ -42,5 +42,5 @@ def protobuf_version() -> str:
 
 
 def unknown_spark(what: str, consequence: str, versions: str = SEEN) -> WatersmeetError:
-    """The refusal of a Spark that lacks something without which nothing goes on; ``versions``: which ones have it."""
+    """The refusal of a Spark that lacks something essential; ``versions``: those that have it."""
     return refuse("UNKNOWN_SPARK", version=spark_version(), what=what, consequence=consequence, known=versions)

@@ -1,13 +1,13 @@
-"""Spark's daemon of Python workers, with what a join needs imported before it forks them.
+"""Spark's daemon of Python workers, with the modules of a join imported before it forks them.
 
-Every worker is a fork of the daemon. What the daemon has imported, no worker imports again, and all of them share the
-memory of it. PySpark searches for garbage after every task; what is imported here is none and is left out of the
-search, which else takes longer than a small task does. Where Spark runs our own interpreter (a local master), the
-session names `watersmeet.spark.daemon` as its daemon, which starts this.
+Every worker is a fork of the daemon, so modules that the daemon has imported are not imported again, and workers share
+their memory. PySpark collects garbage after every task; the imported modules are excluded from that, which otherwise
+takes longer than a small task. Where Spark runs our own interpreter (a local master), the session names
+`watersmeet.spark.daemon` as its daemon, which starts this.
 
-Why: ``spark.python.daemon.module`` is the one place before the fork. Uses: that setting, ``pyspark.daemon``, and
-modules of PySpark's workers by name. Seen in: 4.0 to 4.3. Where a module is missing it is not imported beforehand;
-where there is no daemon of that name Spark says so, and the setting can be left out: workers then start more slowly.
+Why: ``spark.python.daemon.module`` is the only hook before the fork. Uses: that setting, ``pyspark.daemon``, and
+modules of PySpark's workers by name. Seen in: 4.0 to 4.3. A missing module is not imported beforehand; without a daemon
+of that name Spark reports an error, and the setting can be omitted: workers then start more slowly.
 """
 
 from __future__ import annotations

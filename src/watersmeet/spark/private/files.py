@@ -1,21 +1,21 @@
 """Files of checkpoints, sinks and the state store, in any file system.
 
-Why: they may lie in any file system of Hadoop's, for which PySpark has no calls. Uses: Hadoop's ``FileSystem`` through
-the JVM of a classic session (``_jvm``, ``_jsparkSession``, ``_gateway``), and its ``FileContext``, which renames onto a
-file that is there, as Spark's own checkpoints do. Seen in: 4.0 to 4.3. Through Spark Connect there is no JVM
-at hand: then the folder is looked for on this machine, and where it is not there, nothing is read or written.
+Why: they may be in any Hadoop file system, for which PySpark has no API. Uses: Hadoop's ``FileSystem`` through the JVM
+of a classic session (``_jvm``, ``_jsparkSession``, ``_gateway``), and its ``FileContext``, which renames over an
+existing file, as Spark's own checkpoints do. Seen in: 4.0 to 4.3. Spark Connect has no JVM here: then the folder is
+looked up on this machine, and if it does not exist, nothing is read or written.
 
-Local checkpoints without a process per file. Why: what Spark uses for local files starts commands (``chmod``,
-``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file in one step
+Local checkpoints without a process per file. Why: Spark's file manager for local files starts commands (``chmod``,
+``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file atomically
 on a local disk, but not on every file system, nor with Hive's class for local files: so it is used only for checkpoints
-on this machine, in sessions that name Hadoop's class. Checksums beside the files are left out: a file and its checksum
-are not replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Missing:
-Spark's own way, which is slower.
+on this machine, in sessions that name Hadoop's class. Checksum files are turned off: a file and its checksum are not
+replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Missing: Spark's
+default manager, which is slower.
 
-Files of the state store. Why: PySpark cannot write a state or give it another number. Uses: a version of RocksDB is
-``state/<operator>/<partition>/<batch + 1>.zip`` if changes of a batch are not stored separately (`WHOLE`), nothing
-inside has its number, and ``_metadata/v2`` of an operator has its number and the absolute path of its schema. Where
-that differs, the new checkpoint is refused before it replaces the old one.
+Files of the state store. Why: PySpark cannot write a state or renumber it. Uses: a version of RocksDB is
+``state/<operator>/<partition>/<batch + 1>.zip`` if changes of a batch are not stored separately (`WHOLE`), its content
+does not include its number, and ``_metadata/v2`` of an operator has its number and the absolute path of its schema.
+Where that differs, the new checkpoint is refused before it replaces the old one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Folder(Protocol):
         ...
 
     def names(self, name: str = "") -> list[str]:
-        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         ...
 
     def size(self, name: str) -> int:
@@ -72,7 +72,7 @@ class Folder(Protocol):
         ...
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
         ...
 
 
@@ -131,7 +131,7 @@ class LocalFolder:
         return any(not file.startswith(".") for file in self.names(name))
 
     def names(self, name: str = "") -> list[str]:
-        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         folder = self.path / name
         return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
 
@@ -146,7 +146,7 @@ class LocalFolder:
         (self.path / name).rename(target)
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
         file = self.path / name
         if file.is_dir() and not file.is_symlink():
             shutil.rmtree(file)
@@ -206,7 +206,7 @@ class HadoopFolder:
         return any(not file.startswith(".") for file in self.names(name))
 
     def names(self, name: str = "") -> list[str]:
-        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         folder = self._path(self.path, name) if name else self.path
         if not self.files.exists(folder):
             return []
@@ -224,7 +224,7 @@ class HadoopFolder:
             raise OSError(f"{file} could not be renamed to {target}")
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
         self.files.delete(self._path(self.path, name), True)
 
     def _path(self, *parts: Any) -> Any:
@@ -235,7 +235,7 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 IMPLEMENTATION = "spark.hadoop.fs.file.impl"
 FILES = {IMPLEMENTATION: "org.apache.hadoop.fs.LocalFileSystem"}
-"""What a session must be set to."""
+"""The settings that a session must have."""
 _PACKAGE = "org.apache.spark.sql.execution.streaming"
 _CLASSES = tuple(f"{_PACKAGE}{part}.FileSystemBasedCheckpointFileManager" for part in (".checkpointing", ""))
 
@@ -247,9 +247,9 @@ def keep_checkpoints_here(spark: SparkSession) -> None:
 
 
 def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
-    """What a session must be set to so that checkpoints on this machine are written quickly; nothing where it may not.
+    """The settings with which a session writes local checkpoints quickly; empty where it must not.
 
-    Hadoop's class is told to write no checksums, in this JVM, for good.
+    Also turns off checksums of Hadoop's class, in this JVM, permanently.
     """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None or spark.conf.get(MANAGER, ""):

@@ -1,14 +1,13 @@
-"""What Spark tells only between the lines: in a log, in metadata of a column, in a message, in a file, in a property.
+"""Facts that Spark exposes only indirectly: in a log, the metadata of a column, a message, a file or a property.
 
 Each function says what it reads. Seen in: 4.0 to 4.3.
 
 Whether Spark computes the same values again. Why: only Spark knows functions that users add. Uses: ``deterministic``
 and ``containsPattern`` of the analyzed plan in the JVM. Missing (Spark Connect): every frame counts as deterministic,
-and only names that are known are refused.
+and only functions known by name are rejected.
 
-Names in the JVM are looked up once. Why: the bridge between Python and the JVM asks what a name means at every use, and
-the JVM then searches all jars, a sixth of the time of small queries. Uses: attributes of the bridge's view of the JVM.
-Missing: names are looked up as before.
+Names in the JVM are looked up once. Why: py4j resolves a name at every use, and the JVM then searches all jars, a sixth
+of the time of small queries. Uses: attributes of py4j's view of the JVM. Missing: names are resolved at every use.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ _LZ4, _LZ4_HEADER = b"LZ4Block", 21
 
 @contextmanager
 def suppress_logs() -> Generator[None]:
-    """Keep what Spark refuses meanwhile out of the log, where it comes with all of Java's stack: we report it.
+    """Keep errors that Spark logs meanwhile, with Java's whole stack, out of the log: we report them.
 
-    Uses the names of two loggers. Under other names they log as ever.
+    Uses the names of two loggers. Under other names they still log.
     """
     from pyspark.logger import PySparkLogger
 
@@ -64,8 +63,8 @@ def suppress_logs() -> Generator[None]:
 def arrow_schema(schema: StructType, timezone: str | None) -> Any:
     """The Arrow schema in which Spark's workers receive rows of a schema.
 
-    Uses ``pyspark.sql.pandas.types``: nothing public tells it before there are rows. Without it nothing can run. Up to
-    4.1 it takes no zone and moments are told in UTC, though workers receive them in the zone of the session.
+    Uses ``pyspark.sql.pandas.types``: no public API gives it before there are rows. Without it no join can run. Up to
+    4.1 it takes no time zone and returns timestamps in UTC, though workers receive them in the zone of the session.
     """
     try:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -77,7 +76,7 @@ def arrow_schema(schema: StructType, timezone: str | None) -> Any:
 
 
 def _in_zone(field: Any, timezone: str | None) -> Any:
-    """A field of an Arrow schema whose moments are in that zone."""
+    """A field of an Arrow schema with its timestamps in that zone."""
     type_ = field.type
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return field.with_type(pa.timestamp(type_.unit, timezone))
@@ -93,32 +92,32 @@ def _in_zone(field: Any, timezone: str | None) -> Any:
 def watermark_delays(frame: DataFrame) -> dict[str, int]:
     """The columns to which `withWatermark` has given a delay, in microseconds.
 
-    Uses the metadata of columns. Where it is missing a call must name the event time and its lag itself.
+    Uses the metadata of columns. Where it is missing, a call must name the event time and its lag itself.
     """
     return {f.name: int(f.metadata[_DELAY]) * 1000 for f in frame.schema if _DELAY in f.metadata}
 
 
 def is_waiting_for_rows(query: StreamingQuery) -> bool:
-    """Whether a query has looked at all sources and found nothing.
+    """Whether a query has polled all sources and found no rows.
 
-    Uses the text of its status. Under another text tables count as loaded by what their batches tell.
+    Uses the text of its status. With another text, tables count as loaded by the reports of their batches.
     """
     return query.isActive and str(query.status["message"]).startswith("Waiting for data")
 
 
 def run_group() -> str | None:
-    """What tells this start of a query from others, in a task of it.
+    """The id of this start of a query, in one of its tasks.
 
-    Uses that Spark makes a job group of its own for each start. Without one nothing is told apart.
+    Uses the job group that Spark creates for each start. Without one, starts are not distinguished.
     """
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty("spark.jobGroup.id")
 
 
 def query_of_task() -> str | None:
-    """In a task of a query: its id, which is that of its checkpoint.
+    """The id of the query of a task, which is that of its checkpoint.
 
-    Uses a local property of the thread of a query. Without it shards of several queries share a name in the cache.
+    Uses a local property of the query's thread. Without it shards of several queries share a name in the cache.
     """
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
@@ -128,10 +127,10 @@ _STATE_PARTITIONS = "spark.sql.streaming.internal.stateStore.partitions"
 
 
 def state_partitions() -> int | None:
-    """In a task of a query: over how many partitions Spark spreads its states, whatever the session says by now.
+    """The number of partitions over which Spark spreads the states of a task's query, whatever the session's setting.
 
-    Uses a setting that is internal, and that it becomes a property of tasks. Seen in 4.1 to 4.3; without it, in any
-    other version, and where rows are joined at once, every shard is a group of Spark's of its own.
+    Uses an internal setting that becomes a property of tasks. Seen in 4.1 to 4.3; in any other version, and where rows
+    are joined in batch mode, every shard is a separate group.
     """
     if not spark_version().startswith(("4.1.", "4.2.", "4.3.")):
         return None
@@ -141,9 +140,9 @@ def state_partitions() -> int | None:
 
 
 def enter_state(handle: Any, shard: int) -> None:
-    """Let the states of a processor be those of another shard of the same partition, until Spark calls it again.
+    """Switch a processor to the states of another shard of the same partition, until Spark's next call.
 
-    Uses the client behind the handle. Only asked for where `state_partitions` tells something.
+    Uses the client behind the handle. Called only where `state_partitions` returns a number.
     """
     handle._statefulProcessorApiClient.set_implicit_key((shard,))
 
@@ -152,10 +151,10 @@ _ACCEPTED = "watersmeet.accepted"
 
 
 def set_accepted_states(spark: Any, accepted: Mapping[str, Any]) -> bool:
-    """Tell the workers of the queries that this thread starts from now on whose states they may take over.
+    """Set the states that the queries started by this thread may take over.
 
-    Uses local properties of the thread, which a query inherits and its tasks see. False: a session of Spark Connect has
-    none, and workers refuse what differs.
+    Uses local properties of the thread, which a query and its tasks inherit. False: Spark Connect has none, and workers
+    reject a state that differs.
     """
     context = getattr(spark, "sparkContext", None) if hasattr(spark, "_jsparkSession") else None
     if context is None:
@@ -165,23 +164,23 @@ def set_accepted_states(spark: Any, accepted: Mapping[str, Any]) -> bool:
 
 
 def get_accepted_states() -> dict[str, Any]:
-    """In a task of a query: whose states it may take over, by their fingerprints."""
+    """The states that the query of a task may take over, by their fingerprints."""
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(_ACCEPTED)
     return json.loads(text) if text else {}
 
 
 def query_id(checkpoint: Path) -> str | None:
-    """The id of the query that a checkpoint of this machine belongs to; Spark names each when it begins.
+    """The id of the query that a local checkpoint belongs to; Spark creates it with the checkpoint.
 
-    Uses the file ``metadata`` in a checkpoint. Without it a checkpoint is told by the name of its folder.
+    Uses the file ``metadata`` in a checkpoint. Without it a checkpoint is identified by the name of its folder.
     """
     file = checkpoint / "metadata"
     return str(json.loads(file.read_text())["id"]) if file.exists() else None
 
 
 def operator_name(metadata: str) -> str:
-    r"""What Spark calls a stateful operator, by what it wrote down of it; nothing, if that is not whole.
+    r"""Spark's name of a stateful operator, from its metadata; empty, if that is incomplete.
 
     Uses the files ``_metadata/v2`` in a checkpoint. Without them no operator counts as ours, and a state as damaged.
 
@@ -193,10 +192,10 @@ def operator_name(metadata: str) -> str:
 
 
 def unread_state(text: str) -> tuple[str, str | None] | None:
-    """The checkpoint whose state could not be read, and the file if it is named, if an error of a query tells of that.
+    """The checkpoint with an unreadable state, and the file if it is named, if that caused an error of a query.
 
-    Uses the conditions of its errors, and the options of a query in the plan that follows. Under other words the error
-    is reported as it is.
+    Uses the conditions of its errors, and the options of a query in the plan that follows. With other texts the error
+    is reported unchanged.
     """
     where = _LOCATION.search(text)
     if where is None or not _UNREAD.search(text):
@@ -206,9 +205,10 @@ def unread_state(text: str) -> tuple[str, str | None] | None:
 
 
 def without_plan(text: str) -> str:
-    r"""The text of a failed query's error without its plan, in which all refusals stand that it could have raised.
+    r"""The text of a failed query's error without its plan, which contains every refusal that it could have raised.
 
-    Uses the heading of what Spark tells of a query. Under another one a refusal may be told that was not the cause.
+    Uses the heading of Spark's description of a query. With another one, a refusal may be reported that was not the
+    cause.
 
     >>> without_plan("disk full\n=== Streaming Query ===\nid\nLogical Plan:\nraise_error(...)\n\tat A.b(C.java:1)")
     'disk full\n\n\tat A.b(C.java:1)'
@@ -217,9 +217,9 @@ def without_plan(text: str) -> str:
 
 
 def is_whole_changelog(data: bytes) -> bool:
-    """Whether a file of a state's changes is one, with its end, compressed as Spark does unless it is told otherwise.
+    """Whether a changelog file of a state is complete, if compressed with Spark's default codec.
 
-    Uses the frames of lz4 as Java writes them: a mark, the length at byte 9, and a frame of no length at the end.
+    Uses the frames of lz4 as Java writes them: a magic, the length at byte 9, and an empty frame at the end.
     """
     at = 0
     while data.startswith(_LZ4, at) and len(data) >= at + _LZ4_HEADER:
@@ -244,7 +244,7 @@ _WHOLE = (
     "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
     "org.apache.spark.util.Utils",
 )
-"""Names that PySpark asks for in one piece."""
+"""Names that PySpark resolves in one piece."""
 _PARTS = (
     "py4j.reflection.TypeUtil",
     "org.apache.hadoop.fs.Path",
@@ -252,11 +252,11 @@ _PARTS = (
     "java.lang.Thread",
     "scala.jdk.javaapi.CollectionConverters",
 )
-"""Names that are asked for part by part."""
+"""Names that PySpark resolves part by part."""
 
 
 def cache_jvm_names(spark: SparkSession) -> None:
-    """Keep the answers of the JVM of a session to what will be asked again."""
+    """Cache the names in the JVM of a session that will be resolved again."""
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
         return
@@ -264,7 +264,7 @@ def cache_jvm_names(spark: SparkSession) -> None:
         from py4j.java_gateway import JavaClass
 
         for name in (*_SHORT, *_WHOLE):
-            # What is no class yet may become one: PySpark tells the view of further packages when it needs them.
+            # A name that is not a class yet may become one: PySpark imports further packages into the view when needed.
             if isinstance(member := getattr(jvm, name), JavaClass):
                 _attributes(jvm)[name] = member
         for name in _PARTS:
@@ -276,7 +276,7 @@ def cache_jvm_names(spark: SparkSession) -> None:
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
-    """Where the bridge looks before it asks."""
+    """The attributes that py4j checks before it sends a request."""
     return cast("dict[str, Any]", vars(holder))
 
 

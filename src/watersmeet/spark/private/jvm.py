@@ -1,14 +1,15 @@
-"""The process in which Spark itself runs: whether it lives, and what its errors say.
+"""The process in which Spark itself runs: whether it is alive, and the errors it reports.
 
-Why: PySpark reports whatever happens to its JVM as an error of the library that speaks to it, in many classes, and logs
-all of them with their stacks. Uses: ``SparkContext._gateway``, the process in it and ``_jvm`` of a classic session; the
-names of py4j's logger and module, of the servers for accumulators and of the errors of Spark Connect; how Java writes
-a stack. Seen in: 4.0 to 4.3. Where something is missing the error is reported as it is.
+Why: PySpark reports every failure of its JVM as an error of py4j, in many classes, and logs all of them with their
+stacks. Uses: ``SparkContext._gateway``, the process in it and ``_jvm`` of a classic session; the names of py4j's logger
+and module, of the servers for accumulators and of the errors of Spark Connect; the format of a Java stack. Seen in: 4.0
+to 4.3. Where something is missing the error is reported unchanged.
 
-Java forgets deleted sockets. Why: for every task of a join Spark opens a Unix socket, deletes it with the task, and has
-told Java to delete it at exit; Java never forgets the path, some 190 bytes per task. Uses: the field of
-``java.io.DeleteOnExitHook`` with the paths, replaced as a whole so that a concurrent writer sees no half of it; paths
-that are not sockets of Spark are registered again. Missing: the paths stay. Spark 4.0 has no such sockets.
+Deleted sockets are removed from Java's delete-on-exit list. Why: for every task of a join Spark opens a Unix socket,
+deletes it with the task, and registers it for deletion at exit; Java never drops the path, some 190 bytes per task.
+Uses: the field of ``java.io.DeleteOnExitHook`` with the paths, replaced as a whole so that a concurrent writer never
+sees half of it; paths that are not sockets of Spark are registered again. Missing: the paths stay. Spark 4.0 has no
+such sockets.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ _CAUSE = re.compile(r"^(?:Caused by: |: )(?P<error>(?:[\w$]+\.)+[\w$]+(?:: .*)?)
 _SHUT_DOWN = re.compile("SparkContext was shut down|stopped SparkContext")
 _SERVERS = ("AccumulatorTCPServer", "AccumulatorUnixServer")
 _SECONDS = 5.0
-"""How long the end of a JVM is waited for that no longer answers."""
+"""The wait for the end of a JVM that no longer answers."""
 _held: list[Any] = []
-"""What the JVM must not forget: a file that nobody refers to is closed."""
+"""References that keep files open in the JVM: an unreferenced file is closed."""
 
 
 def hold_lock(spark: SparkSession, path: Path) -> None:
-    """Let the JVM of a session keep a file locked for as long as it lives."""
+    """Have the JVM of a session hold a lock on a file as long as it runs."""
     with suppress(Exception):
         file = cast("Any", spark)._jvm.java.io.RandomAccessFile(str(path), "rw")
         _held.extend((file, file.getChannel().tryLock()))
 
 
 def death_of(error: BaseException) -> str | None:
-    """How Spark ended, if that is what an error comes from: the JVM that this process started, or a server."""
+    """How Spark ended, if that caused an error: the JVM that this process started, or a server."""
     text = _text_of(error)
     if type(error).__name__.startswith("SparkConnect") and "UNAVAILABLE" in text:
         return "the server cannot be reached any more"
@@ -63,7 +64,7 @@ def death_of(error: BaseException) -> str | None:
 
 
 def silence_py4j() -> None:
-    """Keep what PySpark says of a lost JVM out of the standard error, where it comes with stacks: we report it."""
+    """Keep PySpark's messages about a lost JVM, with their stacks, out of standard error: we report it."""
     from pyspark import accumulators
 
     for name in _SERVERS:
@@ -72,7 +73,7 @@ def silence_py4j() -> None:
     logger = logging.getLogger("py4j")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    # Some of it is logged under no name.
+    # Some messages go to the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 
@@ -89,39 +90,39 @@ def root_cause(error: BaseException) -> str | None:
 
 
 def _ignore_error(*args: object) -> None:
-    """Said of an error."""
+    """Ignore an error."""
 
 
 def _is_of_py4j(error: BaseException) -> bool:
-    """Whether it says that the JVM did not answer; with an error of Java's, it did."""
+    """Whether the JVM did not answer; an error with a Java exception is an answer."""
     return type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception")
 
 
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # asked from the JVM, which may be gone
+    except Exception:  # the text is fetched from the JVM, which may be gone
         return ""
 
 
 SECONDS = 60.0
-"""How often it is done: until then there are some thousand paths."""
+"""The interval: until then there are some thousand paths."""
 
 PAUSE = 0.05
-"""Seconds in which whoever adds a path has done so."""
+"""Seconds within which a concurrent writer finishes adding a path."""
 
 _threads: dict[Path, Thread] = {}
 
 
 def start_socket_cleanup(spark: SparkSession, folder: Path) -> None:
-    """Forget the sockets of a folder every now and then, for as long as Java lives."""
+    """Forget the sockets of a folder periodically, as long as the JVM runs."""
     if folder not in _threads or not _threads[folder].is_alive():
         _threads[folder] = Thread(target=_clean_up_forever, args=(spark, folder), name="sockets", daemon=True)
         _threads[folder].start()
 
 
 def forget_sockets(spark: SparkSession, folder: Path) -> None:
-    """Forget those that Spark has made in a folder until now; one that still is there goes with the folder."""
+    """Forget the sockets that Spark has made in a folder; an existing one is deleted with the folder."""
     jvm = cast("Any", spark)._jvm
     field = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
     field.setAccessible(True)
@@ -132,7 +133,7 @@ def forget_sockets(spark: SparkSession, folder: Path) -> None:
     field.set(None, jvm.java.util.LinkedHashSet())
     patterns = jvm.java.util.regex.Pattern
     sockets = patterns.compile(patterns.quote(f"{folder}/") + r"\.[0-9a-f-]{36}\.sock")
-    # Whoever had the old set at hand when it was replaced may still add to it: so it is looked at once more.
+    # A thread that read the old set before it was replaced may still add to it, so it is checked twice.
     for pause in (0.0, PAUSE):
         sleep(pause)
         others = _copy_paths(jvm, before)
@@ -142,7 +143,7 @@ def forget_sockets(spark: SparkSession, folder: Path) -> None:
 
 
 def _copy_paths(jvm: Any, paths: Any) -> Any:
-    """A copy of a set that nobody else changes; the set may change while it is copied, which Java then tells."""
+    """A private copy of a set; Java raises an error if the set changes while it is copied."""
     from py4j.protocol import Py4JJavaError
 
     while True:
@@ -163,5 +164,5 @@ def _clean_up_forever(spark: SparkSession, folder: Path) -> None:
         except Py4JJavaError:
             # Java does not let it be done now: another time.
             continue
-        except Exception:  # whatever is said when Java is gone
+        except Exception:  # any error, once Java is gone
             return

@@ -1,16 +1,16 @@
-"""Starts the JVM of a session with its settings in a file that only we can read, unless `spark-submit` has started it.
+"""Starts the JVM of a session with its settings in a private file, unless `spark-submit` has started it.
 
-PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see. What starts
-the JVM is ``SparkContext._ensure_initialized``, and ``_gateway`` tells whether there is one. ``spark-submit`` tells the
-program that it starts in ``PYSPARK_GATEWAY_PORT`` how to reach its JVM.
+PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see.
+``SparkContext._ensure_initialized`` starts the JVM, and ``_gateway`` shows whether there is one. ``spark-submit``
+passes the address of its JVM to its program in ``PYSPARK_GATEWAY_PORT``.
 
-Seen in: 4.0 to 4.3. Missing: PySpark starts the JVM when it makes the session, as it does by itself;
-and a program that is submitted is taken for one that is not.
+Seen in: 4.0 to 4.3. Missing: PySpark starts the JVM when it makes the session, as usual; and a submitted program is not
+recognized as such.
 
-Jars are fetched with Ivy. Why: a session fetches ``spark.jars.packages`` again at each start, with all that they depend
-on. Uses: ``ivy-*.jar`` among the jars of PySpark. Missing: Ivy fetches nothing, which is reported.
+Jars are fetched with Ivy. Why: a session fetches ``spark.jars.packages`` again at each start, with all dependencies.
+Uses: ``ivy-*.jar`` among the jars of PySpark. Missing: Ivy fetches nothing, which is reported.
 
-Workers on this machine run a command of ours before this interpreter. Why: Spark puts its archive of PySpark before the
+Workers on this machine run our own command before this interpreter. Why: Spark puts its archive of PySpark before the
 installed package and has no setting against it. Uses: the names of its archives on ``PYTHONPATH``, and how it calls
 Python for a worker; in a session of the user ``SparkContext.pythonExec`` and ``environment``. Missing: the archives
 stay on the path and workers start more slowly.
@@ -46,7 +46,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 def submit_settings() -> dict[str, str] | None:
-    """The settings with which this program was submitted, its master among them; None: nobody has submitted it."""
+    """The settings with which this program was submitted, including its master; None: it was not submitted."""
     if _SUBMITTED not in os.environ:
         return None
     from pyspark import SparkConf, SparkContext
@@ -66,7 +66,7 @@ def launch(settings: Mapping[str, str]) -> None:
     start = getattr(SparkContext, "_ensure_initialized", None)
     if start is None or getattr(SparkContext, "_gateway", None) is not None or _FILE in (before or ""):
         return
-    # Its folder is made for this user alone.
+    # The folder is private to this user.
     with TemporaryDirectory(prefix="watersmeet-settings-") as folder:
         file = Path(folder) / "settings"
         file.write_text(properties(settings), "ascii")
@@ -116,10 +116,10 @@ def ivy_fetch(
     settings: str | None = None,
     repositories: Sequence[str] = (),
 ) -> str | None:
-    """Fetch packages into a folder; gives what went wrong, or None.
+    """Fetch packages into a folder; returns the error, or None.
 
-    ``is_whole``: these alone and nothing that they ask for. ``settings``: a file of Ivy's. ``repositories``: where
-    else to look.
+    ``is_whole``: only these, without dependencies. ``settings``: a settings file of Ivy. ``repositories``: further
+    places to look.
     """
     ivy_jars = [] if (jars := spark_jars()) is None else sorted(jars.glob("ivy-*.jar"))
     if not ivy_jars:

@@ -1,11 +1,11 @@
-"""Asks the process that stands ready to be what Spark starts Python for: what the command that it runs does first.
+"""The client of the prefork server: the first step of the command that Spark runs as Python.
 
-Run as a script and without ``site``, so that it costs some milliseconds; it imports nothing of ours. If that process
-has taken over, this one ends: of a worker at once, of a daemon when that has ended, since Spark holds this process for
-the daemon. If the other one is dead, hung or of others, this one becomes what Spark has asked for.
+Run as a script and without ``site``, so that it costs some milliseconds; it imports none of our modules. If the server
+has taken the request, this process ends: for a worker at once, for a daemon when that has ended, since Spark takes this
+process for the daemon. If the server is dead, hung or of another user, this process runs the requested module itself.
 
-Why: as `spare` says. Uses: that Spark takes the end of the process for the end of the daemon, and speaks to it through
-its standard streams. Seen in: 4.0 to 4.3.
+Why: see `prefork_server`. Uses: that Spark takes the end of the process for the end of the daemon, and communicates
+through its standard streams. Seen in: 4.0 to 4.3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STREAMS = (0, 1, 2)
 
 
 def encode_request(arguments: list[bytes], folder: bytes, environ: dict[bytes, bytes]) -> bytes:
-    """What a request says: the arguments of Python, where it was started, and its environment; none of them is empty.
+    """The payload of a request: the arguments of Python, its working directory, and its environment; none is empty.
 
     >>> parse_request(encode_request([b"-m", b"module"], b"/tmp", {b"PATH": b"/bin", b"NONE": b""}))
     ([b'-m', b'module'], b'/tmp', {b'PATH': b'/bin', b'NONE': b''})
@@ -59,24 +59,24 @@ def take(folder: str, payload: bytes) -> socket.socket | None:
         connection.shutdown(socket.SHUT_WR)
         return connection if connection.recv(len(TAKEN)) == TAKEN else None
     except TimeoutError:
-        # From here on nobody can take it any more: what was said until now counts.
+        # From here on the server cannot take the request any more: only earlier answers count.
         connection.shutdown(socket.SHUT_RDWR)
         if connection.recv(len(TAKEN)) == TAKEN:
             return connection
-        # Who has not answered once is not asked again.
+        # A server that has not answered once is not contacted again.
         os.unlink(SOCKET)  # noqa: PTH108 - to import pathlib takes longer than all the rest
         return None
 
 
 def main(command: list[str]) -> None:
-    """Ask for what a command of Python would do; run it if nobody takes it over."""
+    """Send a Python command to the prefork server; run it here if the server does not take it."""
     here = os.getcwd()  # noqa: PTH109 - as above
     with suppress(OSError):
         payload = encode_request([os.fsencode(part) for part in command[1:]], os.fsencode(here), dict(os.environb))
         connection = take(os.environ[PREFORK_DIR], payload)
         if connection is not None:
             connection.settimeout(None)
-            # Whoever lives for long keeps the connection for as long.
+            # A daemon keeps the connection open for as long as it runs.
             with suppress(OSError):
                 while connection.recv(1):
                     pass

@@ -1,16 +1,15 @@
-"""A Python process that stands ready: it forks what Spark would else start anew.
+"""A prefork server: a Python process with PySpark imported that forks the processes Spark would otherwise start.
 
-At the start of a query Spark asks a Python process of its own which state variables the operator has, and with its
-first batch it starts daemons that fork the workers: one for each environment, of which a query has two. To start them
-and to import PySpark takes most of the start. Where we make the session, one process imports it once, while Java
-starts, and is then copied: the command that Spark runs as Python (see `python`) hands the request over through a
-socket, with its standard streams, and is told that the request was taken. If nobody answers, or what is asked for is
-unlike this process in what counts when Python starts, Spark starts a process as ever.
+At the start of a query Spark runs a Python process to get the state variables of the operator, and with its first batch
+it starts daemons that fork the workers: one for each environment, and a query has two. Starting them and importing
+PySpark takes most of the start. Where we make the session, one process imports it once, while Java starts, and is then
+forked: the command that Spark runs as Python (see `python`) sends its request through a socket, with its standard
+streams, and gets an acknowledgement. If no server answers, or the request needs an environment that differs in a
+variable that Python reads at startup, the command starts a process as usual.
 
 Why: Spark has no setting to keep that process, or to start daemons earlier. Uses: the name of the module that it runs
-(``transform_with_state_driver_worker``), that of our daemon, and which variables of the environment it sets itself.
-Seen in: 4.0 to 4.3. Where a module is missing the process ends at its first import, and the command that looks for it
-starts Python as ever.
+(``transform_with_state_driver_worker``), that of our daemon, and the environment variables that it sets. Seen in: 4.0
+to 4.3. Where a module is missing the process ends at its first import, and the command starts Python as usual.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from watersmeet.spark.private.prefork_client import (
 )
 
 WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
-"""What Spark runs at the start of a query."""
+"""The module that Spark runs at the start of a query."""
 DAEMON = "watersmeet.spark.daemon"
-"""What Spark runs for the workers of its tasks."""
+"""The module that Spark runs for the workers of its tasks."""
 READS = ("PYSPARK_ENABLE_NAMEDTUPLE_PATCH",)
-"""A variable that PySpark reads as it is imported."""
+"""A variable that PySpark reads when it is imported."""
 _OF_SPARK = (
     "SPARK_", "PYSPARK_", "_PYSPARK_", "WATERSMEET_", "PYTHON_WORKER_", "PYTHON_UDF_", "PYTHON_UNIX_", "PYTHON_DAEMON_",
     "PYTHON_FAULTHANDLER_", "PYTHON_TRACEBACK_",
@@ -55,9 +54,9 @@ _OF_SHELLS = ("_", "PWD", "OLDPWD", "SHLVL")
 
 
 def start_prefork_server(environ: MutableMapping[str, str], folder: Path) -> None:
-    """Start the process, unless it runs already; it ends with this one, which holds its standard input open.
+    """Start the server, unless it runs already; it ends with this process, which holds its standard input open.
 
-    It listens in a folder of its own below ``folder``, since requests contain Spark's secret.
+    It listens in a private folder below ``folder``, since requests contain Spark's secret.
     """
     process = _processes.get(environ.get(PREFORK_DIR, ""))
     if os.name != "posix" or (process is not None and process.poll() is None):
@@ -98,11 +97,11 @@ def is_compatible_environ(own: Mapping[bytes, bytes], requested: Mapping[bytes, 
 
 
 _processes: dict[str, subprocess.Popen[bytes]] = {}
-"""The processes by their folders: one that nobody refers to would lose its standard input."""
+"""The processes by their folders: an unreferenced one would lose its standard input."""
 
 
 def _serve(folder: str) -> None:
-    """Fork whatever is asked for, until the process that started this one has ended."""
+    """Fork a process per request, until the process that started this one has ended."""
     back = os.open(".", os.O_RDONLY)
     os.chdir(folder)
     requests = socket.socket(socket.AF_UNIX)
@@ -130,20 +129,20 @@ def _serve(folder: str) -> None:
 
 
 def _work(connection: socket.socket) -> None:
-    """Be the process that Spark waits for, if the one who asks still does: who waited too long goes another way."""
+    """Become the process that Spark waits for, if the client still waits: after a timeout it starts Python itself."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         payload, streams = _read(connection)
         (_, module, *arguments), folder, environ = parse_request(payload)
         is_daemon = os.fsdecode(module) == DAEMON
-        # The other one runs nothing but our own answer.
+        # The driver worker runs only our own code, so its environment does not matter.
         if len(streams) != len(STREAMS) or (is_daemon and not is_compatible_environ(os.environb, environ)):
             return
         os.chdir(folder)
         os.environb.clear()
         os.environb.update(environ)
         for own, other in zip(STREAMS, streams, strict=True):
-            # Whoever asks for a worker ends at once, and nobody reads its streams any more.
+            # The client of a worker ends at once, and its streams are not read any more.
             if is_daemon:
                 os.dup2(other, own)
             os.close(other)
@@ -156,25 +155,25 @@ def _work(connection: socket.socket) -> None:
         connection.close()
         # That it is imported already.
         warnings.simplefilter("ignore", RuntimeWarning)
-    # As Spark runs it: how it reaches Spark is its own matter. All that it imports is there already.
+    # Run the module as Spark does; all of its imports are loaded already.
     sys.argv[1:] = [os.fsdecode(argument) for argument in arguments]
     runpy.run_module(os.fsdecode(module), run_name="__main__", alter_sys=True)
 
 
 def _imitate_java_child(folder: str) -> None:
-    """Be as a process that Java has started in that folder: what it inherits, and what Python begins with."""
+    """Set up what a process that Java starts in that folder has: its path, signals and limits."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Each process has random numbers of its own.
+    # Each process needs its own random seed.
     importlib.import_module("numpy.random").seed()
 
 
 def _read(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A request, and the streams of whoever asks."""
+    """A request, and the streams of the client."""
     connection.settimeout(SECONDS)
     start, streams, _, _ = socket.recv_fds(connection, 1 << 16, len(STREAMS))
     parts = [start]

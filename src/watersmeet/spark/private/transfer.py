@@ -32,15 +32,16 @@ from pyspark.serializers import pickle_protocol
 from pyspark.sql.types import StructType
 
 REQUESTS, REQUEST_BYTES = 32, 64 * 1024
-"""So many requests go out before their answers are read, unless they have more bytes: if more answers waited than a
-socket holds, Spark would no longer read; and after one that it cannot answer it does not."""
+"""The requests sent before their answers are read, unless they have more bytes: if more answers were pending than a
+socket holds, Spark would stop reading; and it stops reading after a request that it cannot answer.
+"""
 
 Answers = list[bytes]
-"""What was answered to each of some requests."""
+"""The answers to several requests."""
 
 
 class WriteBuffer:
-    """A file that holds what was written to it, as it was written."""
+    """A file that collects the chunks written to it."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -94,14 +95,14 @@ def pipeline_requests(handle: Any) -> Generator[Answers | None]:
 
 
 def decode_value(handle: Any, answer: bytes) -> Any:
-    """The value of a map that was asked for, by the answer; None: there is none."""
+    """The value of a map from an answer; None: no value."""
     return handle._statefulProcessorApiClient._deserialize_from_bytes(answer) if answer else None
 
 
 LARGE = 64 * 1024
 """A pickler hands bytes on as they are, if they are so many."""
 USED = (("_stateName",), ("user_key_schema",), ("sockfile", "_receive_proto_message", "_serialize_to_bytes"))
-"""What is used of a map, of what it has behind it, and of the client behind that."""
+"""The attributes used of a map, of the object behind it, and of the client behind that."""
 PATH = (("StateRequest", "stateVariableRequest"), ("StateVariableRequest", "mapStateCall"))
 """The messages around the one that is about a map, from the outermost, and the field in each that holds the next."""
 
@@ -150,7 +151,7 @@ def _numbers() -> dict[str, int] | None:
 
 
 def _field(number: int, length: int) -> bytes:
-    """What comes before a field of so many bytes: its number and its length, each in sevens of bits, lowest first.
+    """The header of a field of this many bytes: its number and its length as varints.
 
     >>> _field(3, 300).hex(" ")
     '1a ac 02'
@@ -166,7 +167,7 @@ def _field(number: int, length: int) -> bytes:
 
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 UNLIMITED = str(2**31 - 1)
-"""With so many bytes per batch Spark does not ask how many there are."""
+"""With this many bytes per batch Spark does not count them."""
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _USUAL = "10000"
 _BYTES_PER_BATCH = 64 * 2**20
@@ -177,7 +178,7 @@ _CALLS = ("MapInArrow", "MapInPandas", "TransformWithStateInPySpark")
 _SINKS = frozenset(["console", "csv", "delta", "iceberg", "json", "kafka", "memory", "noop", "orc", "parquet", "text"])
 """The formats that are known to be written without Python."""
 IN_BATCHES = "#batches "
-"""What stands in place of a format where a function gets every batch, before the module of that function."""
+"""The prefix that replaces a format where a function gets every batch; the module of that function follows."""
 _OURS = f"{IN_BATCHES}watersmeet."
 
 
@@ -208,9 +209,9 @@ def room_here() -> int | None:
 
 
 def python_transfers(frame: Any, sink: str) -> tuple[PythonTransfer, ...] | None:
-    """All that crosses to Python when this frame is written to a format; None: that cannot be told.
+    """Everything that crosses to Python when this frame is written to a format; None: unknown.
 
-    What functions of ours do with a batch may be that its rows cross.
+    Our own batch functions may send the rows to Python, too.
     """
     is_ours = sink.startswith(_OURS)
     if not hasattr(frame, "_jdf") or not (is_ours or sink.lower() in _SINKS):
@@ -243,7 +244,7 @@ def _has(part: Any, patterns: tuple[Any, Any]) -> bool:
 
 
 def _makes_a_table(kind: str, node: Any) -> bool:
-    """Whether a function in Python makes rows of a row there, which no pattern tells."""
+    """Whether a node is a table function in Python, which no pattern shows."""
     return kind == "Generate" and "Python" in node.generator().getClass().getSimpleName()
 
 

@@ -42,9 +42,9 @@ _starting = RLock()
 
 
 def watch_starts(writer: type, before: BeforeStart, settings: Settings) -> None:
-    """Let ``before`` see every start of a query with joins of ours through that class of writers.
+    """Have ``before`` called at every start of a query with our joins through that class of writers.
 
-    ``settings`` tells which settings the query gets.
+    ``settings`` returns the settings that the query gets.
     """
     if hasattr(writer, _NOTED):
         return
@@ -122,7 +122,7 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _transfers(writer: Any, session: Any, method: str) -> tuple[PythonTransfer, ...] | None:
-    """What crosses to Python in what is written; None: that cannot be told, as of a table that may be anything."""
+    """What crosses to Python when the frame is written; None: unknown, for example for a table of any format."""
     if method == "toTable" or not hasattr(writer, "_df"):
         return None
     sink = getattr(writer, _NOTED).get(_SINK) or session.conf.get("spark.sql.sources.default", "")
@@ -130,7 +130,7 @@ def _transfers(writer: Any, session: Any, method: str) -> tuple[PythonTransfer, 
 
 
 def sources_of(writer: Any) -> Sources:
-    """The sources of what is written; none where they cannot be seen. Spark gives equal ones a folder together."""
+    """The sources of what is written; empty where they are not visible. Equal sources share a folder in Spark."""
     if not hasattr(writer, "_df"):
         return []
     jvm = writer._df.sparkSession._jvm
@@ -153,7 +153,7 @@ def _options(jvm: Any, leaf: Any) -> dict[str, str]:
 
 
 def _checkpoint(writer: Any, session: Any) -> str | None:
-    """Where the query will keep how far it is, if somebody said so."""
+    """The checkpoint location of the query, if one is set."""
     noted: dict[str, str] = getattr(writer, _NOTED)
     if _LOCATION in noted:
         return noted[_LOCATION]

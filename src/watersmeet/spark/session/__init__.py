@@ -58,11 +58,10 @@ LOOPBACK = {
     "spark.ui.showConsoleProgress": "false",
     # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
     "spark.python.authenticate.socketTimeout": "120s",
-    # What is worth it is compressed before the shuffle, where it is seen by columns; files of this machine's are read
-    # from memory.
+    # Blobs are compressed before the shuffle, by columns, where that is worth it; local files are read from memory.
     "spark.shuffle.compress": "false",
 }
-"""What a session on this machine alone is set to besides: it listens to nobody else."""
+"""Further settings of a session on this machine only: it listens on the loopback interface."""
 
 
 def session(
@@ -123,7 +122,7 @@ def settings(
     """
     made = dict(STATE)
     if master.startswith("local"):
-        # Stateful streaming runs without adaptive execution, so the number of partitions is what is set here.
+        # Stateful streaming runs without adaptive execution, so the number of partitions is exactly this.
         made |= LOOPBACK | {"spark.sql.shuffle.partitions": str(max(2, cores(master)))}
         made |= FILES | unix_sockets(temporary) | {"spark.python.daemon.module": "watersmeet.spark.daemon"}
     made |= conf
@@ -178,8 +177,8 @@ def cores(master: str) -> int:
 def _java_options(log: Path | None, temporary: Path | None) -> str:
     quiet = files("watersmeet.spark").joinpath("log4j2.properties")
     level = "error" if log is None else "warn"
-    # -Xss4m: with the default stack, a regular expression of Spark's overflows it when some queries stop.
-    # -XX:ReservedCodeCacheSize: what Java takes by itself, but not if a user lets it compile quickly alone.
+    # -Xss4m: with the default stack, one of Spark's regular expressions overflows when some queries stop.
+    # -XX:ReservedCodeCacheSize: Java's own default, which it changes if a user limits it to the first compiler.
     made = f"-Xss4m -XX:ReservedCodeCacheSize=240m {LATER_COMPILED}"
     made += f" -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
     # RocksDB and others unpack their libraries there, and a JVM that is killed does not remove them.
@@ -231,10 +230,10 @@ def _start_session(
 
 @contextmanager
 def _redirect_output(log: Path | None) -> Generator[None]:
-    """Let processes that are started meanwhile write what they say to ``log``; they keep it for life.
+    """Redirect the output of processes started meanwhile to ``log``; they keep it for their lifetime.
 
-    A terminal stays their standard output. A pipe does not: whoever reads it would wait for the last of them, and a JVM
-    may write its archive of classes for half a minute after the command has ended.
+    A terminal stays their standard output. A pipe does not: its reader would wait for the last of them, and a JVM may
+    write its class archive for half a minute after the command has ended.
     """
     if log is None:
         yield

@@ -37,10 +37,10 @@ _SETTINGS, _REPOSITORIES = _WHERE = ("spark.jars.ivySettings", "spark.jars.repos
 def fetch_jars(
     packages: Sequence[str], environ: Mapping[str, str], conf: Mapping[str, str] | None = None, *, is_whole: bool
 ) -> list[Path]:
-    """The jars of packages, from the cache if they are there; refuses if they cannot be had.
+    """The jars of packages, from the cache if they are there; refuses if they cannot be fetched.
 
-    ``is_whole``: these alone, and nothing that they ask for. ``conf``: settings of Spark, of which those count that say
-    where packages are looked for. Jars that we know are compared with their digests, those of the cache at each use.
+    ``is_whole``: only these, without dependencies. ``conf``: Spark settings; those that say where to look for packages
+    apply. Known jars are compared with their digests, those of the cache at each use.
     """
     key = f"{is_whole} {' '.join(packages)}{_places(conf or {})}"
     folder = cache_folder(environ) / "jars" / hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -59,7 +59,7 @@ def fetch_jars(
 
 
 def _places(conf: Mapping[str, str]) -> str:
-    """Where packages are looked for, as part of what they are called in the cache; empty where nothing is said.
+    """The settings of package locations as part of the cache key; empty without any.
 
     >>> _places({"spark.jars.repositories": "https://a.example", "spark.app.name": "x"})
     ' spark.jars.repositories=https://a.example'
@@ -145,7 +145,7 @@ _GIVEN = (JARS, "spark.jars.packages", "spark.driver.extraClassPath")
 
 
 def with_connectors(formats: Iterable[str], conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session that knows those formats. What the user gives goes before what we would add."""
+    """The settings of a session with these formats. The user's values come before ours."""
     formats = [*formats]
     jars = [*filter(None, [conf.get(JARS)]), *map(str, connector_jars(formats, conf, environ))]
     settings = {**conf, JARS: ",".join(jars)} if jars else dict(conf)
@@ -189,7 +189,7 @@ _ENDING_SECONDS = 60
 
 
 def archive_options(home: Path, environ: Mapping[str, str]) -> str:
-    """The options of Java that use the archive, or let this JVM write one, if there is none and nobody else does."""
+    """The Java options that use the class archive, or have this JVM write one if no process does yet."""
     spec = find_spec("pyspark")
     cache = own_cache(environ)
     if cache is None or spec is None or spec.origin is None or environ.get(WANTED) == "0":
@@ -205,7 +205,7 @@ def archive_options(home: Path, environ: Mapping[str, str]) -> str:
         if archive is not None:
             return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} {QUIET}"
         if environ.get(WANTED) != "use" and not any(cache.glob(f"{name}{_BEGUN}*")):
-            # Empty until the JVM ends, which tells others that it will be written.
+            # Empty until the JVM ends; its existence tells other processes that it will be written.
             begun = cache / f"{name}{_BEGUN}{os.getpid()}"
             begun.touch(0o600)
             return f"-XX:ArchiveClassesAtExit={shlex.quote(str(begun))} {QUIET}"
@@ -213,7 +213,7 @@ def archive_options(home: Path, environ: Mapping[str, str]) -> str:
 
 
 def _fingerprint(home: Path, jars: Path) -> str:
-    """What an archive depends on: which Java that is, and the jars, which a JVM compares by size and time."""
+    """The fingerprint of an archive's dependencies: the Java, and the jars, by size and time as in a JVM."""
     digest = hashlib.sha256(f"{home.resolve()}\n".encode())
     for file in (home / "release", home / "bin" / "java", *sorted(jars.glob("*.jar"))):
         with suppress(OSError):
@@ -223,9 +223,9 @@ def _fingerprint(home: Path, jars: Path) -> str:
 
 
 def _finish_archives(cache: Path) -> None:
-    """Give what JVMs have written its name, and remove what was begun and is not written any more.
+    """Rename the archives that JVMs have written, and remove abandoned ones.
 
-    A process that has begun may live for days, but its JVM writes after it has ended, for a minute at most.
+    A process that has begun one may run for days, but its JVM writes after it has ended, for a minute at most.
     """
     for begun in cache.glob(f"classes-*{_BEGUN}*"):
         with suppress(OSError, ValueError):

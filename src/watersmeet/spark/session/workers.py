@@ -51,7 +51,7 @@ def look(batches):
         told["version"] = __version__
     yield pyarrow.RecordBatch.from_pydict({"told": [json.dumps(told)]})
 """
-"""What a worker is asked. It is sent as it is, so that a worker need not have our package to answer."""
+"""The probe for workers. It is sent as source, so that a worker can answer without our package."""
 
 _UNFIT = re.compile(r"PYTHON_VERSION_MISMATCH|ModuleNotFoundError|ImportError|Cannot run program|PACKAGE_NOT_INSTALLED")
 _checked_sessions: WeakSet[Any] = WeakSet()
@@ -73,7 +73,7 @@ def check_workers(spark: SparkSession) -> None:
 
 
 def _probe_worker(spark: SparkSession) -> None:
-    """Ask a worker what it has; refused if it could not run a join."""
+    """Probe a worker; refused if it could not run a join."""
     names: dict[str, Any] = {"__name__": "watersmeet_probe", "NEEDED": tuple(NEEDED)}
     exec(_PROBE, names)
     try:
@@ -124,7 +124,8 @@ def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Generator
 
 FOLDER = "spark.python.unix.domain.socket.dir"
 LONGEST = 61
-"""Characters of the folder: an address has at most 104 on some systems, of which Spark takes 43 for the name."""
+"""The maximum length of the folder: an address has at most 104 characters on some systems, and Spark's name takes 43.
+"""
 
 
 def unix_sockets(folder: Path | None) -> dict[str, str]:

@@ -46,7 +46,7 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is in an archive: of which query, by which versions, where it was, and every file with its digest."""
+    """The manifest of an archive: the query, the versions, the original location, and every file with its digest."""
 
     archive: int
     watersmeet: str
@@ -64,7 +64,7 @@ class Manifest:
 
     @staticmethod
     def from_json(data: bytes, archive: Path, places: frozenset[str]) -> Manifest:
-        """The list of an archive, or the refusal of what is none; ``places``: the folders that files may be in."""
+        """The manifest of an archive, or a refusal; ``places``: the folders that files may be in."""
         try:
             record: dict[str, Any] = json.loads(data)
             version = record["archive"]
@@ -199,7 +199,7 @@ def write_archive(manifest: Manifest, files: Mapping[str, Path], archive: Path) 
         raise refuse("ARCHIVE_TOO_LARGE", archive=archive, files=f"{len(files):,}")
     hidden = archive.with_name(f".{archive.name}")
     try:
-        # Dereferenced: an archive has contents alone, as an import takes no links.
+        # Dereferenced: an archive has contents only, as an import accepts no links.
         with tarfile.open(hidden, "w:gz", dereference=True) as packed:
             entry = tarfile.TarInfo(MANIFEST)
             entry.size = len(listing)

@@ -1,4 +1,4 @@
-"""Queries that have changed since their checkpoint was written: what follows, and whether somebody accepts it."""
+"""Queries that have changed since their checkpoint was written: the effects, and whether they are accepted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from watersmeet.spark.state.inspect import State
 from watersmeet.spark.state.owner import Owner
 
 Accepting = Literal["refuse", "accept", "rebuild", "tell"]
-"""What becomes of a query that has changed. ``accept``: it goes on with its state, whatever follows from that.
-``rebuild``: its state is made anew. ``tell``: whichever of these can be done, for somebody who asks which it is."""
+"""What to do with a changed query. ``accept``: continue with its state, whatever the effects. ``rebuild``: rebuild its
+state. ``tell``: report which of these is possible.
+"""
 
 
 def continue_checkpoint(
@@ -33,10 +34,10 @@ def continue_checkpoint(
     how: str,
     rebuild: str = "",
 ) -> tuple[Owner, tuple[ChangeEffect, ...]]:
-    """Whose the checkpoint is once these queries go on with it, and what follows; ``was``, if they are the same.
+    """The owner of the checkpoint once these queries continue it, and the effects; ``was``, if they are the same.
 
-    Refused, if they are others, or if something follows that nobody has accepted; ``how`` says how that is done, and
-    ``rebuild`` how a state is made anew.
+    Refused for other queries, and for effects that are not accepted; ``how`` says how to accept them, and ``rebuild``
+    how to rebuild a state.
     """
     if not was.check(now, str(checkpoint), anew, change_rules(), None, table_operators(), rebuild):
         return was, ()
@@ -58,9 +59,9 @@ def continue_checkpoint(
 
 
 def rebuild_reason(was: Owner, now: Owner, accepting: Accepting) -> str | None:
-    """What has changed of queries whose state is to be made anew; None: nothing has, or it is not.
+    """The change because of which a state is to be rebuilt; None: no change, or no rebuild.
 
-    Who wants to have it anew gets it so, also where it could go on.
+    With ``rebuild`` the state is rebuilt even where it could continue.
     """
     if accepting not in ("rebuild", "tell") or len(was.queries) != len(now.queries):
         return None
@@ -72,7 +73,7 @@ def rebuild_reason(was: Owner, now: Owner, accepting: Accepting) -> str | None:
 
 
 def _watermarks_by_stage(state: State) -> list[list[WatermarkValues]]:
-    """The marks that each stage of each query has received: the latest of its shards."""
+    """The watermarks that each stage of each query has received: the latest of its shards."""
     queries = state.checkpoint.owner.queries
     by_stage = [[dict[str, int]() for _ in query.identity["stages"]] for query in queries]
     for operator in state.checkpoint.operators:

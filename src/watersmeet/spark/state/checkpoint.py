@@ -1,7 +1,7 @@
-"""A checkpoint as it was when its last batch was committed, whether or not its query runs.
+"""A checkpoint as of its last committed batch, whether or not its query runs.
 
-A copy of a running query's checkpoint may have the plan of a batch that nobody committed, and files that are torn: the
-newest batch whose commit and plan are whole counts, and Spark's reader of states is asked for that one.
+A copy of a running query's checkpoint may have the plan of an uncommitted batch, and incomplete files: the newest batch
+whose commit and plan are complete counts, and Spark's state reader reads that one.
 
 A copy in another place is read through a folder of links, because Spark stores the absolute path of a state's schema;
 so is a checkpoint whose path has a space or a percent sign, which Spark's reader escapes and does not find.
@@ -74,7 +74,7 @@ def _is_escaped(checkpoint: Path) -> bool:
 
 
 def _link(checkpoint: Path, made: Path) -> None:
-    """Fill a folder with links to a checkpoint; what operators wrote down of themselves is written anew."""
+    """Fill a folder with links to a checkpoint; the metadata of operators is rewritten."""
     for entry in checkpoint.iterdir():
         if entry.name != "state":
             (made / entry.name).symlink_to(entry)
@@ -99,9 +99,9 @@ OURS = "transformWithState"
 
 @dataclass(frozen=True)
 class StatefulOperator:
-    """A stateful operator of a query: its number among those of the query, Spark's for it, and what it is.
+    """A stateful operator of a query: its number in the query, Spark's number, and its identity.
 
-    ``prefix``: what its names in the state begin with, where others share an operator of Spark's with it.
+    ``prefix``: the prefix of its names in the state, where it shares an operator of Spark's with others.
     """
 
     number: int
@@ -132,7 +132,7 @@ class StatefulOperator:
         return f"{self.identity['family']} of {sides}"
 
     def side(self, port: int) -> str:
-        """What a side is called in the query: its alias, or those of all that is joined there."""
+        """The name of a side in the query: its alias, or those of all that is joined there."""
         return self.query.side(self.place, port)
 
 
@@ -148,7 +148,7 @@ class Checkpoint:
 
     @staticmethod
     def open(spark: SparkSession, place: str | Path) -> Checkpoint:
-        """The checkpoint at a path, or the refusal of what is none of ours; a text is read as Spark reads it."""
+        """The checkpoint at a path, or a refusal if it is not ours; a string is resolved as Spark does."""
         folder, path = folder_of(spark, place), str(place)
         text = folder.read(OWNER)
         if text is None:
@@ -186,7 +186,7 @@ class Checkpoint:
         )
 
     def read_store(self, spark_number: int) -> DataFrame:
-        """What is stored of an operator of Spark's: a row per shard and name."""
+        """The stored values of one of Spark's operators: a row per shard and name."""
         options = {"stateVarName": "state", "operatorId": str(spark_number), "batchId": str(self.batch)}
         # Asked for, since Spark 4.1 reads no state before what coordinates states is there, which comes with streams.
         _ = self.spark.streams
@@ -195,7 +195,7 @@ class Checkpoint:
         return frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
 
     def values(self, operator: StatefulOperator) -> DataFrame:
-        """What is stored of an operator, by the names that it has there alone."""
+        """The stored values of an operator, under its own names."""
         values = self.read_store(operator.spark_number)
         if not operator.prefix:
             return values
@@ -233,7 +233,7 @@ def read_failure(path: str, error: Exception) -> WatersmeetError:
 
 
 def last_committed(folder: Folder) -> int | None:
-    """The newest batch of which both the plan and the commit are whole; None: there is none."""
+    """The newest batch whose plan and commit are both complete; None: there is none."""
     planned = set(batch_numbers(folder, OFFSETS_FOLDER))
     for batch in reversed(batch_numbers(folder, COMMITS_FOLDER)):
         if (
@@ -252,9 +252,9 @@ def _chain_members(query: NamedIdentity, last: int) -> Iterator[tuple[int, str]]
 
 
 def _stages_from_result(query: NamedIdentity) -> list[int]:
-    """The places of stages among those of a query, from the result on, each before what it reads.
+    """The positions of stages among those of a query, from the result on, each before its inputs.
 
-    Of several that share an operator only the last is there.
+    Of several that share an operator only the last is listed.
     """
     stages = query.identity["stages"]
     reads = [[read for port in stage["ports"] for read in port["reads"]] for stage in stages]
@@ -290,7 +290,7 @@ def swap(made: Path, checkpoint: Path) -> None:
 
 
 def recover_swap(checkpoint: Path) -> None:
-    """Take back what somebody left who was killed between the two names."""
+    """Restore the old checkpoint if a process was killed between the two renames."""
     before = _before(checkpoint)
     if before.exists() and not checkpoint.exists():
         before.rename(checkpoint)
@@ -303,7 +303,7 @@ def recover_swaps(folder: Path) -> None:
 
 
 def clear_leftovers(checkpoint: Path) -> None:
-    """Take back what was left, and delete what was not finished; nobody else may be at it."""
+    """Restore the old checkpoint, and delete unfinished ones; the caller must hold the lock."""
     recover_swap(checkpoint)
     for leftover in (_before(checkpoint), checkpoint.with_name(f"{_NEW}{checkpoint.name}")):
         shutil.rmtree(leftover, ignore_errors=True)

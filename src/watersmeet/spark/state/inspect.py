@@ -1,4 +1,4 @@
-"""The state of a query as DataFrames: what is kept, the rows themselves, and what is wrong with it."""
+"""The state of a query as DataFrames: a summary, the rows themselves, and defects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORKERS_ZONE = "UTC"
 
 @dataclass(frozen=True)
 class SpineInfo:
-    """Rows that an operator keeps of a side: which spine, under which name people ask for it, what ends their lives."""
+    """The stored rows of an operator's side: the spine, its name for users, and what expires the rows."""
 
     operator: StatefulOperator
     spine: str
@@ -67,7 +67,7 @@ class State:
 
     @cached_property
     def spines(self) -> tuple[SpineInfo, ...]:
-        """What can be read: the rows of every side of every operator."""
+        """The readable spines: the rows of every side of every operator."""
         names = [
             (operator, spine)
             for operator in self.checkpoint.operators
@@ -160,7 +160,7 @@ class State:
     def _in_shards(
         self, operator: StatefulOperator, inspect: Callable[[pa.Table], pa.Table], schema: StructType | str
     ) -> DataFrame:
-        """What comes of a look into each shard of an operator."""
+        """The results of ``inspect`` for each shard of an operator."""
 
         def inspect_shard(values: pa.Table) -> pa.Table:
             return inspect(values)

@@ -1,8 +1,8 @@
-"""A checkpoint as one archive, and back: the same query goes on elsewhere. Neither needs Spark.
+"""Export of a checkpoint as one archive, and import: the query continues on another machine. Neither needs Spark.
 
-An archive holds the files of a checkpoint and what belongs to it in its storage folder, and first a list of them with
-their digests. Spark keeps absolute paths in a checkpoint, and so does the identity of a query: what lay in the folder
-of the project, or of the checkpoint, is put where these are now.
+An archive begins with a manifest with digests, followed by the files of a checkpoint and its parts of the storage
+folder. Spark stores absolute paths in a checkpoint, and so does the identity of a query: paths in the folder of the
+project, or of the checkpoint, are rewritten to their new location.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def export_checkpoint(checkpoint: Path, root: Path, archive: Path) -> Manifest:
 
 
 def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["own", "same"] = "own") -> Manifest:
-    """Put what an archive holds into a storage folder where that query has no checkpoint; all of it, or nothing.
+    """Extract an archive into a storage folder where that query has no checkpoint; all of it, or nothing.
 
-    ``sinks``: whether the query writes to sinks of its own from now on, as another run of it, or goes on with the same.
+    ``sinks``: whether the query writes to new sinks from now on, as another run of it, or continues with the same.
     """
     with open_archive(archive, frozenset({CHECKPOINT, *_STORAGE_PARTS})) as (manifest, reader):
         target = storage / "checkpoints" / manifest.query
@@ -96,9 +96,9 @@ def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["
 
 
 def absent_sources(checkpoint: Path, declared: Sequence[Source]) -> list[str]:
-    """What a query reads that is not there, in sentences: folders, files of its next batch, topics.
+    """The missing inputs of a query, in sentences: folders, files of its next batch, topics.
 
-    ``declared``: the sources as the project has them, which know where topics are.
+    ``declared``: the sources of the project, which have the locations of topics.
     """
     by_name = {source.name.lower(): source for source in declared}
     notes: list[str] = []
@@ -118,7 +118,7 @@ def absent_sources(checkpoint: Path, declared: Sequence[Source]) -> list[str]:
 
 
 def _is_there(path: str) -> bool:
-    """Whether there is something at a path; of patterns and other machines nobody knows."""
+    """Whether a path exists; true for patterns and other machines, which are not checked."""
     local = local_path(path)
     return "://" in local or any(c in local for c in "*?[{") or Path(local).exists()
 

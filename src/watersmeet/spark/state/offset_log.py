@@ -1,12 +1,12 @@
-"""The log of a checkpoint: which files and offsets of its sources a query read in which batch. It needs no Spark.
+"""The log of a checkpoint: the files and offsets of its sources that each batch read. It needs no Spark.
 
-Spark writes ``offsets/N`` before batch N, with a line per source, and ``commits/N`` after it. A source of files counts
-its own steps; which files each has is in ``sources/K``, some steps together in a ``.compact`` file. Of a topic the
-offsets themselves stand there. Spark forgets old batches, so that the first ones may be missing.
+Spark writes ``offsets/N`` before batch N, with a line per source, and ``commits/N`` after it. A file source counts its
+own steps; the files of each are in ``sources/K``, some steps together in a ``.compact`` file. For a topic the line has
+the offsets themselves. Spark deletes old batches, so the first ones may be missing.
 
-Also here: how many files of a folder a query has not read yet, and offsets for a query that reads its sources in
-another order, or reads more or fewer. Spark identifies sources by position alone, so what was read is found again by
-path or topic; a source of which nothing was read begins as at a first start.
+Also here: the number of files of a folder that a query has not read yet, and offsets for a query that reads its sources
+in another order, or reads more or fewer. Spark identifies sources by position only, so positions are matched by path or
+topic; an unread source begins as at a first start.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MICROS_PER_MILLI = 1000
 
 @dataclass(frozen=True)
 class OffsetLog:
-    """What a checkpoint says of its batches.
+    """The batches of a checkpoint and their inputs.
 
     - ``batches``: those that succeeded and are still known; ``clocks``: when each began, in microseconds
-    - ``files``: by path, the batch that read a file; ``older``: those of them that were read before the first known
-      batch, under which they are
-    - ``offsets``: by ``topic-partition``, of each batch the first offset that it did not read; ``begin``: where the
+    - ``files``: by path, the batch that read a file; ``older``: those read before the first known batch,
+      under which they are listed
+    - ``offsets``: by ``topic-partition``, for each batch the first offset that it did not read; ``begin``: where the
       first batch began
     """
 
@@ -52,7 +52,7 @@ class OffsetLog:
         return not self.batches or self.batches[0] == 0
 
     def batch_of(self, partition: str, offset: int) -> int | None:
-        """The batch that read a record; None: none has yet, or it was before the first that began.
+        """The batch that read a record; None: no batch has yet, or it precedes the first batch.
 
         >>> OffsetLog((0, 1), offsets={"t-0": {0: 5, 1: 9}}).batch_of("t-0", 5)
         1
@@ -109,7 +109,7 @@ def read_log(checkpoint: Path) -> OffsetLog:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file behind its first, the version; none if a running query has removed it meanwhile."""
+    """The lines of a file after its first, the version; empty if a running query has removed it meanwhile."""
     try:
         return path.read_text("utf-8").splitlines()[1:]
     except FileNotFoundError:
@@ -132,9 +132,9 @@ def _start_offsets(checkpoint: Path, number: int) -> Iterator[tuple[str, int]]:
 
 
 def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[tuple[str, int, bool]]:
-    """The files that a source read, each with its batch; those of steps before all known batches with the first.
+    """The files that a source read, each with its batch; files of steps before all known batches with the first.
 
-    The last says which these are: a batch has one step at most.
+    The flag says which these are: a batch has one step at most.
     """
     first = steps[min(steps)]
     for path in sorted((checkpoint / "sources" / str(number)).glob("*")):
@@ -148,12 +148,12 @@ def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[
 
 
 FileCounter = Callable[[], int | None]
-"""How many files wait; None: that is not known."""
+"""Counts unread files; None: unknown."""
 FORMATS = frozenset({"json", "csv", "parquet", "orc", "text", "avro", "xml"})
 MOST_FILES, MOST_BYTES = 20_000, 8_000_000
 """A folder with more files, and a log of read ones that is larger, are not looked through."""
 PAUSE = 5.0
-"""Seconds for which an answer stays."""
+"""Seconds for which a count is cached."""
 OLDEST = 7 * 86_400
 """Spark passes files over that are older than the newest one by so many seconds."""
 _OTHERS = frozenset({"pathglobfilter", "recursivefilelookup", "maxfileage", "cleansource"})
@@ -161,7 +161,7 @@ _OTHERS = frozenset({"pathglobfilter", "recursivefilelookup", "maxfileage", "cle
 
 
 def backlog_counters(sources: Iterable[Source], checkpoint: Path) -> dict[str, FileCounter]:
-    """For the sources of a query that are folders of this machine, what tells how many files wait."""
+    """The counters of unread files for the sources of a query that are local folders."""
     return {
         source.name: _make_counter(Path(path), checkpoint)
         for source in sources
@@ -191,7 +191,7 @@ def _make_counter(folder: Path, checkpoint: Path) -> FileCounter:
 
 
 def count_unread_files(folder: Path, checkpoint: Path) -> int | None:
-    """How many files of a folder no batch has read; None: it is no plain folder, or too much to look through."""
+    """The number of files in a folder that no batch has read; None: not a plain folder, or too large to list."""
     logs = list((checkpoint / "sources").glob("*/*"))
     try:
         if sum(path.stat().st_size for path in logs) > MOST_BYTES:
@@ -213,14 +213,14 @@ def count_unread_files(folder: Path, checkpoint: Path) -> int | None:
 
 
 NOTHING = "-"
-"""How Spark writes that nothing of a source was read."""
+"""Spark's offset of a source that was not read."""
 Sources = Sequence[tuple[int, Mapping[str, str]]]
 """Of every source, in the order of their offsets: the number of its folder, and its options."""
 
 
 @dataclass(frozen=True)
 class FileLogEntry:
-    """A file that a source has written down: in which of its folders, at which of its steps, and what it wrote."""
+    """An entry of a file source's log: its folder, its step, the path, and the record."""
 
     folder: int
     step: int
@@ -230,7 +230,7 @@ class FileLogEntry:
 
 @dataclass(frozen=True)
 class SourcePositions:
-    """What a checkpoint says of how far its sources are: their lines, by batch, and all files of their logs."""
+    """The positions of a checkpoint's sources: their offset lines, by batch, and all files of their logs."""
 
     lines: Mapping[int, Sequence[str]]
     heads: Mapping[int, Mapping[str, Any]]
@@ -238,7 +238,7 @@ class SourcePositions:
 
     @staticmethod
     def of(checkpoint: Path, batches: Sequence[int]) -> SourcePositions:
-        """What it says of these batches."""
+        """The positions after these batches."""
         lines: dict[int, list[str]] = {}
         heads: dict[int, dict[str, Any]] = {}
         for batch in batches:
@@ -248,7 +248,7 @@ class SourcePositions:
 
     def files(self, batch: int) -> list[FileLogEntry]:
         """The files that were read up to a batch."""
-        # Sources that are equal have a folder together, and lines that are equal; the first of them counts folders.
+        # Equal sources share a folder and have equal lines; folders are numbered by the first of them.
         steps = [int(_parse_object(line).get("logOffset", -1)) for line in self.lines[batch]]
         return [entry for entry in self.entries if entry.step <= steps[entry.folder]]
 
@@ -261,7 +261,7 @@ class SourcePositions:
 def write_logs(
     made: Path, was: SourcePositions, sources: Sources, batch: int, planned: int | None, conf: Mapping[str, Any]
 ) -> None:
-    """Write how far the sources of a new checkpoint are after ``batch``, and what is ``planned`` next, if anything is.
+    """Write the positions of a new checkpoint's sources after ``batch``, and those of the ``planned`` batch, if any.
 
     ``conf``: the settings that its state was written with.
     """
@@ -295,7 +295,7 @@ def _write_offsets(made: Path, batch: int, head: Mapping[str, Any], lines: Seque
 
 
 def _write_entries(folder: Path, per_step: Sequence[Sequence[FileLogEntry]]) -> None:
-    """The log of a file source: what is done as its first step, and what is planned as the next."""
+    """Write the log of a file source: read files as its first step, planned ones as the next."""
     folder.mkdir(parents=True)
     seen = set[str]()
     for step, entries in enumerate(per_step):
@@ -306,7 +306,7 @@ def _write_entries(folder: Path, per_step: Sequence[Sequence[FileLogEntry]]) -> 
 
 
 def _offsets(options: Mapping[str, str], was: SourcePositions, batch: int) -> str:
-    """The line of a source of topics; nothing, if it is none, or nobody has read them."""
+    """The offsets of a Kafka source; a dash for another source, or if its topics were not read."""
     names = {name.strip() for name in options.get("subscribe", "").split(",")} - {""}
     if FORMAT in options and options[FORMAT] == "kafka":
         for topics, line in was.offsets(batch):
@@ -318,9 +318,9 @@ def _offsets(options: Mapping[str, str], was: SourcePositions, batch: int) -> st
 def _entries_of_source(
     own_options: Mapping[str, str], sources: Sources, entries: Sequence[FileLogEntry]
 ) -> list[FileLogEntry]:
-    """Those of the files that a source with these options reads: the folders all of whose files lie in its path.
+    """The files that a source with these options reads: those of log folders whose files all lie in its path.
 
-    Where paths lie in each other the longest counts.
+    Among nested paths the longest counts.
     """
     if "path" not in own_options:
         return []
@@ -349,7 +349,7 @@ def is_in(file: str, path: str) -> bool:
 
 
 def _entries(checkpoint: Path) -> Iterator[FileLogEntry]:
-    """All files that sources have written down, each once."""
+    """All files in the logs of sources, each once."""
     for folder in sorted((checkpoint / "sources").glob("*")):
         seen = set[str]()
         logs = [file for file in folder.glob("*") if file.name.removesuffix(".compact").isdecimal()]

@@ -33,16 +33,16 @@ from watersmeet.spark.private.introspection import is_state_schema, is_whole_cha
 from watersmeet.version import __version__
 
 OWNER = "watersmeet.json"
-"""The file in a checkpoint that says whose it is."""
+"""The file in a checkpoint with the identity of its queries."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a checkpoint is: the queries of ours in it, of which there are several where a join feeds another call.
+    """The owner of a checkpoint: our queries in it; there are several where a join feeds another call.
 
-    ``versions``: with what it was written; ``format``: that of its states. ``accepted``: what else a shard may have
-    been left by, by its fingerprint: operators of the query as it was before changes that were accepted. ``rebuilt``:
-    the last batch whose rows its state was rebuilt from; None: it never was.
+    ``versions``: the versions that wrote it; ``format``: that of its states. ``accepted``: other operators whose shards
+    may continue, by their fingerprint: those of the query before changes that were accepted. ``rebuilt``: the last
+    batch whose rows its state was rebuilt from; None: it never was.
     """
 
     queries: tuple[NamedIdentity, ...]
@@ -67,7 +67,7 @@ class Owner:
         return tuple(bool(follows) for query in self.queries for follows in query.identity["clocks"])
 
     def to_text(self, spark_version: str) -> str:
-        """What is kept."""
+        """The record as stored."""
         queries = [{"identity": query.identity, "words": query.words} for query in self.queries]
         versions = {"watersmeet": __version__, "spark": spark_version}
         record: dict[str, Any] = {
@@ -84,7 +84,7 @@ class Owner:
 
     @staticmethod
     def from_text(text: str, checkpoint: str, anew: str) -> Owner:
-        """What was kept, or the refusal of what is no such thing; ``anew`` says how to start without the checkpoint."""
+        """The owner from a stored record, or a refusal; ``anew`` says how to start without the checkpoint."""
         file = f"{checkpoint}/{OWNER}"
         record = _record(text, checkpoint, file, anew)
         format_version = record.get("format")
@@ -118,10 +118,10 @@ class Owner:
         tables: Collection[str] = (),
         rebuild: str = "",
     ) -> tuple[ChangeEffect, ...]:
-        """Refuse to let other queries continue the checkpoint; gives what follows from what has changed of these.
+        """Refuse other queries for the checkpoint; returns the effects of changes to the same ones.
 
-        ``changing``: what of operators may change; without it nothing may. ``marks``: by query and stage. ``tables``:
-        the operators whose results are tables. ``rebuild``: how a state is made anew; without it none can be.
+        ``changing``: the changes that operators allow; without it none is. ``marks``: watermarks by query and stage.
+        ``tables``: the operators whose results are tables. ``rebuild``: how to rebuild a state; without it none can be.
         """
         if len(self.queries) != len(now.queries):
             reason = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
@@ -142,7 +142,7 @@ class Owner:
 
 
 def rebuilt_batch(checkpoint: Path) -> int | None:
-    """The last batch whose rows the state of a checkpoint was rebuilt from; None: it never was, or nothing tells."""
+    """The last batch whose rows the state of a checkpoint was rebuilt from; None: never, or unknown."""
     try:
         record: Any = json.loads((checkpoint / OWNER).read_text("utf-8"))
     except (OSError, ValueError):
@@ -152,7 +152,7 @@ def rebuilt_batch(checkpoint: Path) -> int | None:
 
 
 def move_owner(text: str, move: Callable[[str], str]) -> str:
-    """A record that was kept, with other places in it, for which ``move`` is asked."""
+    """A stored record, with its paths replaced by ``move``."""
     record: dict[str, Any] = json.loads(move(text))
     return (
         json.dumps({**record, "digest": _record_digest(record["queries"], record.get("accepted", {}))}, indent=2) + "\n"
@@ -160,12 +160,12 @@ def move_owner(text: str, move: Callable[[str], str]) -> str:
 
 
 def _record_digest(queries: Any, accepted: Mapping[str, Any]) -> str:
-    """What tells a record from one that was changed by hand."""
+    """The digest that shows whether a record was changed by hand."""
     return digest([queries, accepted]) if accepted else digest(queries)
 
 
 def _same_shards(was: NamedIdentity, now: NamedIdentity) -> str | None:
-    """What to type where nothing but the number of shards differs."""
+    """The hint where only the number of shards differs."""
     shards = was.identity["shards"]
     if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
         return None
@@ -174,7 +174,7 @@ def _same_shards(was: NamedIdentity, now: NamedIdentity) -> str | None:
 
 
 def _same_operators(was: NamedIdentity, now: NamedIdentity) -> str | None:
-    """What to type where nothing differs but which joins run in one operator."""
+    """The hint where only operator chaining differs."""
     before, after = ({**query.identity, "together": None} for query in (was, now))
     if canonical_json(before) != canonical_json(after):
         return None
@@ -221,7 +221,7 @@ def check_files(folder: Folder, checkpoint: str, anew: str) -> None:
 
 
 def state_damage(text: str) -> WatersmeetError | None:
-    """The refusal of a checkpoint whose state Spark could not read, if that is what an error of a query says."""
+    """The refusal of a checkpoint with an unreadable state, if that caused an error of a query."""
     location = unread_state(text)
     if location is None:
         return None
@@ -234,7 +234,7 @@ def state_damage(text: str) -> WatersmeetError | None:
 
 
 def damage_refusal(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
-    """The refusal of a checkpoint for a file of it."""
+    """The refusal of a checkpoint because of one of its files."""
     hint = f"restore that file or the checkpoint from a copy ({RESUME_HINT}); or {anew}"
     return refuse("DAMAGED_CHECKPOINT", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
 
@@ -248,7 +248,7 @@ def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
         yield "metadata", _TORN if named else "is empty or missing"
     if done and max(done) not in planned:
         yield f"{OFFSETS_FOLDER}/{max(done)}", "is missing"
-    # Those that Spark reads: of a batch that is to be repeated it needs the one before, too.
+    # The files that Spark reads: to repeat a batch it also needs the one before.
     read = [
         *(f"{OFFSETS_FOLDER}/{number}" for number in planned[-2:]),
         *(f"{COMMITS_FOLDER}/{number}" for number in done[-1:]),
@@ -280,7 +280,7 @@ def _find_broken_file(checkpoint: Path, text: str) -> tuple[str, str]:
 
 
 def _source_files(folder: Folder) -> Iterator[str]:
-    """Where sources of files have written down what they read last; what others write there is their own affair."""
+    """The last log file of each file source; other sources write their own formats there."""
     for log in (f"sources/{source}" for source in folder.names("sources")):
         for file in (f"{log}/{number}" for number in batch_numbers(folder, log)[-1:]):
             if (folder.read(file) or "").startswith('v1\n{"path"'):
@@ -305,7 +305,7 @@ def is_whole(folder: Folder, file: str) -> bool:
 
 
 def _damage(text: str) -> str | None:
-    r"""What is wrong with a file of Spark's: a version, then lines of JSON, where a dash stands for nothing.
+    r"""The defect of one of Spark's files: a version, then lines of JSON, where a dash means no offset.
 
     >>> _damage('v1\n{"a": 1}\n-'), _damage(""), _damage('v1\n{"a"')
     (None, 'is empty', 'is incomplete, or was not written by Spark')
@@ -332,7 +332,7 @@ Use = Literal["shared", "alone"]
 
 @contextmanager
 def lock_storage(storage: Path, use: Use, queries: Collection[str] = ()) -> Generator[None]:
-    """Use a storage folder, and queries of it, while this is entered; refused if others use what must be alone."""
+    """Lock a storage folder, and queries of it, while this is entered; refused if another process conflicts."""
     with ExitStack() as stack:
         if not _try_lock(storage, LOCK, use, stack):
             raise refuse("CHECKPOINT_IN_USE", storage=storage)
@@ -343,7 +343,7 @@ def lock_storage(storage: Path, use: Use, queries: Collection[str] = ()) -> Gene
 
 
 def _try_lock(storage: Path, name: str, use: Use, stack: ExitStack) -> bool:
-    """Whether nobody else has a lock that excludes this one; held until the end, where there are locks."""
+    """Try to take a lock, held until the stack closes; True also where the system has no locks."""
     try:
         import fcntl
     except ImportError:  # a system without such locks

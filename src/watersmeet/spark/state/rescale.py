@@ -45,7 +45,7 @@ from watersmeet.spark.state.owner import COMMITS_FOLDER, OFFSETS_FOLDER, OWNER, 
 
 CODE = "#code"
 _OF_STREAMS = frozenset({"interval"})
-"""Operators of which no row is ever taken back: where such a row is spread to does not matter."""
+"""Operators that never retract rows: the shard of a spread row does not matter."""
 
 
 def make_shard_assignment(stage: Identity, keeping: StateSchema, shards: int) -> ShardAssignment:
@@ -154,7 +154,7 @@ def _by_shard(values: DataFrame, work: Callable[[pa.Table], pa.Table], schema: s
 
 @contextmanager
 def _refuse_uneven(query: str) -> Generator[None]:
-    """Let what cannot be put together, or taken apart, travel as a refusal."""
+    """Turn an `UnevenError` into a refusal."""
     try:
         yield
     except UnevenError as error:
@@ -174,11 +174,11 @@ def _table(rows: Sequence[tuple[object, ...]], types: Mapping[str, pa.DataType])
 _FEW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
 """A value may be a block of many rows, so that few of them cross to Python at once."""
 SCRATCH = "seed"
-"""The folder in a new checkpoint for what is only there while it is made."""
+"""The folder in a new checkpoint for temporary data."""
 
 
 class Seed(StatefulProcessor):
-    """Keeps what it gets."""
+    """Stores its input."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state, as our operators have it."""
@@ -269,7 +269,7 @@ def _make(
     _copy(path, made, checkpoint.batch, now.partitions)
     owner = _owner(checkpoint, now.shards) if is_spread else checkpoint.owner
     (made / OWNER).write_text(owner.to_text(spark.version), "utf-8")
-    # What was told of its batches since is still told by the same lags.
+    # Metrics of its batches since then still apply with the same lags.
     shutil.copystat(path / OWNER, made / OWNER)
 
 
@@ -295,7 +295,7 @@ def _rescale_refusal(query: str, reason: str, hint: str) -> WatersmeetError:
 
 
 def _batch_numbers(checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
-    """The batches that are planned, and those that are done: whether a query runs that no lock tells of."""
+    """The planned and the committed batches: they show a running query that holds no lock."""
     return batch_numbers(checkpoint.folder, OFFSETS_FOLDER), batch_numbers(checkpoint.folder, COMMITS_FOLDER)
 
 
@@ -307,7 +307,7 @@ def _owner(checkpoint: Checkpoint, shards: int) -> Owner:
 
 
 def _copy(path: Path, made: Path, batch: int, partitions: int) -> None:
-    """Copy what is no state; the last plans tell on how many partitions it lies."""
+    """Copy everything but the state; set the number of partitions in the last plans."""
     for entry in path.iterdir():
         if entry.is_dir() and entry.name != "state":
             shutil.copytree(entry, made / entry.name, ignore=shutil.ignore_patterns(".*"))

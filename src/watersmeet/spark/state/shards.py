@@ -1,4 +1,4 @@
-"""What workers do when somebody looks into a state: each takes the stored values of one shard."""
+"""The inspection of a state in workers: each gets the stored values of one shard."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SUMMARY = (
 )
 PROBLEMS = "shard INT, problem STRING"
 MATCHED, UNTIL, UNTIL_OF, SHARD = "_matched", "_until", "_until_of", "_shard"
-"""What a row of a state shows besides its own columns."""
+"""The columns of a state row besides its own."""
 
 
 @dataclass(frozen=True)
 class StateMeaning:
-    """What the state of an operator means; ``numbers`` are the columns whose times are numbers.
+    """The meaning of an operator's state; ``numbers`` are the columns whose times are numbers.
 
-    ``accepted``: what it means in shards that were left before a change, by their fingerprints.
+    ``accepted``: the identities of shards that were written before a change, by their fingerprints.
     """
 
     identity: Identity
@@ -41,20 +41,20 @@ class StateMeaning:
     accepted: Mapping[str, Identity]
 
     def spine_schema(self, values: Mapping[str, bytes], spine: str) -> SpineSchema:
-        """What a spine of a shard holds, by what it was left by."""
+        """The schema of a shard's spine, by the identity that wrote it."""
         fingerprint = values.get("fingerprint", b"").decode("utf-8", "replace")
         return self.state_schema.spine(self.accepted.get(fingerprint, self.identity), spine)
 
     def display_name(self, column: str) -> str:
-        """What people call a column, or its mark."""
+        """The name of a column, or of its watermark, for users."""
         return self.query.name(column)[1:-1]
 
     def time_text(self, column: str, value: int) -> str:
-        """A time of a column, or its mark, as people read it."""
+        """A time of a column, or its watermark, as text."""
         return watermark_text(value, is_temporal=column.partition("#")[0] not in self.numbers)
 
     def is_time(self, watermark: str) -> bool:
-        """Whether a mark is that of an event time of a side, or of a part of it."""
+        """Whether a watermark is that of an event time of a side, or of a part of it."""
         return any(watermark.partition("#")[0] in port.get("times", ()) for port in self.identity["ports"])
 
     def time(self, port: int) -> str | None:
@@ -70,7 +70,7 @@ def _values(table: pa.Table) -> tuple[int, dict[str, bytes]]:
 
 @dataclass(frozen=True)
 class SummarizeShard:
-    """A row for each spine of a shard; one without a spine tells of a shard that keeps nothing."""
+    """A row for each spine of a shard; one without a spine for an empty shard."""
 
     means: StateMeaning
     schema: pa.Schema
@@ -80,7 +80,7 @@ class SummarizeShard:
         shard, values = _values(table)
         look, means = ShardInspector(values), self.means
         watermarks = look.directory.received
-        # What tells of rows that they are settled is no watermark of theirs.
+        # Finality watermarks are not watermarks of rows.
         shown = {
             name: watermark
             for name, watermark in watermarks.items()
@@ -117,7 +117,7 @@ class SummarizeShard:
         return summary | self._next(rows, watermarks)
 
     def _next(self, rows: SpineRows, watermarks: Watermarks) -> dict[str, str]:
-        """Which mark ends the next life, and what it must pass for that."""
+        """The watermark that expires the next row, and the value it must pass."""
         ends = {watermark: int(until.min()) for watermark, until in rows.expiry.items()}
         if not ends:
             return {}
@@ -134,7 +134,7 @@ class CheckShard:
     schema: pa.Schema
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """What is wrong with a shard."""
+        """The defects of a shard."""
         shard, values = _values(table)
         problems = list(self._problems(shard, values))
         return pa.Table.from_pylist([{"shard": shard, "problem": problem} for problem in problems], schema=self.schema)

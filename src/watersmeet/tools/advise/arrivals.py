@@ -26,17 +26,17 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 NO_CODE = -1
-"""The code of a row that meets nothing: a part of its key is NULL."""
+"""The code of a row that matches nothing: a part of its key is NULL."""
 
 
 @dataclass(frozen=True)
 class SampledRows:
     """Rows in the order in which they arrived.
 
-    - ``source``: what is declared of them
-    - ``order``: how that order is known, for people
-    - ``partition``: the number of the partition that each row came from, where partitions have marks of their own
-    - ``is_all``: whether these are all rows there are; else the first of them
+    - ``source``: their declaration
+    - ``order``: how that order is known, in words
+    - ``partition``: the partition number of each row, where partitions have separate watermarks
+    - ``is_all``: whether these are all rows; else the first of them
     """
 
     source: Source
@@ -47,7 +47,7 @@ class SampledRows:
 
     @property
     def name(self) -> str:
-        """What the source is called."""
+        """The name of the source."""
         return self.source.name
 
     def column(self, name: str) -> pa.Array:
@@ -101,7 +101,7 @@ def _encode(left: pa.Array, right: pa.Array) -> Ints:
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which values of both can be compared exactly; None: they do not fit, or nobody would join by them.
+    """The type in which values of both can be compared exactly; None: they do not fit, or make no sense as keys.
 
     >>> common_type(pa.int32(), pa.int64()), common_type(pa.string(), pa.int64())
     (DataType(int64), None)
@@ -119,11 +119,11 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 Unit = Literal["time", "day", "number"]
-"""What event times are: moments, counted in microseconds; days, which are a whole number of days apart; or numbers."""
+"""The unit of event times: moments, in microseconds; whole days; or numbers."""
 
 _UNITS = ((DAY, "DAYS"), (HOUR, "HOURS"), (MINUTE, "MINUTES"), (SECOND, "SECONDS"), (MILLISECOND, "MILLISECONDS"))
 _STEPS = 20
-"""What is rounded up grows by at most one part in so many, but for lengths below so many of the smallest unit."""
+"""Rounding adds at most one part in this many, except to lengths below this many of the smallest unit."""
 
 
 def round_up(value: int, unit: Unit = "time") -> int:
@@ -188,7 +188,7 @@ class TableAdvice:
 
     @property
     def is_static(self) -> bool:
-        """Whether nothing of it changed in what is there."""
+        """Whether no row in the sample was replaced or deleted."""
         return self.rows > 0 and not self.replaced and not self.deleted
 
 
@@ -225,7 +225,7 @@ class JoinPair:
 
     @property
     def is_of_streams(self) -> bool:
-        """Whether both sides are streams, which meet within bounds of time."""
+        """Whether both sides are streams, which are joined within time bounds."""
         return self.left.kind == "stream" and self.right.kind == "stream"
 
 
@@ -241,7 +241,7 @@ def join_pairs(script: Script) -> tuple[JoinPair, ...]:
 
 
 def skip_notes(script: Script) -> tuple[str, ...]:
-    """What is not looked at, in sentences: views and unions that queries join, and joins without bounds of time."""
+    """What is skipped, in sentences: views and unions that queries join, and joins without time bounds."""
     source_names = {source.name.lower() for source in script.sources}
     relations = [query.relation for query in _queries(script)]
     unions = [
@@ -272,7 +272,7 @@ def _queries(script: Script) -> Iterator[Query]:
 
 
 def _joins(relation: Relation) -> Iterator[Join]:
-    """The joins that may have bounds of time; what has clauses of a family's own behind its sources has none."""
+    """The joins that may have time bounds; sources with clauses of a family have none."""
     if isinstance(relation, Join) and relation.is_plain:
         yield relation
     for side in relation.inputs:

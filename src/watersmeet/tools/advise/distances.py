@@ -47,7 +47,7 @@ class KeyedTimes:
 
     @classmethod
     def of(cls, codes: Ints, times: Ints, is_there: Bools) -> KeyedTimes:
-        """The rows of which key and time are known, by code and then by time."""
+        """The rows with a known key and time, by code and then by time."""
         alive = is_there & (codes != NO_CODE)
         order = np.lexsort((times[alive], codes[alive]))
         return cls(codes[alive][order], times[alive][order])
@@ -64,9 +64,9 @@ class KeyedTimes:
 class Distances:
     """The distances of pairs, sorted.
 
-    ``met``: the share of left rows, and of right ones, that have a partner at all. ``left_out``: left rows at the end
-    whose partners may be to come; ``is_short``: nothing could be left out, for that would be most rows. ``per_row``:
-    right rows of its key that a left row has.
+    ``met``: the share of left rows, and of right ones, that have a match. ``left_out``: left rows at the end whose
+    matches may still arrive; ``is_short``: none was left out, as that would be most rows. ``per_row``: the right rows
+    of its key per left row.
     """
 
     values: Ints
@@ -118,9 +118,9 @@ def distances(left: KeyedTimes, right: KeyedTimes) -> Distances | None:
 
 
 def bounds_of(pairs: Distances, share: float, unit: Unit = "time") -> Bounds:
-    """The bounds of the shortest stretch around 0 that keeps a share of the pairs, in few digits.
+    """The bounds of the shortest range around 0 that covers a share of the pairs, in few digits.
 
-    Around 0, for nobody writes that rows may not be at the same time; it costs next to nothing.
+    Around 0, because excluding equal times is rarely meant and saves next to nothing.
     """
     values = pairs.values
     need = max(1, int(np.ceil(share * len(values))))
@@ -132,7 +132,7 @@ def bounds_of(pairs: Distances, share: float, unit: Unit = "time") -> Bounds:
 
 
 def spread(pairs: Distances, left: KeyedTimes, right: KeyedTimes) -> float:
-    """How far apart pairs are compared with those of keys that are dealt out anew: 1 is no better than chance."""
+    """How far apart pairs are compared with randomly permuted keys: 1 is no better than chance."""
     dealt = np.random.default_rng(0).permutation(right.codes)
     by_chance = distances(left, KeyedTimes.of(dealt, right.times, np.ones(len(dealt), np.bool_)))
     wide = _middle(by_chance.values) if by_chance is not None else 0.0
@@ -164,7 +164,7 @@ def _share_in(left: KeyedTimes, right: KeyedTimes) -> float:
 
 
 def _all_distances(right: KeyedTimes, left: KeyedTimes, first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """The distances of all rows with one key, and of which left row each is."""
+    """The distances of all rows with one key, and the left row of each."""
     counts = last - first
     total = int(counts.sum())
     if total > MOST_PAIRS:
@@ -191,14 +191,14 @@ def _nearest_distances(left: KeyedTimes, right: KeyedTimes, first: Ints, last: I
 
 
 def histogram(pairs: Distances, bins: int = 60) -> tuple[Floats, Ints]:
-    """How many pairs are how far apart, between the 0.1st and the 99.9th hundredth: the edges, and the counts."""
+    """The histogram of distances, between the 0.1st and the 99.9th percentile: the edges, and the counts."""
     low, high = (float(q) for q in np.quantile(pairs.values, (0.001, 0.999)))
     counts, edges = np.histogram(pairs.values, bins, (low, high if high > low else low + 1))
     return edges.astype(np.float64), counts.astype(np.int64)
 
 
 ROWS, LOOKED_AT = 100_000, 8
-"""So many rows of each side are looked at, and so many pairs of columns more closely."""
+"""The number of rows of each side that are examined, and of column pairs that are examined more closely."""
 FEWEST = 3
 """A column with fewer values is a kind or a state, and no key."""
 OVERLAP = 0.2
@@ -208,10 +208,10 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class LikelyKey:
-    """A column of each side, and what speaks for the pair.
+    """A column of each side, and the evidence for the pair.
 
     - ``shared``: the share of values that both have, of the side that has fewer
-    - ``values``: how many different ones each side has; ``rows``: how many rows each has of one value
+    - ``values``: the number of distinct ones on each side; ``rows``: the rows per value on each side
     - ``spread``: how far apart in time rows of the same value are, compared with rows at random; 1: no nearer
     - ``is_dense``: both are nearly all numbers of a range, so that they would overlap whatever they mean
     """
@@ -227,7 +227,7 @@ class LikelyKey:
 
     @property
     def score(self) -> float:
-        """What candidates are ordered by: shared values, nearness in time, and a little for names that are alike."""
+        """The rank of a candidate: shared values, nearness in time, and a little for similar names."""
         near = 1 - self.spread
         return (
             self.shared
@@ -267,7 +267,7 @@ class _Overlap:
 
     @property
     def promise(self) -> float:
-        """What they are ordered by before times are looked at: a key has many values, and often a name of its own."""
+        """The rank before times are examined: a key has many values, and often a distinctive name."""
         return self.shared * (0.8 + 0.4 * self.name_similarity) * float(np.log(min(self.values)))
 
 
@@ -280,7 +280,7 @@ class _Column:
 
 
 def _columns(side: SampledRows) -> dict[str, _Column]:
-    """The columns that may be keys by their type, event times apart."""
+    """The columns that may be keys by their type, except event times."""
     columns: dict[str, _Column] = {}
     for name in side.rows.column_names:
         if side.source.watermark(name) is None and side.source.field(name) is not None:

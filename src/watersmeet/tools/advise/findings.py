@@ -1,10 +1,10 @@
 """Findings about one side: disorder and the cost of each lag, pauses, and skewed keys.
 
-A row is late if its time is below the mark of its side, which is the latest time of earlier batches less the lag. How
-rows are cut into batches is not known, so every row counts as a batch of its own: in a run there are at most as many
-late rows as it says here.
+A row is late if its time is below the watermark of its side, which is the latest time of earlier batches less the lag.
+The batches are not known, so every row counts as a separate batch: a run has at most as many late rows as reported
+here.
 
-A pause is seen in event time: it is one by the clock where rows come as they happen.
+A pause is measured in event time: it is one by the clock where rows arrive as they happen.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Disorder:
 
 @dataclass(frozen=True)
 class LagCost:
-    """A lag, the share of rows that are late with it, and by how much later rows that stay alone come out."""
+    """A lag, the share of rows that are late with it, and how much later unmatched rows are emitted."""
 
     lag: int
     late: float
 
     @property
     def delay(self) -> int:
-        """What is padded waits for the other side's watermark, which is behind by the lag."""
+        """Padded rows wait for the other side's watermark, which is behind by the lag."""
         return self.lag
 
 
@@ -79,7 +79,7 @@ TIMES_USUAL = 10
 OTHERS = 10
 """In a pause the other side has at least so many rows."""
 ABOVE = 3
-"""IDLE AFTER is so many times the longest gap that is no pause."""
+"""IDLE AFTER is this many times the longest gap that is not a pause."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class Pauses:
 
 
 def pauses(times: Ints, others: Ints) -> Pauses | None:
-    """The pauses of a side with those times beside another; None if it has none, or too few rows to tell.
+    """The pauses of a side with those times next to another; None if it has none, or too few rows.
 
-    Silence at the end is none: nobody knows whether the side would have spoken again.
+    Silence at the end is not a pause: the side may have ended.
     """
     own, other = np.sort(times), np.sort(others)
     if len(own) < 100 or not len(other):

@@ -26,17 +26,17 @@ from watersmeet.tools.advise.distances import (
 from watersmeet.tools.advise.findings import Disorder, LagCost, Pauses, Skew, disorder, lags_of, pauses, skew
 
 KEEP = 0.999
-"""Which share of pairs and of rows a proposal keeps, if nobody says otherwise."""
+"""The share of pairs and of rows that a proposal covers by default."""
 WORTH = 1.5
-"""All are kept if that costs at most so many times as much."""
+"""All are covered if that costs at most this many times as much."""
 
 
 @dataclass(frozen=True)
 class AdviceRequest:
-    """A join to advise on: the sides, and what is known of it so far.
+    """A join to advise on: the sides, and its known parts.
 
-    ``keys``: pairs of columns; none: the likeliest are taken. ``kind`` and ``aliases`` are for the SQL. ``bounds``: how
-    long before and after the left row a right one may be as it is written now.
+    ``keys``: pairs of columns; empty: the likeliest are used. ``kind`` and ``aliases`` are for the SQL. ``bounds``: the
+    current bounds, before and after the left row.
     """
 
     left: SampledRows
@@ -49,10 +49,10 @@ class AdviceRequest:
 
 @dataclass(frozen=True)
 class SideAdvice:
-    """What is found of one side.
+    """The findings about one side.
 
     ``time``: its event time; ``is_guessed``: no watermark is declared for it. ``rate``: rows per unit of event time, in
-    the middle of the sample. ``lag``: the one that is proposed; ``declared``: the one that is written now.
+    the middle of the sample. ``lag``: the proposed one; ``declared``: the current one.
     """
 
     arrivals: SampledRows
@@ -78,10 +78,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class PairAdvice:
-    """What is found of two sides. Without ``distances`` no row of one has a partner on the other.
+    """The findings about two sides. Without ``distances`` no row of one matches one of the other.
 
-    ``costs``: of bounds that keep 90, 99, 99.9 and all of 100 pairs; ``chosen``: of what is proposed; ``now``: of what
-    is written.
+    ``costs``: of bounds that cover 90, 99, 99.9 and all of 100 pairs; ``chosen``: of the proposal; ``now``: of the
+    current bounds.
     """
 
     request: AdviceRequest
@@ -166,9 +166,9 @@ def advise_pair(request: AdviceRequest, keep: float = KEEP) -> PairAdvice | None
 
 
 def cost_of(bounds: Bounds, sides: tuple[SideAdvice, SideAdvice], lags: tuple[LagCost, LagCost] | None = None) -> Cost:
-    """What bounds cost, with the lags that are proposed or others, while both sides are as far as each other.
+    """The cost of bounds, with the proposed lags or others, while both sides progress equally.
 
-    A left row is kept until the right side's watermark, which is behind by its lag, passes its time and the bound.
+    A left row is retained until the right side's watermark, which is behind by its lag, passes its time and the bound.
     """
     lags = lags or (sides[0].lag, sides[1].lag)
     left = sides[0].rate * max(0, bounds.later + lags[1].lag)

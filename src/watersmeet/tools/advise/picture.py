@@ -1,4 +1,4 @@
-"""The findings as a picture: per pair how far its rows are apart with the bounds, and per side what a lag costs."""
+"""The findings as a picture: per pair the distances of its rows with the bounds, and per side the cost of each lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found, as people read it and as machines do."""
+"""The findings as text and as JSON."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from watersmeet.tools.advise.arrivals import Ints, SampledRows
 
 _CHANGED, _FILE, _START, _PLACE = "#changed", "#file", "#start", "#place"
 _FROM_THE_BEGINNING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
-"""Options of where a stream begins; what is there is looked at from its beginning."""
+"""Options of where a stream begins; a sample reads from the beginning."""
 
 
 def sample_source(spark: SparkSession, script: Script, source: Source, limit: int) -> SampledRows:
@@ -83,7 +83,7 @@ def _first(frame: DataFrame, order: list[str], limit: int) -> pa.Table:
 
 
 def _drain_stream(frame: DataFrame, limit: int, name: str) -> pa.Table:
-    """What a stream has now, through a query that ends by itself."""
+    """The current rows of a stream, through a query that ends by itself."""
     spark = frame.sparkSession
     view = f"watersmeet_{uuid4().hex}"
     with tempfile.TemporaryDirectory(prefix="watersmeet-sample-", ignore_cleanup_errors=True) as checkpoint:

@@ -51,7 +51,7 @@ from watersmeet.tools.explain.topology import (
 
 @dataclass(frozen=True)
 class _Context:
-    """What the families say, and the views that only one query can name, by their names in small letters."""
+    """The explainers of the families, and the views that only one query can name, by their names in small letters."""
 
     families: tuple[JoinExplainer[Any], ...]
     views: Mapping[str, View] = field(default_factory=dict[str, View])
@@ -67,14 +67,14 @@ class _Context:
 
 
 def script_blocks(script: Script, families: Families) -> tuple[PlanBlock, ...]:
-    """What every view and every query of a script asks for."""
+    """The blocks of all views and queries of a script."""
     context = _Context(explainers(families))
     views = (_query(view.query, f"VIEW {word(view.name)}", context) for view in script.views)
     return (*views, *(_query(query, _heading(query), context) for query in script.queries))
 
 
 def render_script(script: Script, families: Families) -> str:
-    """What a script asks for, as trees of text.
+    """A script before analysis, as trees of text.
 
     >>> script = Script("s", "", queries=(Query(Scan("orders", "o"), (Star(),)),))
     >>> print(render_script(script, {}))
@@ -86,7 +86,7 @@ def render_script(script: Script, families: Families) -> str:
 
 
 def script_as_json(script: Script, families: Families) -> list[dict[str, object]]:
-    """What a script asks for, for machines."""
+    """A script before analysis, as JSON."""
     return [
         {**block_as_json(block), "topology": topology_as_json(topology(block))}
         for block in script_blocks(script, families)
@@ -94,7 +94,7 @@ def script_as_json(script: Script, families: Families) -> list[dict[str, object]
 
 
 def script_topologies(script: Script, families: Families) -> list[Topology]:
-    """What a script asks for, as graphs."""
+    """A script before analysis, as graphs."""
     return [topology(block) for block in script_blocks(script, families)]
 
 
@@ -219,7 +219,7 @@ def scan_block(scan: AnalyzedScan, read: Sequence[str] | None) -> PlanBlock:
 
 
 def source_heading(source: Source, alias: str | None = None) -> str:
-    """A source with what it is called and where it comes from.
+    """A source with its alias and format.
 
     >>> source_heading(Source("orders", (), format="json"), "o")
     'stream orders AS o from json'

@@ -35,7 +35,7 @@ def render(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> str:
 
 
 def plan_details(plan: QueryPlan, families: Families, shards: Sequence[str] = SHARDS) -> PlanDetails:
-    """What a plan adds to the analysis of its query; ``shards``: what is said of them."""
+    """The details that a plan adds to the analysis of its query; ``shards``: the remark about them."""
     columns = dict(_columns_by_alias(plan.relation))
     read_as_columns = sources_of_columns(plan.relation)
     joins = join_plans(plan.relation)
@@ -74,7 +74,7 @@ def plan_details(plan: QueryPlan, families: Families, shards: Sequence[str] = SH
 
 
 def _operators(joins: Sequence[JoinPlan]) -> dict[int, str]:
-    """What the numbers of a running query call each join; of several with one name the later ones are numbered."""
+    """The name of each join in the metrics of a running query; of several with one name the later ones are numbered."""
     names: dict[int, str] = {}
     for join in sorted(joins, key=lambda join: (join_name(join), digest(join.identity)[:8])):
         name = join_name(join)
@@ -177,7 +177,7 @@ class Explanation(str):
     def of(
         cls, queries: Sequence[tuple[AnalyzedQuery, QueryPlan]], families: Families, shards: Sequence[str] = SHARDS
     ) -> Explanation:
-        """The explanation of queries with their plans; ``shards``: what is said of them."""
+        """The explanation of queries with their plans; ``shards``: the remark about them."""
         pairs = [(query, plan_details(plan, families, shards)) for query, plan in queries]
         explanation = cls("\n\n".join(render_query(query, details) for query, details in pairs))
         explanation.topologies = tuple(query_topology(query, details) for query, details in pairs)

@@ -83,15 +83,15 @@ Stateful = AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | Analyzed
 
 @dataclass(frozen=True)
 class PlanDetails:
-    """What is known of a query besides its analysis: all families, and what a physical plan of it adds.
+    """Details of a query besides its analysis: all families, and those of a physical plan.
 
-    - ``families``: what each says of itself
-    - ``remarks``: the operator of whatever keeps rows, and why it was chosen
-    - ``read``: the columns that are asked for of a source or a view
-    - ``operator``: what the numbers of a running query call whatever keeps rows
-    - ``exchange``: how the rows of an input, by its number, reach the shards; "" where nothing is kept
-    - ``shards``: what is to be said of the shards of the whole query
-    - ``sinks``: where rows go, by the names of the sinks
+    - ``families``: the families by name
+    - ``remarks``: the operator of a stateful node, and why it was chosen
+    - ``read``: the columns that are read of a source or a view
+    - ``operator``: the name of a stateful node in the metrics of a running query
+    - ``exchange``: how the rows of an input, by its number, reach the shards; "" without state
+    - ``shards``: the remark about the shards of the whole query
+    - ``sinks``: the sinks by name
     """
 
     families: Families
@@ -148,7 +148,7 @@ def _with_body(heading: str, query: AnalyzedQuery, details: PlanDetails, last: t
     steps = (*((where,) if query.where else ()), *_group(query, details), *last)
     below = _relation(query, query.relation, details)
     if steps[0].kind == "repartition":
-        # It stands with what it sends, as before a join.
+        # It is shown with the exchange, as before a join.
         below, steps = replace(below, steps=(*below.steps, steps[0])), steps[1:]
     return PlanBlock(heading, steps, (below,), "input")
 
@@ -287,7 +287,7 @@ def _join(query: AnalyzedQuery, join: AnalyzedJoin, details: PlanDetails) -> Pla
 
 
 def _side_output_sinks(query: AnalyzedQuery, join: AnalyzedJoin, details: PlanDetails) -> tuple[PlanStep, ...]:
-    """The sinks that get rows of a join apart from its result; only rows of a source can be late."""
+    """The sinks of a join's side outputs; only rows of a source can be late."""
     has_source = any(isinstance(side, AnalyzedScan) for side in join.inputs)
     late = [(f"late rows INTO {query.late_into}", query.late_into)] if query.late_into and has_source else []
     alone = [
@@ -303,7 +303,7 @@ def _exchange(line: str) -> tuple[PlanStep, ...]:
 
 
 def render_query(query: AnalyzedQuery, details: PlanDetails) -> str:
-    """The query as an indented tree: its columns, conditions, bounds, how long rows are kept, and its sources."""
+    """The query as an indented tree: its columns, conditions, bounds, retention, and its sources."""
     return tree(query_block(query, details))
 
 

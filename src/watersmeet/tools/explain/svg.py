@@ -17,8 +17,8 @@ from unicodedata import east_asian_width
 from watersmeet.logical.words import Fact
 from watersmeet.tools.explain.topology import Node, PlanStep, Topology, drop_empty_facts, rows_of, sketch
 
-# Thousandths of the font size for the characters from space to tilde. They are those of DejaVu Sans, the widest of the
-# fonts that a drawing asks for, so that no text outgrows its box wherever it is shown.
+# Thousandths of the font size for the characters from space to tilde. They are those of DejaVu Sans, the widest font of
+# the drawing's font list, so that no text outgrows its box in any of them.
 _ASCII = (
     318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
     636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
@@ -47,7 +47,7 @@ def _width(character: str) -> int:
 
 
 def wrap_text(text: str, size: float, most: float) -> list[str]:
-    """The text in lines that are at most so wide, broken at spaces, and inside a word only where it fits no line.
+    """The text in lines of at most this width, broken at spaces, and inside a word only where it fits no line.
 
     >>> wrap_text("rows are kept until later", 10, 80)
     ['rows are kept', 'until later']
@@ -75,7 +75,7 @@ def _pieces(text: str, size: float, most: float) -> Iterator[str]:
 
 GAP_ACROSS, GAP_DOWN = 40.0, 24.0
 MOST_ACROSS = 1500.0
-"""How wide a drawing may be before it goes on below."""
+"""The maximum width of a row of the drawing."""
 
 Sizes = Mapping[str, tuple[float, float]]
 """The width and the height of every node's box."""
@@ -110,7 +110,7 @@ def layout(graph: Topology, sizes: Sizes) -> dict[str, BoxPlace]:
     tops: dict[str, float] = {}
     for column in set(columns.values()):
         bottom = float("-inf")
-        # The result goes on straight; what has an output of its own stands below.
+        # The result continues straight; side outputs are placed below.
         for name in sorted(
             _nodes_in_column(columns, column), key=lambda name: (middles[name], name in _side_sinks(graph))
         ):
@@ -120,7 +120,7 @@ def layout(graph: Topology, sizes: Sizes) -> dict[str, BoxPlace]:
 
 
 def _wrap_columns(columns: Mapping[str, int], tops: Mapping[str, float], sizes: Sizes) -> dict[str, BoxPlace]:
-    """The places of boxes in these columns, so far down; a drawing that is too wide goes on below, from the left."""
+    """The places of boxes in these columns; a drawing that is too wide continues below, from the left."""
     widths = [
         max(sizes[name][0] for name in _nodes_in_column(columns, column)) for column in range(max(columns.values()) + 1)
     ]
@@ -143,13 +143,13 @@ def _nodes_in_column(columns: Mapping[str, int], column: int) -> list[str]:
 
 
 def _side_sinks(graph: Topology) -> frozenset[str]:
-    """The sinks that get rows apart from the result."""
+    """The sinks of side outputs."""
     steps = {node.id: node.step for node in graph.nodes}
     return frozenset(e.end for e in graph.edges if any(steps[e.end] is sink for sink in steps[e.start].side_outputs))
 
 
 def _columns(graph: Topology) -> dict[str, int]:
-    """The column of every node, the first being 0: results as early as they can, others right before what they feed."""
+    """The column of every node, from 0: results as early as possible, others right before the nodes they feed."""
     side_sinks = _side_sinks(graph)
     depth: dict[str, int] = {}
     for node in graph.nodes:
@@ -192,14 +192,14 @@ def _chain(graph: Topology, name: str) -> list[str]:
 
 MARGIN, PADDING, BAR = 24.0, 12.0, 4.0
 HEADING, KIND, TITLE, LINE = 16.0, 9.0, 13.0, 11.0
-"""Sizes of the font: of a query, of what a step does, of what it is called, and of what is said of it."""
+"""Font sizes: of a query's heading, the kind of a step, its title, and its facts."""
 MOST_WIDTH, MOST_LINES = 240.0, 10
 
 _FIRST = (
     "writes", "keys", "bounds", "kept", "version", "windows", "ports", "rows", "group by", "aggregates", "columns",
     "filter",
 )  # fmt: skip
-"""What is said first, for there is not room for everything; the rest is in the text that shows under the pointer."""
+"""The facts that are shown first, as there is no room for all; the rest is in the tooltip."""
 
 _UNSAID = frozenset({"operator", "why", "shards", "read", "not read"})
 """What matters to those who look for the reasons: it shows under the pointer."""
@@ -244,7 +244,7 @@ class Card:
 
 
 def card_of(node: Node) -> Card:
-    """The box of a node: what the step does, what it is called and the first lines of what is said of it."""
+    """The box of a node: the kind of the step, its title and the first lines of its facts."""
     title = wrap_text(node.step.title, TITLE, MOST_WIDTH)
     shown: list[str] = []
     facts = [_fact_lines(node.step, fact) for fact in _rank_facts(node.step)]

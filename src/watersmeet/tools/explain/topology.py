@@ -20,19 +20,19 @@ from watersmeet.operators.explainer import Inputs
 StepKind = Literal[
     "source", "union", "view", "filter", "lateral", "repartition", "join", "group", "table", "project", "sink"
 ]  # fmt: skip
-"""What a step does with rows: ``repartition`` sends them to the shards of what keeps rows behind it, ``table`` makes
-them the changes of a table, ``view`` gives the columns of a query that is read like a source, ``project`` those of the
-result."""
+"""The kinds of steps: ``repartition`` sends rows to the shards of the next stateful step, ``table`` turns them into the
+changes of a table, ``view`` gives the columns of a query that is read like a source, ``project`` those of the result.
+"""
 
 _RANK: Mapping[StepKind, int] = {"group": 1, "filter": 2, "table": 3, "sink": 4, "repartition": 5}
 
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One thing that happens to rows: ``facts`` for people, ``data`` for machines.
+    """A step of a query: ``facts`` as text, ``data`` for JSON.
 
-    ``side_outputs`` are sinks that get rows apart from the step that follows, such as late ones. ``operator`` is what
-    the numbers of a running query call it, if it keeps rows.
+    ``side_outputs`` are sinks of side outputs, such as late rows. ``operator`` is its name in the metrics of a running
+    query, if it is stateful.
     """
 
     kind: StepKind
@@ -54,7 +54,7 @@ class PlanBlock:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What is to be said of all steps, what the block gives before how it comes about; each label once."""
+        """The facts of all steps, those of the output first; each label once."""
         lines_by_label: dict[str, list[str]] = {}
         for step in sorted(self.steps, key=lambda step: _RANK.get(step.kind, 0)):
             for label, lines in step.facts:
@@ -102,7 +102,7 @@ def topology(block: PlanBlock) -> Topology:
 
 
 def _collect(block: PlanBlock, nodes: list[Node], edges: list[Edge]) -> str:
-    """Add the nodes and edges of a block; the name of the node that its rows come out of."""
+    """Add the nodes and edges of a block; returns the name of its last node."""
     before = [_collect(side, nodes, edges) for side in block.inputs]
     for step in block.steps:
         name = _add(step, nodes)
@@ -136,7 +136,7 @@ def topology_as_json(graph: Topology) -> dict[str, object]:
 
 
 def block_as_json(block: PlanBlock) -> dict[str, object]:
-    """What the steps of a block know for machines, and the same of its inputs."""
+    """The data of a block's steps, and of its inputs."""
     data = {key: value for step in block.steps for key, value in step.data.items()}
     inputs = [block_as_json(side) for side in block.inputs]
     match block.inputs_name:
@@ -178,7 +178,7 @@ def _draw(block: PlanBlock, indent: str) -> Iterator[str]:
 
 
 def drop_empty_facts(facts: tuple[Fact, ...]) -> list[Fact]:
-    """The facts of which there is something to say."""
+    """The facts that have lines."""
     return [(label, lines) for label, lines in facts if lines]
 
 
@@ -213,7 +213,7 @@ def _number_nodes(graph: Topology, number: int) -> Topology:
 
 
 def remove_steps(graph: Topology, kind: str) -> Topology:
-    """The graph without the steps of a kind: what goes through one goes on straight."""
+    """The graph without the steps of a kind: their inputs are connected with their outputs."""
     # One without rows before or after it is all there is of its rows: it stays.
     starts, ends = {edge.start for edge in graph.edges}, {edge.end for edge in graph.edges}
     gone = [node.id for node in graph.nodes if node.step.kind == kind and node.id in starts & ends]

@@ -1,7 +1,7 @@
-"""States that have left their forecast: twice what the rate of rows and their lives say, and the likely reason.
+"""States that exceed their forecast: twice the rate of rows times their retention, and the likely reason.
 
-The forecast is that of ``explain --forecast`` with the rates of the runs so far. A state that has not grown yet is
-smaller than its forecast, and nobody needs to know that.
+The forecast is that of ``explain --forecast`` with the rates of the runs up to now. A state that has not grown yet is
+smaller than its forecast, which is not reported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LATELY = 10
 
 @dataclass(frozen=True)
 class ForecastAlert:
-    """A state that has left its forecast: which, what it keeps, what was forecast, and why that may be."""
+    """A state that exceeds its forecast: which one, its size, the forecast, and the likely reason."""
 
     operator: str
     who: str
@@ -60,9 +60,9 @@ def forecast_alerts(plan: QueryPlan, batches: Sequence[Progress]) -> list[Foreca
 
 
 class ForecastMonitor:
-    """The forecasts of the queries of a run: tells once of a state that has left its own, and again if it comes back.
+    """The forecasts of the queries of a run: reports a state once when it exceeds its own, and once when it is back.
 
-    What earlier runs did, by the histories in ``storage``, counts as well.
+    The histories of earlier runs in ``storage`` count as well.
     """
 
     def __init__(self, plans: Mapping[str, QueryPlan], storage: Path) -> None:
@@ -98,7 +98,7 @@ def _operator_alerts(
     for port, side in enumerate(sides):
         mine = [spine_forecast for spine_forecast in forecasts if spine_forecast.port == port]
         rows = [spine_forecast.rows for spine_forecast in mine]
-        # What a table or a window keeps does not follow from rates.
+        # The state of a table or a window does not follow from rates.
         if (
             not mine
             or side not in numbers.sides
@@ -123,7 +123,7 @@ def _operator_alerts(
 def _reason(
     plan: QueryPlan, join: JoinPlan, forecast: StateForecast, excess: float, batches: Sequence[Progress]
 ) -> str:
-    """Why more is kept: rows wait for a watermark, more come than before, or they live longer than is said."""
+    """Why the state is larger: rows wait for a watermark, the rate has risen, or rows are retained for longer."""
     last = batches[-1]
     if forecast.behind is not None:
         own, other = (_slowest_watermark(last, join, port) for port in (forecast.port, forecast.behind))

@@ -1,13 +1,13 @@
-"""What a join of two streams needs on a cluster: the law, with every number beside what it is made of.
+"""The needs of a join of two streams on a cluster: the formulas, each number with its inputs.
 
-What grows linearly: state, disk and network, with the rate; state also with the bound. What does not: a batch takes
-``batch`` seconds however many cores there are; an arriving row is looked for in every run of its shard, and these grow
-with the state; if more of the state is alive on a machine than it has at hand, every batch reads all of it again; every
-map task sends a record of marks to every shard, so that these grow with the product; and the rows of one key are joined
-by one core.
+State, disk and network grow linearly with the rate; state also with the bound. The rest does not: a batch takes
+``batch`` seconds however many cores there are; an arriving row is looked up in every run of its shard, and runs grow
+with the state; if a machine's live state exceeds its cache, every batch reads all of it again; every map task sends a
+record of watermarks to every shard, so that these grow with the product; and the rows of one key are joined by one
+core.
 
-The cost of packing and unpacking with many map tasks and shards is measured with the code that runs in a query; what
-Spark's shuffle adds is not measured.
+The cost of packing and unpacking with many map tasks and shards is measured with the code that runs in a query; the
+cost of Spark's shuffle is not measured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClusterRequest:
 
 @dataclass(frozen=True)
 class CostLine:
-    """A number, what it is called, the law it follows and what is assumed for it."""
+    """A number, its name, its formula and its assumptions."""
 
     name: str
     value: float
@@ -59,9 +59,9 @@ class CostLine:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a load needs. ``shards`` is how many there should be; ``too_heavy``: one key has more than a core can do.
+    """The needs of a load. ``shards`` is the recommended number; ``too_heavy``: one key exceeds a core.
 
-    ``is_possible``: there are so many cores; ``read``: bytes that every batch reads of its state.
+    ``is_possible``: the batch finishes within its interval; ``read``: bytes of its state that every batch reads.
     """
 
     request: ClusterRequest
@@ -85,7 +85,7 @@ def row_seconds(request: ClusterRequest, shards: int, costs: Costs = MEASURED) -
 
 
 def read_bytes(request: ClusterRequest, machines: int, costs: Costs = MEASURED) -> float:
-    """What a batch reads of the state: nothing while it is at hand, else all of it, for the oldest go first."""
+    """The bytes of state that a batch reads: 0 while it is cached, else all of it (eviction is oldest first)."""
     state = request.rate * (request.within + request.lag) * request.row
     return state if state > machines * costs.mapped else 0.0
 
@@ -97,7 +97,7 @@ def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> f
 
 
 def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPlan:
-    """What a load needs: the fewest cores whose work fits into their time."""
+    """The needs of a load: the fewest cores whose work fits into their time."""
     cores = _cores(request, costs)
     shards = max(2, cores)
     machines = -(-cores // request.per_machine)
@@ -164,10 +164,10 @@ def _cores(request: ClusterRequest, costs: Costs) -> int:
 
 @dataclass(frozen=True)
 class Spread:
-    """A batch over so many map tasks and shards: where its time goes.
+    """A batch over this many map tasks and shards: where its time goes.
 
-    Seconds of cores: ``rows``, ``marks``, ``records`` (of rows, beyond what the rows themselves take) and ``calls``
-    (tasks and shards). ``bytes``: of marks and of what records add.
+    Core seconds: ``rows``, ``marks`` (watermarks), ``records`` (of rows, beyond the cost of the rows) and ``calls``
+    (tasks and shards). ``bytes``: of watermarks and of the overhead of records.
     """
 
     tasks: int
@@ -216,9 +216,10 @@ NAMES = ("l.id", "l.ts", "l.amount", "l.count")
 
 @dataclass(frozen=True)
 class ExchangeCost:
-    """What was measured: seconds of one map task and of one shard, and of the shard those that marks take.
+    """The measured costs: seconds of one map task and of one shard, and the shard's seconds for watermarks.
 
-    ``bytes``: that one task sends, ``watermark_bytes`` of them marks; ``records``: how many records it sends.
+    ``bytes``: sent by one task, ``watermark_bytes`` of them for watermarks; ``records``: the number of records it
+    sends.
     """
 
     tasks: int

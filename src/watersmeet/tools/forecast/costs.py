@@ -17,19 +17,19 @@ from watersmeet.schema import arrow_type
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs on a machine. Seconds are those of a core, but for ``batch`` and ``stage``, which no core shortens.
+    """Costs on a machine. Seconds are those of a core, except ``batch`` and ``stage``, which no core shortens.
 
-    - ``batch``: a batch whatever it brings: offsets, planning, logs, commits; ``stage``: each further operator
+    - ``batch``: a batch without rows: offsets, planning, logs, commits; ``stage``: each further operator
     - ``columns``: a row of 28 bytes from a file that workers read as columns; ``scanned``: one that Spark reads
-    - ``byte``: what each further byte of a row adds
-    - ``result``: a row that comes out; ``shard``: the call of a shard in a batch; ``task``: a map task without a row
-    - ``probe``: to look for a row in one run of the other side; ``read``: a byte of a run that is not at hand
-    - ``mark``: a record of marks of one map task for one shard: made, shuffled, folded; ``record``: one of rows
-    - ``record_bytes``: what such a record has besides its rows
-    - ``worker``: bytes of a Python worker without rows; ``jvm``: bytes of Spark's own process without much to do
+    - ``byte``: each further byte of a row
+    - ``result``: an output row; ``shard``: the call of a shard in a batch; ``task``: a map task without a row
+    - ``probe``: the search for a row in one run of the other side; ``read``: a byte of a run that is not cached
+    - ``mark``: a record of watermarks of one map task for one shard: made, shuffled, merged; ``record``: one of rows
+    - ``record_bytes``: the size of such a record without its rows
+    - ``worker``: bytes of a Python worker without rows; ``jvm``: bytes of Spark's own process when idle
     - ``copies``: how often rows are in a worker's memory at once; ``piece``: bytes of a batch that are joined at once
-    - ``mapped``: bytes of decoded runs that the workers of a machine keep at hand at most
-    - ``stored``: bytes on disk per byte of a row as Arrow has it: compressed, with what RocksDB adds
+    - ``mapped``: the maximum bytes of decoded runs that the workers of a machine cache
+    - ``stored``: bytes on disk per byte of a row in Arrow: compressed, with RocksDB's overhead
     """
 
     commit: str

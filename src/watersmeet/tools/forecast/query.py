@@ -1,8 +1,8 @@
-"""The forecast of a query: what its operators keep, how long a batch takes, what of memory and disk it needs.
+"""The forecast of a query: the state of its operators, the duration of a batch, its memory and disk.
 
-Rows kept: the rate of a port, times how long its rows live. Bytes: rows, times what the columns of a row take. A batch
-takes what it takes without a row, and the time of its rows; while it runs, the rows of the next one come, so that a
-query which keeps up settles at ``fixed / (1 - busy)`` seconds, where ``busy`` is the share of the cores that rows need.
+Stored rows: the rate of a port times the retention of its rows. Bytes: rows times the width of a row. A batch takes its
+fixed time plus the time of its rows; while it runs, the rows of the next one arrive, so that a query which keeps up
+converges to ``fixed / (1 - busy)`` seconds, where ``busy`` is the share of the cores that rows need.
 
 A forecast is shown as text or as data.
 """
@@ -31,10 +31,11 @@ FULL = 0.95
 
 @dataclass(frozen=True)
 class ForecastInput:
-    """What a forecast is made for.
+    """The input of a forecast.
 
-    ``rates`` by the names of sources in small letters, "" for all others. ``keys``: how many keys a table has, or a
-    grouping of a source groups. ``behind``: by how many microseconds the times of a source are behind the others'.
+    ``rates`` by the names of sources in small letters, "" for all others. ``keys``: the number of keys of a table, or
+    of a grouping of a source. ``behind``: by how many microseconds the times of a source are behind those of the
+    others.
     """
 
     rates: Mapping[str, Rate]
@@ -51,10 +52,10 @@ class ForecastInput:
 
 @dataclass(frozen=True)
 class StateForecast:
-    """What an operator keeps of a port: ``rows`` and ``bytes``, or what is ``missing`` to know them; ``law`` in words.
+    """The state of an operator's port: ``rows`` and ``bytes``, or what is ``missing`` for them; ``law`` in words.
 
-    ``fullest``: how many of the rows are in the fullest shard. ``port``: whose they are; ``behind``: the port whose
-    watermark ends their lives. ``per_second``: how many come; ``by_time``: whether that is what decides.
+    ``fullest``: how many of the rows are in the fullest shard. ``port``: the port of the rows; ``behind``: the port
+    whose watermark expires them. ``per_second``: the rate; ``by_time``: whether the rate determines the size.
     """
 
     who: str
@@ -86,7 +87,7 @@ class OperatorForecast:
 
 @dataclass(frozen=True)
 class QueryForecast:
-    """What a query needs. Without ``seconds`` something is missing, or, if it is ``too_slow``, it does not keep up."""
+    """The needs of a query. Without ``seconds`` an input is missing, or, if it is ``too_slow``, it does not keep up."""
 
     operators: tuple[OperatorForecast, ...]
     inputs: ForecastInput
@@ -141,7 +142,7 @@ def forecast_query(plan: QueryPlan, families: Families, inputs: ForecastInput) -
 
 
 def overhead_seconds(operators: int, inputs: ForecastInput) -> float:
-    """What a batch takes without a row: Spark around it, and calls and tasks that wait for a core."""
+    """The seconds of a batch without rows: Spark's overhead, and calls and tasks that wait for a core."""
     costs = inputs.costs
     calls = operators * inputs.shards * costs.shard + (operators + 1) * inputs.cores * costs.task
     return costs.batch + max(0, operators - 1) * costs.stage + calls / inputs.cores
@@ -150,7 +151,7 @@ def overhead_seconds(operators: int, inputs: ForecastInput) -> float:
 def batch_seconds(
     rows: float, results: float, inputs: ForecastInput, *, row: float = 0.0, operators: int = 1, columns: bool = True
 ) -> float:
-    """What a batch of so many rows of ``row`` bytes, and so many results, takes on cores that share them evenly."""
+    """The seconds of a batch of this many rows of ``row`` bytes, and results, on cores that share them evenly."""
     costs = inputs.costs
     work = rows * costs.per_row(row, columns=columns) + results * costs.result
     return overhead_seconds(operators, inputs) + work / min(inputs.cores, inputs.shards)
@@ -184,7 +185,7 @@ def _operator(plan: JoinPlan, families: Families, inputs: ForecastInput) -> Oper
     costs = inputs.costs
     work = None
     if rows_in is not None:
-        # As many results as the slower side has rows: each row of it meets one.
+        # As many results as the slower side has rows, assuming one match per row.
         widths = [_port_width(port, inputs) for port in plan.ports]
         per_row = [
             costs.per_row(width, columns=is_columnar(port)) for port, width in zip(plan.ports, widths, strict=True)
@@ -347,7 +348,7 @@ def _number(value: float | None, unit: str) -> str:
 
 
 def as_data(forecast: QueryForecast) -> dict[str, object]:
-    """The forecast of a query for machines; what is not known is null."""
+    """The forecast of a query as JSON; unknown values are null."""
     inputs = forecast.inputs
     return {
         "cores": inputs.cores,

@@ -61,7 +61,7 @@ def parse_rates(texts: Sequence[str]) -> dict[str, Rate]:
 
 
 def read_sampled_rates(path: Path) -> dict[str, Rate]:
-    """The rates that ``watersmeet advise`` has found and kept; none if it has not run, or times are numbers."""
+    """The rates that ``watersmeet advise`` has stored; empty if it has not run, or times are numbers."""
     try:
         advice: dict[str, Any] = json.loads(path.read_text("utf-8"))
         sides = [pair[side] for pair in advice["pairs"] if pair["unit"] != "number" for side in ("left", "right")]
@@ -76,16 +76,16 @@ def _side_rate(side: dict[str, Any]) -> Rate:
 
 
 RECENT = 500
-"""So many of the latest batches are looked at."""
+"""The number of latest batches that are used."""
 SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
 class ObservedRates:
-    """What was seen of sources, by their names in small letters.
+    """Observations of sources, by their names in small letters.
 
     ``rates``: rows per second of event time. ``behind``: by how many microseconds the newest times of a source were
-    behind those of the source that is furthest. ``keys``: the rows of a table, which are its keys.
+    behind those of the most advanced source. ``keys``: the rows of a table, which are its keys.
     """
 
     rates: Mapping[str, Rate] = field(default_factory=dict[str, Rate])
@@ -94,7 +94,7 @@ class ObservedRates:
 
 
 def observe_rates(batches: Sequence[Progress], plan: QueryPlan) -> ObservedRates:
-    """What the batches of a query, oldest first, tell of its sources; nothing of those that do not tell their time."""
+    """The observations of a query's sources in its batches, oldest first; sources without times are left out."""
     some = batches[-RECENT:]
     if not some:
         return ObservedRates()
@@ -108,7 +108,7 @@ def observe_rates(batches: Sequence[Progress], plan: QueryPlan) -> ObservedRates
 
 
 def merge_rates(observations: Sequence[ObservedRates], sampled: Mapping[str, Rate]) -> ObservedRates:
-    """What several queries saw; of rates that were sampled besides, what is known of rows counts on."""
+    """The observations of several queries; sampled rates add the widths of rows and the heaviest keys."""
     merged = ObservedRates()
     for observed in observations:
         merged = ObservedRates(

@@ -25,12 +25,12 @@ from watersmeet.tools.substrait.types import (
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A function with what it is given.
+    """A function call.
 
     - ``args``: expressions, or the word of an argument that is a choice, such as YEAR
-    - ``options``: what the producer would accept, by the name of the option in small letters
-    - ``output``: the type of the result, None if the plan does not tell it
-    - ``skips_nulls``: the producer's own ``concat`` leaves NULLs out
+    - ``options``: the accepted values, by the name of the option in small letters
+    - ``output``: the type of the result, None if it is not in the plan
+    - ``skips_nulls``: the producer's own ``concat`` skips NULLs
     """
 
     name: str
@@ -100,7 +100,7 @@ def fill_template(template: str, *args: Expr) -> Expr:
 
 
 def cast_to(value: TypedExpr, type_: str | None) -> TypedExpr:
-    """The value in that type, as it is if it has it already or if none is asked for."""
+    """The value cast to that type; unchanged if it has it already or if there is none."""
     if type_ is None or value.type == type_:
         return value
     return TypedExpr(Expr("cast", (value.expr,), value=type_), type_)
@@ -117,7 +117,7 @@ def _test(op: Op, count: int, call: FunctionCall, *, negated: bool = False) -> T
 
 def _logic(op: Op, call: FunctionCall) -> TypedExpr:
     args = call.values(1, len(call.args))
-    # Producers nest what they chain: (a AND b) AND c is read as one conjunction.
+    # Producers nest chains: (a AND b) AND c is read as one conjunction.
     parts = tuple(part for arg in args for part in (arg.expr.args if arg.expr.op == op else (arg.expr,)))
     return TypedExpr(parts[0] if len(parts) == 1 else Expr(op, parts), "BOOLEAN")
 

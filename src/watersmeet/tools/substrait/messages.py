@@ -116,7 +116,7 @@ Struct: types 1 Type*, type_variation_reference 2 uint32, nullability 3 Nullabil
 List: type 1 Type, type_variation_reference 2 uint32, nullability 3 Nullability
 Map: key 1 Type, value 2 Type, type_variation_reference 3 uint32, nullability 4 Nullability
 """
-"""A message per line, its fields as ``name number type``: ``*`` for many, ``|`` for those of which one is set."""
+"""A message per line, its fields as ``name number type``: ``*`` for repeated, ``|`` for members of a oneof."""
 
 _ENUMS = """
 Nullability: NULLABILITY_ UNSPECIFIED 0, NULLABLE 1, REQUIRED 2
@@ -181,7 +181,7 @@ def _first(error: Exception) -> str:
 
 
 def _unknown_numbers(message: Any, name: str) -> Iterator[str]:
-    """Fields that the producer set and that are not declared here; inside what is opaque, all are."""
+    """Fields that the producer set and that are not declared here; all are, inside opaque messages."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     if message.DESCRIPTOR.name == "Opaque":
@@ -226,7 +226,7 @@ def _plan_class() -> Any:
 
 
 def _lines(text: str) -> dict[str, str]:
-    """What stands behind the colon, by the name before it; a line that is set in goes on with the one before."""
+    """The text after the colon, by the name before it; an indented line continues the one before."""
     joined = re.sub(r"\n +", " ", text)
     return {line.split(":")[0]: line.split(":")[1].strip() for line in joined.split("\n") if line}
 

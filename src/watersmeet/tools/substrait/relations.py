@@ -60,7 +60,7 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """What has been read: a relation, the conditions on its rows, and the columns that are seen of it."""
+    """A relation that was read, with the conditions on its rows, and its columns."""
 
     relation: Relation
     columns: tuple[TypedExpr, ...]
@@ -246,7 +246,7 @@ class Relations:
         return QueryBlock(Scan(view, view), columns)
 
     def _filter_view(self, block: QueryBlock, scan: Scan) -> QueryBlock:
-        """A table of which only some rows are seen: its view keeps the columns, and with them the table's own order."""
+        """A filtered table: its view keeps the columns, and with them the table's own order."""
         view = self._unique(f"{scan.alias}_filtered", self.reserved)
         self.views.append(View(view, Query(scan, (Star(),), conjunction(block.where), result="table")))
         parts = [(view, *c.expr.refs[0].parts[1:]) for c in block.columns]

@@ -1,4 +1,4 @@
-"""Types and literals of a Substrait plan as Spark writes them, and the refusal of what has no counterpart."""
+"""Types and literals of a Substrait plan in Spark's DDL, and the refusal of those without a counterpart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watersmeet.logical.words import word
 from watersmeet.schema import TYPES, Type, parse_type
 
 _SIMPLE = {kind: type_.name for type_ in TYPES for kind in type_.substrait}
-"""The types that stand alone. Nanoseconds have no type in Spark: a column of them is one of microseconds there."""
+"""The simple types. Spark has no nanoseconds: such a column becomes one of microseconds."""
 
 
 def refuse_unsupported(what: str, place: str, hint: str, reason: str = "") -> WatersmeetError:
@@ -46,7 +46,7 @@ def spark_type(type_: Any, place: str, names: Iterator[str] | None = None) -> st
 
 
 def fields_of(schema: Any, place: str) -> tuple[Field, ...]:
-    """The columns of a named struct. All may be NULL: nobody would check a promise that none is."""
+    """The columns of a named struct. All may be NULL, because a promise of none would not be checked."""
     names = iter(schema.names)
     fields = tuple(Field(next(names, ""), spark_type(type_, place, names)) for type_ in schema.struct.types)
     if next(names, None) is not None or any(not field.name for field in fields):
@@ -70,7 +70,7 @@ def _names_inside(type_: Type) -> int:
 
 
 def format_type(type_: Type) -> str:
-    """A type that was taken apart, as text again.
+    """A parsed type as text.
 
     >>> format_type(parse_type("STRUCT<a: INT, b: MAP<STRING, DECIMAL(10,2)>>"))
     'STRUCT<a: INT, b: MAP<STRING, DECIMAL(10,2)>>'
@@ -91,7 +91,7 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class TypedExpr:
-    """An expression and its type in Spark's DDL; None where the plan does not tell it."""
+    """An expression and its type in Spark's DDL; None if it is not in the plan."""
 
     expr: Expr
     type: str | None = None

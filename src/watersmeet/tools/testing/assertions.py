@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def trace_case(case: Case) -> Lineage:
-    """What became of each row of a case, by the definitions; refused as its script is.
+    """The outcome of each row of a case, by the definitions; refused as its script is.
 
     An expression that only Spark can evaluate raises `NeedsSparkError`.
 

@@ -38,10 +38,10 @@ _CLOSED = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class CaseBatch:
-    """One micro-batch of a case: what arrives, and what must come of it.
+    """One micro-batch of a case: its input, and the expected output.
 
-    ``rows`` (written ``in``) are the arrivals by source, ``marks`` promises by source or by ``source.column``, ``now``
-    the wall clock. ``out`` is always checked; of the other expectations, None means that the case does not speak of it.
+    ``rows`` (written ``in``) are the arrivals by source, ``marks`` watermarks by source or by ``source.column``,
+    ``now`` the wall clock. ``out`` is always checked; any other expectation is not checked if it is None.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
@@ -61,7 +61,7 @@ class CaseBatch:
 
 @dataclass(frozen=True)
 class CaseWhy:
-    """What must become of a row: ``of`` which source or alias, the ``row``, what it ``is``, and words of the reason."""
+    """The expected outcome of a row: ``of`` a source or alias, the ``row``, what it ``is``, and words of the reason."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
 
@@ -75,7 +75,7 @@ class CaseWhy:
 class Case:
     """A case: a script with batches and an optional ``end``, or one that ``fails`` with a condition.
 
-    The script is its own (``sql``), or that of a project, of which it names a ``query``: ``sql/joined.sql#joined``.
+    The script is its own (``sql``), or that of a project: ``query`` then names one, ``sql/joined.sql#joined``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED

@@ -86,18 +86,18 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
 
 
 def _numbers_of_shards(plan: QueryPlan, on: Executor) -> tuple[int, ...]:
-    """The numbers of shards that a case runs with: on the kernels several, for rows that must meet may be routed apart.
+    """The numbers of shards that a case runs with: on the kernels several, to detect wrong routing of matching rows.
 
-    One is first, so that a case that fails in both is shown as it is.
+    One comes first, so that a case that fails in both is shown without shards.
     """
     is_routed = any(port.route != "one" for join in join_plans(plan.relation) for port in join.ports)
     return (1, SHARDS) if on == "kernel" and is_routed else (1,)
 
 
 def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None = None) -> tuple[Outcome, ...]:
-    """What comes of each batch of a case, and of the end if it has one, whatever it expects.
+    """The outcome of each batch of a case, and of the end if it has one, whatever it expects.
 
-    Raises `NeedsSparkError` for what cannot be evaluated in the process.
+    Raises `NeedsSparkError` for expressions that only Spark can evaluate.
     """
     script = script_of(case)
     plan, arrivals = _plan_case(case, script, analyze(script))
@@ -232,7 +232,7 @@ def _outcome(plan: QueryPlan, step: BatchOutput) -> Outcome:
 
 
 def _as_signed_rows(changes: pa.Table) -> pa.Table:
-    """Changes as cases list them, whoever made them."""
+    """Changes as cases list them, from any executor."""
     if CHANGE not in changes.column_names:
         return changes
     weights = [1 if change == "+" else -1 for change in changes.column(CHANGE).to_pylist()]
@@ -244,12 +244,12 @@ def _empty_arrivals(script: Script) -> dict[str, pa.Table]:
 
 
 def _table(source: Source, rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
-    """Rows of a source; those of a table tell what they do to it."""
+    """Rows of a source; those of a table with their change."""
     return (change_table if source.kind == "table" else arrow_table)(source.fields, rows, path)
 
 
 def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> Arrivals:
-    """The rows of a batch per source, and its marks per ``alias.column``."""
+    """The rows of a batch per source, and its watermarks per ``alias.column``."""
     sources = {source.name: source for source in script.sources}
     for name in batch.rows:
         if name not in sources:
@@ -272,7 +272,7 @@ def _clock(case: Case, now: str) -> int:
 
 
 def _watermark_columns(case: Case, name: str, plan: QueryPlan) -> list[str]:
-    """The watermarked columns that a mark's name stands for: a source or alias, or one column of it."""
+    """The watermarked columns that a name in ``marks`` stands for: those of a source or alias, or one column."""
     columns = [
         f"{scan.alias}.{w.column}"
         for scan in plan.relation.leaves
@@ -316,7 +316,7 @@ def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
 
 
 def _as_time(watermark: int, kind: Any) -> int | datetime | date:
-    """A mark in the type of its column; the end and what no year from 1 to 9999 has stay numbers."""
+    """A watermark in the type of its column; the end, and times outside the years 1 to 9999, stay numbers."""
     if watermark == END_OF_INPUT or pa.types.is_integer(kind):
         return watermark
     try:

@@ -107,12 +107,12 @@ def _stop_error(error: PySparkException) -> Exception:
 
 
 def _ddl(source: Source) -> str:
-    """The columns of a source as its files have them; a table's rows also tell what they do to it."""
+    """The columns of a source in its files; a table's rows also have their change."""
     return ddl(source) if source.kind == "stream" else f"{ddl(source)}, {CHANGE} STRING"
 
 
 def collect_step(built: Built, records: Sequence[Row]) -> BatchOutput:
-    """What one batch of records of the last join holds: rows, what stands apart, numbers."""
+    """The content of one batch of records of the last join: rows, side outputs, report."""
     join = built.compiled.joins[-1]
     row_records = [r for r in records if r["kind"] == ROWS]
     rows = _rows(built, row_records) if row_records else pa.table({})
@@ -137,12 +137,12 @@ def _rows(built: Built, records: list[Row]) -> pa.Table:
     frame = compiler.spark.createDataFrame(records, join.records.schema).coalesce(1)
     rows = replace(compiler, late="counted").compile_rows(built.plan.relation, replace(join, records=frame))
     result = compiler.project(built.plan, rows.frame)
-    # What is shown apart is collected from records of its own.
+    # Side outputs are collected from separate records.
     return result.drop(
         *SIDE_OUTPUT_COLUMNS, *(name for name in result.columns if name.startswith(PORT_OUTPUT_PREFIX))
     ).toArrow()
 
 
 def _row(late: pa.Table) -> pa.Table:
-    """A late row without what is told of its lateness."""
+    """A late row without the columns about its lateness."""
     return late.drop_columns([LATE_COLUMN, LATE_BY])

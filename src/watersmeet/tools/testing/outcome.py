@@ -25,7 +25,7 @@ class QueryStoppedError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an executor saw of one batch. Tables, so that types are known; a field it cannot see is None.
+    """The output of one batch on an executor. Tables, so that types are known; a field it cannot observe is None.
 
     ``late`` holds a table per source, because their columns differ. Watermarks are by ``source.column``, in the type of
     the column.

@@ -22,19 +22,19 @@ from watersmeet.tools.trace.query import arrivals_of, find_unmatched_reasons, ou
 from watersmeet.tools.trace.tracing import Trace
 
 _MATCHES = 5
-"""So many meetings of a row are told one by one."""
+"""The number of matches of a row that are listed."""
 UNCERTAIN = "uncertain  it is not known whether it was late, and what was emitted for it then"
-"""What is said of a row that came before the first batch that is known."""
+"""The remark about a row from before the first known batch."""
 
 
 @accept_old_names(told="lineage", asked="question_text")
 @dataclass(frozen=True)
 class Answer:
-    """What happened to the rows that were asked about, in one query.
+    """What happened to the requested rows, in one query.
 
     ``rows`` are the numbers of arrivals. ``notes`` are sentences about other rows: missing, malformed or not read yet.
-    ``unknown`` says what cannot be known. ``uncertain_until`` is the last batch of which it is not known what the query
-    did with its rows when it read them; -1 if all batches are known.
+    ``unknown`` says what cannot be known. ``uncertain_until`` is the last batch for which the treatment of its rows is
+    not known; -1 if all batches are known.
     """
 
     query: str
@@ -81,7 +81,7 @@ class Answer:
 
 
 def outcome_lines(lineage: Lineage, number: int, uncertain_until: int = -1) -> Iterator[str]:
-    """What became of an arrival, a line for each thing, and why it met nothing if it did not."""
+    """The outcomes of an arrival, one per line, and why it did not match, if so."""
     outcomes = lineage.of(number)
     matched = [outcome for outcome in outcomes if outcome.what == "matched"]
     skipped = matched[_MATCHES:]
@@ -122,7 +122,7 @@ def arrival_data(arrival: RowArrival) -> dict[str, object]:
 
 
 def outcome_data(outcome: RowOutcome, arrivals: Mapping[int, RowArrival]) -> dict[str, object]:
-    """A fate for machines; ``by`` as the row that it is."""
+    """An outcome as JSON; ``by`` as its row."""
     by = None if outcome.by is None or outcome.by not in arrivals else arrival_data(arrivals[outcome.by])
     return {"what": outcome.what, "batch": outcome.batch, "until": outcome.until, "by": by, "reason": outcome.reason}
 
@@ -137,7 +137,7 @@ def json_value(value: object) -> Any:
 @accept_old_names(told="lineage", asked="question_text")
 @dataclass(frozen=True)
 class Provenance:
-    """A row of a result: what it was made of."""
+    """The provenance of a result row."""
 
     query: str
     question_text: str
@@ -195,7 +195,7 @@ class Provenance:
 
 
 def watermark_words(lineage: Lineage, value: int) -> str:
-    """A mark of a query as people read it."""
+    """A watermark of a query in words."""
     return watermark_text(value, is_temporal=lineage.unit == "microseconds")
 
 
@@ -216,9 +216,9 @@ class OutcomeGroup:
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of all rows of a query.
+    """The outcomes of all rows of a query.
 
-    ``counts`` are those of the progress: rows in, late, padded, dropped and kept now, and malformed ones.
+    ``counts`` are those of the progress: rows in, late, padded, dropped and stored now, and malformed ones.
     """
 
     query: str
@@ -284,7 +284,7 @@ def summary_of(
 
 
 def _reason(whats: Sequence[OutcomeKind], miss: UnmatchedReason | None) -> str:
-    """Why a row met nothing, in a few words; of one that met some, that."""
+    """Why a row did not match, in a few words; "matched" if it did."""
     if "matched" in whats:
         return "matched"
     barred = next((what for what in whats if what in BARRED), None)

@@ -44,7 +44,7 @@ _BATCH = "#batch"
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A row that could not be read: of which source, in which batch, where, why, and its text."""
+    """A row that could not be read: its source, batch, place, reason and text."""
 
     source: str
     batch: int | None
@@ -55,10 +55,10 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class InputHistory:
-    """What a query has read: its batches, rows that could not be read, and rows that it has not read yet by source.
+    """The input of a query: its batches, malformed rows, and rows that it has not read yet by source.
 
-    ``unknown`` are sentences about what cannot be known any more. ``uncertain_until``: the last batch of which it is
-    not known what the query did with its rows when it read them; -1: of all batches it is.
+    ``unknown`` are sentences about lost information. ``uncertain_until``: the last batch for which the treatment of its
+    rows is not known; -1: all batches are known.
     """
 
     batches: tuple[Batch, ...]
@@ -71,7 +71,7 @@ class InputHistory:
 def read_input_history(
     spark: SparkSession, script: Script, plan: QueryPlan, log: OffsetLog, storage: Path, rebuilt: int | None = None
 ) -> InputHistory:
-    """What a query has read by the log of its checkpoint; ``storage`` has its marks from outside and static tables.
+    """The input of a query by the log of its checkpoint; ``storage`` has external watermarks and static tables.
 
     ``rebuilt``: the last batch whose rows its state was rebuilt from.
     """
@@ -171,7 +171,7 @@ def _cast_column(column: Any, kind: Any) -> Any:
 
 
 def _split_malformed(source: Source, table: pa.Table) -> tuple[pa.Table, list[Unreadable]]:
-    """The rows that could be read, and what is told of the others."""
+    """The readable rows, and the descriptions of the others."""
     if REASON not in table.column_names:
         return table, []
     bad = python_rows(table.filter(table.column(REASON).is_valid()).select([REASON, VALUE, WHERE, _BATCH]))
@@ -203,7 +203,7 @@ def _external_watermarks(plan: QueryPlan, log: OffsetLog) -> dict[int, dict[str,
 
 
 def _file_loss_notes(source: Source, log: OffsetLog) -> Iterable[str]:
-    """What was read of a source and is there no longer."""
+    """Notes about files of a source that were read and are gone."""
     path = source.lowercase_options.get("path")
     if path is None or "://" in local_path(path):
         return
@@ -216,7 +216,7 @@ def _file_loss_notes(source: Source, log: OffsetLog) -> Iterable[str]:
 
 
 def _record_loss_notes(source: Source, table: pa.Table, malformed: int, log: OffsetLog) -> Iterable[str]:
-    """What topics no longer have of what was read; and that a table that Spark looks up is read as it is now."""
+    """Notes about records that topics no longer have, and about static tables, known only as they are now."""
     if is_static(source):
         yield f"{source.name} is told of as it is now; the query has seen it as it was."
     if PARTITION in table.column_names:

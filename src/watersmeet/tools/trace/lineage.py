@@ -126,11 +126,11 @@ def row_column(port: int) -> str:
 
 @dataclass
 class TraceStage:
-    """A join or stage: its definition, in ``buckets`` parts by key, and the rows that came to it.
+    """A join or stage: its definition, in ``buckets`` parts by key, and its input rows.
 
-    ``entered``: per port the rows by number, with their batch. ``received``: the marks heard. ``numbers``: the number
-    and the clock of rows that a window has numbered. ``keys``: per port all keys that came, also of rows that nobody
-    asks about, with their values. ``hidden``: per port the rows that went no further before it, by key.
+    ``entered``: per port the rows by number, with their batch. ``received``: the watermarks received. ``numbers``: the
+    number and the clock of rows that a window has numbered. ``keys``: per port all keys that arrived, also of rows that
+    are not traced, with their values. ``hidden``: per port the rows that were removed before it, by key.
     """
 
     plan: JoinPlan
@@ -168,7 +168,7 @@ class TraceStage:
 
     @property
     def context(self) -> TraceContext:
-        """What its family is told now."""
+        """The context for its family."""
         self._context = self._context or self._build_context()
         return self._context
 
@@ -190,7 +190,7 @@ class TraceStage:
         for port, rows in arrivals.items():
             for row in rows:
                 parts.setdefault(self._bucket(port, row), {}).setdefault(port, []).append(row)
-        # All begin together, so that each hears every mark.
+        # All begin together, so that each receives every watermark.
         self._definitions = self._definitions or {n: definition_of(self.operator) for n in range(self.buckets)}
         steps = [definition.step(parts.get(bucket, {}), watermarks) for bucket, definition in self._definitions.items()]
         for step in steps:

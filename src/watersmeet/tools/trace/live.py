@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 200_000
-"""Of a query that has read more rows than that, nothing is told here."""
+"""A query that has read more rows is not traced here."""
 MOST_SECONDS = 60.0
 TAG = "watersmeet-why"
 """How the jobs of questions are marked, so that no others are broken off with them."""
 BUSY = "Another question is being answered. Ask again in a moment."
 _UNTOLD = ("BINARY", "ARRAY", "MAP", "STRUCT", "INTERVAL", "VARIANT")
-"""Types whose values cannot be read from what is shown of them."""
+"""Types whose values cannot be parsed from their displayed text."""
 _CUT = 200
 """A text of that length may have been longer."""
 
 
 @dataclass
 class LiveDiagnosis:
-    """Answers about the queries of a project that runs in this process; ``project`` is what was typed to run it."""
+    """Answers about the queries of a project that runs in this process; ``project`` is the argument of its run."""
 
     spark: SparkSession
     script: Script
@@ -60,7 +60,7 @@ class LiveDiagnosis:
     _busy: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def why(self, query: str, row: Mapping[str, str | None], rows_read: int) -> str:
-        """What became of the row that is shown with these values, as text; or why that is not told."""
+        """The outcome of the displayed row with these values, as text; or why it is not available."""
         if not self._busy.acquire(blocking=False):
             return BUSY
         try:
@@ -100,10 +100,10 @@ class LiveDiagnosis:
 
 
 def questions_of(plan: QueryPlan, row: Mapping[str, str | None]) -> list[Question]:
-    """The questions about a row that is shown with these values: of the first side that it has a row of.
+    """The questions about a displayed row with these values: about the first side that it has a row of.
 
-    Of a union there is one for each of its sources, for nobody sees which it came from. Values that are no longer whole
-    as text are left out.
+    For a union there is one for each of its sources, as the display does not show which it came from. Values whose text
+    is cut off are left out.
     """
     for scan in plan.relation.leaves:
         mine = {name.partition(".")[2]: text for name, text in row.items() if name.partition(".")[0] == scan.alias}
@@ -118,7 +118,7 @@ def questions_of(plan: QueryPlan, row: Mapping[str, str | None]) -> list[Questio
 
 
 def _readable_values(source: Source, shown: Mapping[str, str | None]) -> dict[str, Any]:
-    """The values of a row as far as their texts tell them; none if all that is known is NULL."""
+    """The values of a row that can be parsed from their texts; empty if all of them are NULL."""
     values: dict[str, Any] = {}
     for column in source.fields:
         text = shown.get(column.name, "")
@@ -141,7 +141,7 @@ def find_checkpoint_query(script: Script, query: AnalyzedQuery, checkpoint: Path
     if not any((checkpoint / "commits").glob("[0-9]*")):
         raise refuse("NEVER_RAN", query=name, checkpoint=checkpoint, command="start(...).awaitTermination()")
     plan = plan_query(query, OPERATORS, late="kept")
-    # What `run` keeps beside a checkpoint, a program has nowhere: marks come as frames, tables as streams.
+    # A program has no storage as `run` has: watermarks come as frames, tables as streams.
     return RecordedQuery(name, plan, script, checkpoint, checkpoint)
 
 

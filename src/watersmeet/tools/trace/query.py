@@ -44,9 +44,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NearKeys:
-    """Keys that are known, by what is left of them when it no longer matters how they are written.
+    """Known keys, by their normalized form.
 
-    ``shown``: the values of keys that are not counted as they are written: structs, for instance.
+    ``shown``: the values of keys whose counted form differs from the displayed one: structs, for instance.
 
     >>> near = NearKeys([("a-7 ",), ("007",)])
     >>> near.describe_nearest(("A-7",))
@@ -62,7 +62,7 @@ class NearKeys:
             self._keys_by_form.setdefault(tuple(_normal_form(value) for value in key), []).append(key)
 
     def describe_nearest(self, key: Key) -> str | None:
-        """What a key that is not known is nearly equal to, as a sentence; None: to nothing."""
+        """The known key that an unknown one is nearly equal to, as a sentence; None: there is none."""
         for other in self._keys_by_form.get(tuple(_normal_form(value) for value in key), ()):
             ways = [_difference(own_value, other_value) for own_value, other_value in zip(key, other, strict=True)]
             if all(way is not None for way in ways):
@@ -142,7 +142,7 @@ _BARRED = {"filtered", "null key", "null time", "unfit", "late"}
 _WORST: tuple[Cause, ...] = (
     "no row", "near miss", "no such key", "no such time", "barred", "out of bounds", "condition", "waiting", "gone",
 )  # fmt: skip
-"""Where several sides lack a row, what is told of."""
+"""The order of causes where several sides lack a row."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Others:
 
 
 def find_unmatched_reasons(trace: Trace) -> dict[int, UnmatchedReason]:
-    """For the arrivals that met nothing and were barred by nothing, why not."""
+    """The reasons of arrivals that did not match though they could have."""
     reasons: dict[int, UnmatchedReason] = {}
     whats: dict[int, set[str]] = {}
     for event in trace.recorder.events:
@@ -199,7 +199,7 @@ def _others(trace: Trace, stage: TraceStage, port: int) -> _Others:
 def _find_reason(
     trace: Trace, stage: TraceStage, port: int, own: int, other_port: int, others: _Others
 ) -> UnmatchedReason:
-    """Why a row met none of another port."""
+    """Why a row matched none of another port."""
     row = stage.entered[port][own][0]
     key, name = stage.key(port, row), stage.names[other_port]
     same = others.by_key.get(key, [])
@@ -241,14 +241,14 @@ def _find_reason(
 
 
 def _unmet(row_id: int, own: int, others: _Others) -> tuple[Cause, str]:
-    """Why two rows that fit did not meet."""
+    """Why two rows that fit did not match."""
     if {row_id, own} <= others.alive:
         return "waiting", "both wait until no earlier row can arrive"
     return "gone", "they were not in the state at the same time"
 
 
 def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Others) -> UnmatchedReason:
-    """Why a row met none of a side on which no row is equal to it in what must be."""
+    """Why a row matched none of a side without an equal row."""
     columns = stage.family.equal_columns(stage.operator, port)
     by_time = stage.family.unmatched_cause == "no such time"
     if not columns or (by_time and not others.times):
@@ -263,7 +263,7 @@ def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Ot
 
 
 def _no_equal_time(stage: TraceStage, column: str, row: Row, name: str, times: Sequence[int]) -> UnmatchedReason:
-    """Why a row met none of a side that has no row of its time, and how far the nearest is."""
+    """Why a row matched none of a side without a row of its time, and how far the nearest is."""
     words, time = stage.context.words, event_time(row[column]) or 0
     place = bisect(times, time)
     nearest = min(times[max(0, place - 1) : place + 1], key=lambda candidate: abs(candidate - time))
@@ -333,7 +333,7 @@ def arrivals_of(trace: Trace, numbers: Collection[int]) -> dict[int, RowArrival]
 
 
 def lineage_of(trace: Trace, name: str) -> Lineage:
-    """What a query knows of the rows that it followed."""
+    """The lineage of the rows that a query traced."""
     first = next(iter(trace.stages.values()), None)
     axis = _axis(trace)
     keys, times = _places(trace, axis)
@@ -368,7 +368,7 @@ def _axis(trace: Trace) -> Axis:
 
 
 def _arrivals_to_report(trace: Trace) -> set[int]:
-    """The arrivals of which something is told."""
+    """The arrivals with outcomes, and those that caused outcomes or moved watermarks."""
     traced_rows = trace.recorder.traced_rows
     arrivals = {arrival for event in trace.recorder.events for arrival in traced_rows.arrivals(event.row_id)}
     arrivals |= {event.by for event in trace.recorder.events if event.by is not None}

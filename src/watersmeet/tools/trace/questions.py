@@ -1,4 +1,4 @@
-"""Questions about rows: which queries, which source or result, which values; and what was read for them."""
+"""Questions about rows: the queries, the source or result, the values; and the rows read for them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Question:
         return mask
 
     def describe_near_keys(self, tables: Sequence[pa.Table]) -> str | None:
-        """What the values of the question are nearly equal to, among the rows of its source."""
+        """The near misses of the question's values among the rows of its source."""
         rows_by_key: dict[Any, tuple[Any, ...]] = {}
         for table in tables:
             columns = [python_values(table.column(name)) for name in self.values]

@@ -1,6 +1,6 @@
-"""What the board answers to every change: refusals, wrong cells, rows out, what became of each row, and the picture.
+"""The board's answer to every change: refusals, wrong cells, output rows, the outcome of each row, and the picture.
 
-The query runs on the kernels in the process; what became of rows is told by the definitions. Both without a JVM.
+The query runs on the kernels in the process; the definitions give the outcomes of rows. Both run without a JVM.
 
 Also here: a row that is moved along the time axis, and the board written as a case file.
 """
@@ -171,7 +171,7 @@ def evaluate_board(board: Board, view: BoardView) -> Json:
 
 
 def _run_board(board: Board, script: Script, view: BoardView) -> Json:
-    """What comes of a query that may run, or why nothing does."""
+    """The output of a query that may run, or why there is none."""
     try:
         case, wrong = case_from_board(board, script)
         if wrong:
@@ -220,7 +220,7 @@ def export_case(board: Board) -> str:
 
 
 def _read(board: Board) -> tuple[Script, list[Refusal]]:
-    """What can be read of the SQL, and all that is wrong with it."""
+    """The readable part of the SQL, and all its refusals."""
     script, unread = read_readable(board.sql, "the board")
     try:
         analyze(script)

@@ -52,7 +52,7 @@ def cell_text(value: Any) -> str:
 
 
 def parse_cell(text: str, kind: pa.DataType | None) -> Any:
-    """What a cell of a column of that type holds, as a case would have it; None as a type: it is not known.
+    """The value of a cell for a column of that type, as in a case; None as a type: unknown.
 
     >>> parse_cell("5", pa.int64())
     5
@@ -88,7 +88,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether what is typed is the value, and not YAML for it."""
+    """Whether the typed text is the value itself, not YAML."""
     type_checks = (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date, pa.types.is_decimal, pa.types.is_binary)
     return any(is_type(kind) for is_type in type_checks)
 
@@ -107,7 +107,7 @@ def _flow_yaml(value: Any) -> str:
 
 
 MOST_TEXT, MOST_BATCHES, MOST_ROWS = 200_000, 200, 2_000
-"""What a board may hold: more would not be seen, and not be computed while somebody types."""
+"""The limits of a board: more would not be readable, nor computed quickly enough while typing."""
 
 _CLOSED = ConfigDict(extra="forbid")
 _Text = Annotated[str, Field(max_length=MOST_TEXT)]
@@ -116,7 +116,7 @@ _Rows = tuple[tuple[_Text, ...], ...]
 
 @dataclass(frozen=True)
 class BoardBatch:
-    """The rows of a batch by source, each cell as it was typed; marks, the clock and a restart as a case has them.
+    """The rows of a batch by source, each cell as typed; watermarks, the clock and a restart as in a case.
 
     A row of a table has ``+`` or ``-`` in front.
     """
@@ -131,9 +131,9 @@ class BoardBatch:
 
 @dataclass(frozen=True)
 class Board:
-    """A script, the query of it that is played (by what it inserts into; empty: the first), and its batches.
+    """A script, the query that is played (by its target; empty: the first), and its batches.
 
-    ``ends``: the input is finished behind the last batch.
+    ``ends``: the input ends after the last batch.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
@@ -148,7 +148,7 @@ class Board:
 
 @dataclass(frozen=True)
 class WrongCell:
-    """A cell that is no value of its column, or a mark or a clock that cannot be read: ``source`` is then empty."""
+    """A cell that is not a value of its column, or an invalid watermark or clock: ``source`` is then empty."""
 
     batch: int
     source: str
@@ -158,11 +158,11 @@ class WrongCell:
 
 
 class WrongBoardError(Exception):
-    """What was sent is no board."""
+    """Raised for a request that is not a board."""
 
 
 def parse_board(data: object) -> Board:
-    """The board that a page sends; whatever is no board is refused.
+    """The board that a page sends; raises `WrongBoardError` for anything else.
 
     >>> parse_board({"sql": "SELECT 1", "batches": [{"rows": {"a": [["1"]]}}]}).batches[0].rows
     {'a': (('1',),)}
@@ -183,7 +183,7 @@ def board_from_case(case: Case) -> Board:
     try:
         script = script_of(case)
     except WatersmeetError:
-        # It is shown what is wrong with it once it lies there.
+        # The board shows its refusals after it is opened.
         script = read_readable(case.sql)[0]
     if case.query is not None:
         sql, query = script.text, script.queries[0].into or "" if script.queries else ""
@@ -232,7 +232,7 @@ def _blank(text: str, span: Span) -> str:
 
 
 def case_from_board(board: Board, script: Script) -> tuple[Case, list[WrongCell]]:
-    """The board as a case of that script, and the cells that are no values; rows with such cells are left out."""
+    """The board as a case of that script, and the invalid cells; rows with such cells are left out."""
     wrong: list[WrongCell] = []
     sources = {source.name: source for source in script.sources}
     batches: list[CaseBatch] = []
@@ -282,7 +282,7 @@ def _fits(value: Any, kind: str) -> bool:
 
 
 MOST = 12
-"""How many rows of a source are shown: more than that, nobody moves by hand."""
+"""The number of rows of a source that are shown: moving more by hand is not practical."""
 
 
 def rows_of_files(project: Project) -> dict[str, tuple[tuple[str, ...], ...]]:

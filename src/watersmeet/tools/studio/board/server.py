@@ -1,4 +1,4 @@
-"""The server of the board: it computes, the page draws what it is sent.
+"""The server of the board: it computes, and the page draws the result.
 
 It opens nothing but the entries of its catalog, and writes nothing but the one file that it was told to save to. Who
 is answered, `tools.studio.web` decides.
@@ -50,7 +50,7 @@ MOST_FILES = 3_000
 
 @dataclass(frozen=True)
 class BoardEntry:
-    """Something to open: where it stands on the shelf, what it is called, and its file."""
+    """An entry of the catalog: its section, its title, and its file."""
 
     group: str
     title: str
@@ -58,7 +58,7 @@ class BoardEntry:
 
 
 def build_catalog(root: Path) -> list[BoardEntry]:
-    """The stories, then what is found under a folder."""
+    """The stories, then the entries found under a folder."""
     stories = Path(str(files("watersmeet.tools.studio.board") / "stories"))
     # The one that explains the most comes first.
     paths = sorted(stories.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
@@ -128,10 +128,10 @@ COOKIE = "watersmeet-board"
 
 @dataclass(frozen=True)
 class BoardSession:
-    """What the board stands on: what lies on it first, what can be opened, and where it is saved to.
+    """The session of a board: its initial content, its catalog, and the file it is saved to.
 
-    ``token``: whoever does not have it is turned away; empty: nobody is asked for one, and only who calls this machine
-    by its own name is answered, so that no other page can come in under a name that was made to point here.
+    ``token``: requests without it are rejected; empty: no token is required, and only requests to this machine's own
+    name are answered, so that no other page can use a name that resolves to this machine.
     """
 
     first: Board
@@ -206,9 +206,9 @@ def _open_entry(session: BoardSession) -> Handler:
 
 
 def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
-    """A handler of what a page sends: a board, and what is asked of it.
+    """A handler of requests with a board.
 
-    One board is computed at a time. A page that has gone meanwhile, closed or loaded again, gets its turn no more.
+    One board is computed at a time. The request of a page that was closed or reloaded meanwhile is skipped.
     """
 
     async def handle(request: Request) -> Response:

@@ -13,7 +13,7 @@ from watersmeet.operators.outcomes import Lineage, OutcomeKind, RowArrival, RowO
 from watersmeet.tools.explain.svg import text_width
 
 MOST = 2**62
-"""Beyond it a moment is no time any more but the end of the input."""
+"""Beyond it a moment is not a time but the end of the input."""
 
 _STEPS = tuple(
     size * unit
@@ -36,7 +36,7 @@ Moments = Literal["numbers", "times", "clock"]
 
 @dataclass(frozen=True)
 class TimeScale:
-    """The moments ``low`` to ``high``, drawn from ``left`` to ``right``, and what they are.
+    """The moments ``low`` to ``high``, drawn from ``left`` to ``right``, and their kind.
 
     >>> scale = TimeScale(0, 10, 100.0, 200.0)
     >>> scale.x(5), scale.x(99), scale.covers(99), scale.ticks(5)
@@ -67,7 +67,7 @@ class TimeScale:
         return tuple(range(first, self.high + 1, step))
 
     def text(self, moment: int) -> str:
-        """A moment as its tick is called: no more of it than tells the ticks apart.
+        """The label of a tick: only as precise as needed to distinguish the ticks.
 
         >>> TimeScale(0, 7_200_000_000, 0.0, 1.0, "times").text(5_400_000_000)
         '01:30'
@@ -105,7 +105,7 @@ def as_datetime(moment: int) -> datetime:
 
 
 def time_range(rows: Iterable[int], watermarks: Iterable[int]) -> tuple[int, int]:
-    """The moments that a picture shows: all of its rows, and marks that do not lie too far away, with some air.
+    """The moments that a picture shows: all of its rows, and near watermarks, with some margin.
 
     >>> time_range([5, 9], [6, 20, 1_000_000])
     (4, 10)
@@ -150,7 +150,7 @@ SHAPES: Mapping[OutcomeKind, str] = {
 """The shape that ends a life, by what became of the row last."""
 
 NEVER_ALIVE: frozenset[OutcomeKind] = frozenset({"late", "filtered", "malformed", "null key", "null time", "unfit"})
-"""What becomes of rows that nothing could ever meet."""
+"""The outcomes of rows that could never match."""
 
 ENDED_BY: frozenset[OutcomeKind] = frozenset({"expired", "evicted", "dropped", "replaced", "deleted"})
 """How a life ends where another row comes."""
@@ -164,9 +164,9 @@ MOST_LANES = 150
 
 @dataclass(frozen=True)
 class RowLane:
-    """A row in the picture. ``start`` and ``end`` on the axis; ``end`` None: for ever, as far as is known.
+    """A row in the picture. ``start`` and ``end`` on the axis; ``end`` None: unlimited, as far as is known.
 
-    ``miss`` says why it met nothing, if it did not.
+    ``miss`` says why it did not match, if so.
     """
 
     arrival: RowArrival
@@ -194,7 +194,7 @@ class RowLane:
 
     @property
     def has_life(self) -> bool:
-        """Whether it was ever there to be met."""
+        """Whether it could ever match."""
         return not NEVER_ALIVE.intersection(self.outcome_kinds)
 
     @property
@@ -212,7 +212,7 @@ class LaneGroup:
 
 
 def ensure_axis(lineage: Lineage) -> Lineage:
-    """What was told, on an axis on which its rows have a place: without event times, that is the order of arrival."""
+    """The lineage on an axis with a position for each row: without event times, the order of arrival."""
     if lineage.axis != "event time" or any(arrival.time is not None for arrival in lineage.arrivals):
         return lineage
     arrivals = tuple(replace(arrival, time=arrival.number) for arrival in lineage.arrivals)
@@ -242,7 +242,7 @@ def sides_of(lineage: Lineage) -> tuple[str, ...]:
 
 
 def _end(arrival: RowArrival, outcomes: Sequence[RowOutcome], times: Mapping[int, int | None]) -> int | None:
-    """Where the life of a row ends: as was told, where the row came that ended it, or with the last one it met."""
+    """The end of a row's bar: its expiry, the arrival of the row that ended it, or its last match."""
     if arrival.time is None:
         return None
     until = next((outcome.until for outcome in reversed(outcomes) if outcome.until is not None), None)
@@ -265,7 +265,7 @@ AXES: Mapping[str, str] = {
     "arrivals": "arrivals: 0 is the first row that arrived, 1 the second, and so on",
     "clock": "the clock: when rows arrived",
 }
-"""What the axis is, by its name."""
+"""The meaning of the axis, by its name."""
 
 _BAR_MEANINGS: Mapping[str, str] = {
     "event time": "a row is kept: from its event time, as long as a row of the other side can still match it",
@@ -321,7 +321,7 @@ def tooltip_words(lane: RowLane) -> str:
 
 
 def legend(lineage: Lineage, lanes: Sequence[RowLane]) -> list[tuple[str, str]]:
-    """The shapes that a picture has, each with what it means."""
+    """The shapes of a picture, each with its meaning."""
     shapes = {lane.shape for lane in lanes}
     said = [("life", _BAR_MEANINGS[lineage.axis])] if any(lane.has_life for lane in lanes) else []
     said += [("link", "two rows match: the pair is a row of the result")] if lineage.matches else []
@@ -355,7 +355,7 @@ LEAST = 560.0
 
 @dataclass(frozen=True)
 class TimelineColumns:
-    """Where what stands beside the bars begins: the key, the batch, the row; and behind them what became of it."""
+    """The positions of the columns beside the bars: the key, the batch, the row; and behind them the outcome."""
 
     key: float
     batch: float
@@ -366,7 +366,7 @@ class TimelineColumns:
 
 
 def columns_of(lineage: Lineage, width: float) -> TimelineColumns:
-    """The columns of a picture that is so wide, each as wide as what stands in it, but for what would take all room."""
+    """The columns of a picture of this width, each as wide as its content, up to a limit."""
     lanes = [lane for group in groups_of(lineage) for lane in group.lanes]
     keys = [key_words(lane.arrival.key) for lane in lanes]
     narrow = min(1.0, width / 1000)

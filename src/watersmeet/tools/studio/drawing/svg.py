@@ -1,11 +1,11 @@
-"""The lives of rows as a picture: one SVG that needs nothing else, for light and dark screens.
+"""The retention of rows as a picture: one self-contained SVG, for light and dark screens.
 
-Time runs to the right. Every row has a lane: a bar from its own moment to the end of its life, in the colour of its
-side, with a shape at its end that says what became of it. Rows of one key stand together, and a line joins rows that
-met. Watermarks are lines across all lanes, where they stand after the last batch, and dotted where they stood before.
+Time runs to the right. Every row has a lane: a bar from its own time to its expiry, in the colour of its side, with a
+shape at its end for its outcome. Rows of one key are grouped, and a line joins matching rows. Watermarks are lines
+across all lanes, solid for the last batch, dotted for earlier ones.
 
-Colours tell the sides apart and are those of Okabe and Ito; outcomes are shapes and words, so nothing is lost without
-colours. Text from outside is escaped here.
+Colours identify the sides and are those of Okabe and Ito; outcomes are shapes and words, so the picture also works
+without colours. Text from outside is escaped here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def xml(text: str) -> str:
 
 
 def element(name: str, /, *inside: str, **attributes: Attribute) -> str:
-    """An element with what is inside it, which is XML already; ``_`` stands for ``-`` in names of attributes.
+    """An element with its content, which is XML already; ``_`` stands for ``-`` in names of attributes.
 
     >>> element("text", xml("a & b"), class_="key", font_size=11, x=1.0)
     '<text class="key" font-size="11" x="1">a &amp; b</text>'
@@ -168,13 +168,13 @@ def watermarks(
         parts.append(f'<g class="watermark {sides[side]}">')
         parts.append(text(f"watermark of {column}", scale.left - GAP, y + 4, "name", "end"))
         parts.append(line(scale.left, y, scale.right, y, "track"))
-        # A mark that stands still is shown where it came to stand.
+        # A watermark that does not move is shown where it stopped.
         first = {watermark.value: watermark for watermark in reversed(steps)}
         for value, watermark in sorted(first.items()):
             is_now = value == steps[-1].value
             if scale.covers(value):
                 parts.append(line(scale.x(value), y, scale.x(value), bottom, "mark" if is_now else "mark past"))
-            # The end of the input is beyond every axis, and is told in words.
+            # The end of the input is beyond every axis, and is shown in words.
             parts += _tip(watermark, scale, y) if value < MOST else []
         if steps:
             parts.append(text(_watermark_words(steps[-1], scale), columns.said, y + 4, "said"))
@@ -201,7 +201,7 @@ Style = Literal["inside", "apart"]
 def draw_timeline(
     lineage: Lineage, title: str = "", *, width: float = 1000.0, whole: Lineage | None = None, style: Style = "inside"
 ) -> str:
-    """The picture. ``whole`` is all that will have been told in the end, if this is a part of it: it gives the scale.
+    """The picture. ``whole`` is the complete lineage, if this is a part of it: it determines the scale.
 
     >>> from watersmeet.operators.outcomes import RowArrival, RowOutcome
     >>> told = Lineage("q", "event time", (RowArrival(0, "o", "orders", 1, {"id": 1}, "1", 5),),
@@ -241,7 +241,7 @@ def draw_timeline(
 def _svg_head(columns: TimelineColumns, height: float, title: str, style: Style) -> list[str]:
     scale, size = columns.scale, (f"{columns.width:.0f}", f"{height:.0f}")
     box = f'width="{size[0]}" height="{size[1]}" viewBox="0 0 {size[0]} {size[1]}"'
-    # What a page needs to know to move a row to where the pointer is.
+    # The page needs the scale to move a row to the pointer.
     axis = f'data-low="{scale.low}" data-high="{scale.high}" data-left="{scale.left}" data-right="{scale.right}"'
     label = xml(title or "Rows on the time axis")
     return [
@@ -331,13 +331,13 @@ def _lane(lane: RowLane, y: float, columns: TimelineColumns, sides: dict[str, st
 
 
 def _hit(columns: TimelineColumns, y: float) -> str:
-    """The whole lane, unseen, so that what is said of a row shows wherever the pointer is."""
+    """The whole lane, invisible, so that the tooltip of a row appears anywhere on it."""
     size = {"width": columns.width - 2 * MARGIN, "height": LANE}
     return element("rect", class_="hit", x=MARGIN, y=y - LANE / 2, fill="none", pointer_events="all", **size)
 
 
 def _link(match_: RowMatch, groups: Sequence[LaneGroup], places: dict[int, float], columns: TimelineColumns) -> str:
-    """A line through the lanes of rows that met, at the moment from which on all of them were there."""
+    """A line through the lanes of matching rows, at the moment from which all of them exist."""
     lanes = {lane.arrival.number: lane for group in groups for lane in group.lanes}
     matched_lanes = [lanes[number] for number in dict.fromkeys(match_.arrivals) if number in lanes]
     starts = [lane.start for lane in matched_lanes if lane.start is not None]
@@ -356,7 +356,7 @@ def _link(match_: RowMatch, groups: Sequence[LaneGroup], places: dict[int, float
 def _legend(
     lineage: Lineage, lanes: Sequence[RowLane], columns: TimelineColumns, top: float
 ) -> tuple[list[str], float]:
-    """What the shapes mean, in two columns where there is room for them; and where it ends."""
+    """The legend, in two columns where there is room; and where it ends."""
     said = legend(lineage, lanes)
     room = columns.width - 2 * MARGIN
     wide = max((text_width(words, FONT) + 60 for _, words in said), default=0.0)

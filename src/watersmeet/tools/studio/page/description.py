@@ -1,6 +1,6 @@
-"""What the page knows of a query before it runs: text, meaning of its numbers, and the drawing around them.
+"""The description of a query before it runs: text, meaning of its metrics, and the drawing around them.
 
-Boxes of the drawing stand where the drawing of ``explain`` has them.
+The boxes have the places of ``explain``'s drawing.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _LIVE: Mapping[StepKind, tuple[float, int]] = {
     "source": (170.0, 2), "union": (170.0, 1), "join": (240.0, 4), "group": (220.0, 3), "table": (220.0, 3),
     "sink": (170.0, 1),
 }  # fmt: skip
-"""How wide and how many the living lines of a box are; of others nothing is told."""
+"""The width and number of live lines of a box; other boxes have none."""
 _SHOWN = ("watermark", "keys", "bounds", "writes", "filter", "where", "group by", "version")
-"""What is said in a box besides; the rest is told when it is opened."""
+"""The facts shown in a box; the rest is shown when it is opened."""
 _MOST_FACTS = 3
 
 
 @dataclass(frozen=True)
 class Box:
-    """A step: where it stands, what is written in it, and where its living lines begin.
+    """A step: its place, its text, and where its live lines begin.
 
-    ``aliases`` are those whose rows come out of it, by which the watermarks on its edges are found.
+    ``aliases`` are those of its output rows, by which the watermarks on its edges are found.
     """
 
     id: str
@@ -115,7 +115,7 @@ def draw_query(graph: Topology) -> Drawing:
     graph = remove_steps(remove_steps(graph, "repartition"), "project")
     cards = {node.id: _card(node) for node in graph.nodes}
     starts = {edge.start for edge in graph.edges}
-    # Boxes that rows leave are taken for wider than they are, so that there is room for what stands on the edge.
+    # Boxes with outgoing edges get extra width for the labels of the edges.
     sizes = {name: (card.size[0] + (LABEL if name in starts else 0.0), card.size[1]) for name, card in cards.items()}
     places = layout(graph, sizes)
     aliases: dict[str, tuple[str, ...]] = {}
@@ -185,10 +185,10 @@ def _top(of: Box, boxes: Sequence[Box]) -> float:
 
 @dataclass(frozen=True)
 class WatermarkColumn:
-    """A watermarked column: whose it is, and how it moves.
+    """A watermarked column: its source, and how its watermark moves.
 
-    ``lag``: how far its watermark stays behind the newest event; ``idle``: after how many microseconds of silence it
-    holds nobody back; None: never. Behind a view both are not known.
+    ``lag``: how far its watermark is behind the newest event; ``idle``: after how many microseconds of silence it no
+    longer holds others back; None: never. Behind a view both are unknown.
     """
 
     name: str
@@ -209,12 +209,12 @@ class OperatorSide:
 
 @dataclass(frozen=True)
 class QueryDescription:
-    """A query as its text says it is.
+    """A query as described by its text.
 
     - ``sides``: those of each operator, by its name and by theirs
-    - ``pair_distances``: per operator that joins, how far apart the two rows of a pair are
-    - ``topics``: which topics a source reads, for they tell what is waiting; ``files``: how many files of it wait
-    - ``own_sinks``: which rows have sinks of their own, ``late`` and ``malformed``
+    - ``pair_distances``: per join operator, how far apart the two rows of a pair are
+    - ``topics``: the topics that a source reads, for its backlog; ``files``: the number of unread files
+    - ``own_sinks``: the rows with separate sinks, ``late`` and ``malformed``
     """
 
     name: str
@@ -233,7 +233,7 @@ class QueryDescription:
 
     @property
     def bounds(self) -> dict[str, int]:
-        """Per operator, how far apart in event time two rows may be that meet, where a bound says so."""
+        """Per operator, the maximum distance in event time of matching rows, where there is a bound."""
         by_operator = {
             name: distance.bound for name, distance in self.pair_distances.items() if distance.unit == "event time"
         }
@@ -285,10 +285,10 @@ def _operators(graph: Topology) -> list[str]:
 
 
 def _columns(plan: QueryPlan, script: Script) -> dict[str, WatermarkColumn]:
-    """The watermarked columns of sources; those behind views are known by name alone."""
+    """The watermarked columns of sources; those behind views are known by name only."""
     beating = {name.lower() for name, _ in script.heartbeats}
     times = (time for join in join_plans(plan.relation) for port in join.ports for time in port.times)
-    # What nobody can write is of no use to a reader.
+    # Generated names mean nothing to a reader.
     columns = {time: WatermarkColumn(time) for time in times if not time.startswith("#")}
     for scan in plan.relation.leaves:
         for watermark in scan.source.watermarks:

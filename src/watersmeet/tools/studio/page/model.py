@@ -1,4 +1,4 @@
-"""What the page shows of queries as values for JSON: states, the latest rows, and histories as charts.
+"""The content of the page as JSON values: states, the latest rows, and histories as charts.
 
 Rows are stored nowhere else. A chart has a bounded number of points, whatever the number of batches.
 """
@@ -26,7 +26,7 @@ Line = list[float | None]
 
 
 def series_of(batches: Sequence[Progress], points: int = POINTS) -> dict[str, object]:
-    """The lines of a history: what was counted is added up between two points, of what is kept the highest counts.
+    """The lines of a history: counters are summed between two points, of state sizes the highest counts.
 
     >>> made = series_of([Progress("q", n, rows_in=2, state_rows=n, at=60.0 + n) for n in range(6)], points=3)
     >>> made["at"], made["rows_in"], made["state_rows"]
@@ -82,7 +82,7 @@ EVENTS, BATCHES = 50, 100
 """How many of the latest are listed."""
 
 QueryStatus = Literal["runs", "failed", "gone", "ended", "stopped", "unknown"]
-"""How a query is: ``gone``: its process is no more and did not say why; ``unknown``: it never ran here."""
+"""The status of a query: ``gone``: its process ended without a reason; ``unknown``: it never ran here."""
 
 
 def overview(described: QueryDescription, following: HistoryFollower, now: float) -> dict[str, object]:
@@ -181,7 +181,7 @@ def _operator(
 
 
 def _backlog(described: QueryDescription, last: Progress | None, source: str) -> int | None:
-    """The rows that wait at a source; None: it does not tell."""
+    """The rows that wait at a source; None: unknown."""
     topics = described.topics.get(source, ())
     backlogs = [last.backlog[topic] for topic in topics if last is not None and topic in last.backlog]
     return sum(backlogs) if backlogs else None
@@ -245,7 +245,7 @@ def _holdback_text(described: QueryDescription, following: HistoryFollower) -> s
 
 
 def _others(described: QueryDescription, last: Progress, column: str) -> list[tuple[str, int]]:
-    """The sides that meet the one of a column, and how many rows each keeps."""
+    """The sides joined with the side of a column, and the state rows of each."""
     other_sides: list[tuple[str, int]] = []
     for name, sides in described.sides.items():
         if name in last.operators and any(column in side.columns for side in sides.values()):
@@ -256,7 +256,7 @@ def _others(described: QueryDescription, last: Progress, column: str) -> list[tu
 
 
 def _next(described: QueryDescription, last: Progress | None) -> list[str]:
-    """What expires next: until when rows of each side are kept, as the plan says, and which are the earliest now."""
+    """What expires next: the retention of each side according to the plan, and the current earliest rows."""
     facts = [dict(box.facts) for box in described.drawing.boxes if box.kind == "join"]
     lines = [line for fact in facts for line in fact.get("kept", ())]
     watermarks: Mapping[str, str] = {} if last is None else last.watermarks
@@ -296,7 +296,7 @@ SAMPLE_NOTE = "Some of the latest rows, from one shard of each batch. Click a ro
 
 @dataclass(frozen=True)
 class SampleRow:
-    """A row with its values as text, why it is where it is, and the number by which it is asked for."""
+    """A row with its values as text, its reason, and its number for requests."""
 
     values: Mapping[str, str | None]
     why: str
@@ -304,7 +304,7 @@ class SampleRow:
 
 
 class RowSamples:
-    """Takes rows as they are told, and keeps the latest of each kind."""
+    """Collects reported rows, and keeps the latest of each kind."""
 
     def __init__(self, note: str = SAMPLE_NOTE) -> None:
         self.note = note
@@ -326,7 +326,7 @@ class RowSamples:
         return next((row for row in candidates if row.number == number), None)
 
     def to_json(self, query: str) -> dict[str, object]:
-        """What the page shows of a query: a table of each kind, and of each operator if several have rows of it."""
+        """The samples of a query: a table per kind, and per operator if several have rows of it."""
         groups = [(kind, name, rows) for (of, kind, name), rows in self._samples.items() if of == query]
         several = len({name for _, name, _ in groups}) > 1
         order = list(KINDS)

@@ -1,6 +1,6 @@
-"""What is wrong with a query that runs or ran, in sentences, each with something to do about it.
+"""The problems of a query that runs or ran, in sentences, each with something to do about it.
 
-Each problem is found by a function of its own, from what the query is (`QueryDescription`) and what it did
+Each problem has a function that finds it, from the description of the query (`QueryDescription`) and its history
 (`HistoryFollower`).
 
 Also here: how long rows wait for each other and by how much they are late, as bars and in words.
@@ -108,8 +108,9 @@ def _is_temporal(described: QueryDescription, following: HistoryFollower, operat
 
 
 Level = Literal["stopped", "wrong", "watch"]
-"""``stopped``: it does not run, and nobody stopped it. ``wrong``: rows are missing or wait in vain. ``watch``: it may
-become so."""
+"""``stopped``: it does not run, though it was not stopped. ``wrong``: rows are missing or wait in vain. ``watch``: it
+may become so.
+"""
 
 SILENT_AFTER = 60.0
 """Seconds after which a source that brought rows before counts as silent, if batches are not longer than that."""
@@ -118,12 +119,12 @@ RECENT = 600.0
 LATE_SHARE, FULL_SHARE, WAITING_SHARE = 0.01, 0.8, 0.2
 ANOTHER = "Rows then wait longer. Start the changed query with `watersmeet run --accept`."
 NEVER_MATCHED = 1000
-"""After so many rows that died alone, one would expect that some had matched."""
+"""After this many unmatched rows, some matches would be expected."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem: what there is to see, and what may be done."""
+    """A problem: what is observed, and what can be done."""
 
     level: Level
     text: str
@@ -131,7 +132,7 @@ class Problem:
 
 
 def problems_of(described: QueryDescription, following: HistoryFollower, now: float) -> list[Problem]:
-    """What is wrong with a query at a time in seconds since 1970, worst first."""
+    """The problems of a query at a time in seconds since 1970, worst first."""
     problems = [problem for finder in FINDERS for problem in finder(described, following, now)]
     order = ("stopped", "wrong", "watch")
     return sorted(problems, key=lambda problem: order.index(problem.level))
@@ -184,7 +185,7 @@ def find_silent_sources(described: QueryDescription, following: HistoryFollower,
 
 
 def find_lagging_side(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
-    """One side is far behind the others, so that these are kept for long."""
+    """One side is far behind the others, so that their rows are retained for long."""
     slowest, last = following.totals.slowest, following.totals.last
     if slowest is None or last is None:
         return
@@ -279,7 +280,7 @@ def find_backpressure(described: QueryDescription, following: HistoryFollower, n
 
 
 def find_unmatched_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
-    """All rows die alone, as they do where keys never are equal."""
+    """No row matches, as where keys are never equal."""
     totals = following.totals
     if totals.padded >= NEVER_MATCHED and not totals.matched:
         text = f"{totals.padded:,} rows came out unmatched, and none ever matched."
@@ -320,7 +321,7 @@ def _recent(following: HistoryFollower) -> list[Progress]:
 def _sources_awaited(
     described: QueryDescription, last: Progress
 ) -> Iterator[tuple[str, OperatorSide, OperatorSide, int]]:
-    """Sources with a watermark, and how many rows of the other side of their join are kept."""
+    """Sources with a watermark, and the state rows of the other side of their join."""
     for name, sides in described.sides.items():
         numbers = last.operators.get(name)
         for key, side in sides.items() if numbers is not None else ():

@@ -37,15 +37,15 @@ from watersmeet.tools.studio.web import address_of, build_application, file_endp
 COOKIE = "watersmeet"
 
 Ask = Callable[[str, Mapping[str, str | None], int], str]
-"""What tells what became of a row: of which query, with which values, and how many rows the query has read."""
+"""Answers what happened to a row: the query, the values, and the number of rows the query has read."""
 NOT_YET = "Spark is not ready yet: ask again in a moment. With --remote, use `watersmeet why` in a terminal."
 
 
 class Watch:
-    """What a page can be asked. Questions come from several threads.
+    """The data of a page. Requests come from several threads.
 
     ``name`` is that of the project; ``metrics`` gives the text for Prometheus, where queries run in this process;
-    ``rows`` are those that are shown, and ``ask``, once it is known, tells what became of them.
+    ``rows`` are the rows shown, and ``ask``, once it is set, gives their outcomes.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Watch:
         return {"name": self.name, "now": now, "queries": queries, "has_metrics": self.metrics is not None}
 
     def query(self, name: str) -> dict[str, object] | None:
-        """All that is shown of a query; None: there is none of that name."""
+        """Everything shown of a query; None: there is none of that name."""
         now = time.time()
         with self._lock:
             if name not in self._queries:
@@ -95,13 +95,13 @@ class Watch:
             return {"now": now, **detail(query, following, now), "rows": self.rows.to_json(name)}
 
     def why(self, name: str, number: int) -> str | None:
-        """What became of a row that is shown; None: there is no such query, or it has no such row any more."""
+        """The outcome of a row that is shown; None: unknown query, or the row is no longer shown."""
         with self._lock:
             row = self.rows.row(name, number) if name in self._queries else None
             if row is None:
                 return None
             read = self._queries[name][1].totals.rows_in
-        # Without the lock: it may take a while, and the page goes on meanwhile.
+        # Without the lock: it may take a while, and the page continues meanwhile.
         return NOT_YET if self.ask is None else self.ask(name, row.values, read)
 
     def query_drawing(self, name: str) -> dict[str, object] | None:
@@ -110,9 +110,9 @@ class Watch:
 
 
 PORT = 8484
-"""Where the page is if nobody says otherwise."""
+"""The default port."""
 POLL_SECONDS, KEEPALIVE_SECONDS = 0.5, 10.0
-"""Seconds between two looks for what is new, and after which something is said even if nothing is."""
+"""Seconds between two polls, and between keep-alive messages."""
 GONE = "That row is no longer shown."
 OWN = ("page.js", "parts.js", "charts.js", "words.js", "page.css", "icon.svg")
 OF_OTHERS = ("preact-htm.js", "uplot.js", "uplot.css")
