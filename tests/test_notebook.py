@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook.ipynb"
 
 
 def shown(code: str, names: dict[str, Any]) -> Any:

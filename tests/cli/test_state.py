@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.checkpoints.kept import HERE, extract
+from tests.checkpoints.archives import HERE, extract
 from tests.cli.test_commands import watersmeet
 
 from watersmeet.spark.private.introspection import query_id

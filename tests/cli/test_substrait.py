@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.language.substrait_plans import QUERIES, by_datafusion
+from tests.tools.substrait.substrait_plans import QUERIES, by_datafusion
 from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app

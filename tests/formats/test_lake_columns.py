@@ -22,7 +22,7 @@ from watersmeet.project import fill_columns
 from watersmeet.queries import read_readable, read_script, refusals_in
 from watersmeet.tools.testing import read_case
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parents[1] / "cases"
 
 
 def found(format: str, path: Path, changes: str | None = None, **options: str) -> dict[str, str]:

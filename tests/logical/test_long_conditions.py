@@ -6,7 +6,7 @@ from time import process_time
 
 import pyarrow as pa
 import pytest
-from tests.analyze.conftest import Analyzed, Refused
+from tests.logical.conftest import Analyzed, Refused
 
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators import OPERATORS

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.page.histories import batch
+from tests.tools.studio.page.histories import batch
 
 from watersmeet.cli.run import log_batch, notify
 from watersmeet.metrics import logs

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pyarrow as pa
-from tests.joins.table_strategies import tuples
+from tests.operators.table_strategies import tuples
 
 from watersmeet.local.shards import MemoryStore, key_codes, step_in_shards
 from watersmeet.operators.changelog.definition import freeze_bits

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from tests.joins.strategies import KINDS, Row, conditions
+from tests.operators.strategies import KINDS, Row, conditions
 
 from watersmeet.operators.changelog.definition import Bag, freeze_bits
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator

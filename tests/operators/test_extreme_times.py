@@ -13,8 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins import strategies, test_asof, test_group, test_properties, test_sync, test_window_properties
-from tests.joins import window_strategies as windows
+from tests.operators import strategies
+from tests.operators import window_strategies as windows
+from tests.operators.asof import test_asof
+from tests.operators.group import test_group
+from tests.operators.interval import test_interval
+from tests.operators.sync import test_sync
+from tests.operators.window import test_window_properties
 
 from watersmeet.operators.asof.definition import AsofReference
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, holds
@@ -116,9 +121,9 @@ def test_of_rows_that_are_too_many_those_at_the_highest_time_go_last() -> None:
     for rows, marks in (((3, HIGHEST), {}), ((HIGHEST, HIGHEST), {"r.t": 20}), ((), {"r.t": END_OF_INPUT})):
         step = reference.step({0: [{"l.t": time} for time in rows]}, marks)
         emission = join.step(store, {0: times("l", *rows)}, marks)
-        assert (emission.report.state, test_properties.emitted(emission)) == (
+        assert (emission.report.state, test_interval.emitted(emission)) == (
             step.state,
-            test_properties.multiset(step.rows),
+            test_interval.multiset(step.rows),
         )
 
 
@@ -130,7 +135,7 @@ def test_the_highest_order_value_is_known_and_before_those_that_are_not() -> Non
     step = WindowReference(join).step(dict(enumerate(rows)), {})
     tables = {port: pa.table({name: [row[name] for row in rows[port]]}) for port, name in enumerate(("l.o", "r.o"))}
     emission = join.step(MemoryStore(), tables, {})
-    assert [row for table in emission.rows for row in test_properties.tuples(table)] == step.rows
+    assert [row for table in emission.rows for row in test_interval.tuples(table)] == step.rows
     assert step.rows == [(HIGHEST, HIGHEST, 1, HIGHEST, 0, True), (None, HIGHEST, 0, None, 0, True)]
 
 
@@ -144,7 +149,7 @@ def test_an_interval_join_equals_its_definition(data: st.DataObject) -> None:
         left, right = (stretched_rows(rows, stretch, "t", "u", "e") for rows in drawn.rows)
         batch = strategies.Batch((left, right), stretched_marks(drawn.marks, stretch))
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
-        test_properties.expect_same(join, join.step(store, batch.tables(), batch.marks), step)
+        test_interval.expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
 
 @quick
@@ -245,7 +250,7 @@ def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_interval_join(d
         plain = strategies.Batch(with_plain_keys(rows), drawn.marks)
         step = reference.step(dict(enumerate(rows)), drawn.marks)
         emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
-        assert test_properties.emitted(emission) == test_properties.multiset(step.rows)
+        assert test_interval.emitted(emission) == test_interval.multiset(step.rows)
         assert (emission.report.state, dict(emission.report.watermarks)) == (step.state, step.watermarks)
 
 

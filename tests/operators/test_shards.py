@@ -12,18 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins import (
-    strategies,
-    test_asof,
-    test_lookup,
-    test_properties,
-    test_sync,
-    test_window_properties,
-    window_strategies,
-)
-from tests.joins.sharded import Sharded, changed, with_code
-from tests.joins.table_strategies import drawn_joins
-from tests.joins.test_changelog import quick
+from tests.operators import strategies, window_strategies
+from tests.operators.asof import test_asof
+from tests.operators.changelog.test_changelog import quick
+from tests.operators.interval import test_interval
+from tests.operators.lookup import test_lookup
+from tests.operators.sharded import Sharded, changed, with_code
+from tests.operators.sync import test_sync
+from tests.operators.table_strategies import drawn_joins
+from tests.operators.window import test_window_properties
 
 from watersmeet.local.shards import MemoryStore
 from watersmeet.operators import state_schema_of
@@ -94,7 +91,7 @@ def test_an_interval_join_is_its_definition_in_several_shards(data: st.DataObjec
             sharded.restart()
         emission = sharded.step(with_null_codes(batch.tables(), join.left.exact), batch.marks)
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
-        assert test_properties.emitted(emission) == multiset(step.rows)
+        assert test_interval.emitted(emission) == multiset(step.rows)
         assert emission.report.state == step.state
         assert dict(emission.report.watermarks) == step.watermarks
 

@@ -12,9 +12,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins import test_group, test_latest, test_sessions, test_settled, test_top
-from tests.joins.sharded import Sharded, with_code
-from tests.joins.test_settled import changes, forgetful
+from tests.operators.group import test_finality, test_group, test_sessions
+from tests.operators.group.test_finality import changes, forgetful
+from tests.operators.latest import test_latest
+from tests.operators.sharded import Sharded, with_code
+from tests.operators.top import test_top
 
 from watersmeet.operators.core.operator import Port
 from watersmeet.operators.core.rowwise import freeze
@@ -93,7 +95,7 @@ def test_the_first_rows_of_groups_are_their_definition_in_several_shards(data: s
 
 
 @quick
-@given(test_settled.batches(), st.sampled_from((test_settled.FIRST, test_settled.MOST)), SHARDS, SHARDS, st.data())
+@given(test_finality.batches(), st.sampled_from((test_finality.FIRST, test_finality.MOST)), SHARDS, SHARDS, st.data())
 def test_what_is_settled_is_forgotten_in_several_shards(
     batches: list[tuple[list[tuple[int, int]], int | None]],
     behind: TopNOperator | GroupByOperator,
@@ -101,7 +103,7 @@ def test_what_is_settled_is_forgotten_in_several_shards(
     behind_shards: int,
     data: st.DataObject,
 ) -> None:
-    counts = replace(test_settled.COUNTS, code=CODE)
+    counts = replace(test_finality.COUNTS, code=CODE)
     before, after = Sharded(counts, shards), Sharded(replace(behind, code=CODE), behind_shards)
     every = forgetful(behind)
     expected: Any = TopReference(every) if isinstance(every, TopNOperator) else GroupReference(every)
@@ -110,8 +112,8 @@ def test_what_is_settled_is_forgotten_in_several_shards(
         for sharded in (before, after):
             if data.draw(st.booleans()):
                 sharded.restart()
-        table = test_settled.arrivals(rows)
-        marks = {} if until is None else {"t": test_settled.mark(until)}
+        table = test_finality.arrivals(rows)
+        marks = {} if until is None else {"t": test_finality.mark(until)}
         counted = before.step({0: with_code(table, CODE, counts.keys)} if rows else {}, marks)
         step = reference.step({0: table.to_pylist()}, marks)
         assert dict(counted.report.watermarks) == step.watermarks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from tests.joins.strategies import conditions
+from tests.operators.strategies import conditions
 
 from watersmeet.operators.core.operator import NOW, RUN, Port
 from watersmeet.operators.window.kernel import PartitionLimit, WindowJoinOperator, WindowSpec

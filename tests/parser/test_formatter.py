@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.language.meaning import comments, known_scripts, meaning, words
-from tests.language.test_fuzz import SCRIPT, WORDS
+from tests.parser.meaning import comments, known_scripts, meaning, words
+from tests.parser.test_fuzz import SCRIPT, WORDS
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.parser.formatter import WIDTH

@@ -13,7 +13,7 @@ from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.physical.change import Edit, classify_edit
 
-PAGE = (Path(__file__).parent.parent / "docs" / "changing.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "changing.md").read_text("utf-8")
 TABLE = dict(
     re.findall(
         r"^\| (.+) \| (free|continued|rebuilt|refused) \|$", PAGE.split("## Every kind of edit")[1], re.MULTILINE

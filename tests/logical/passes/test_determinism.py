@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.analyze.conftest import Analyzed, Refused
+from tests.logical.conftest import Analyzed, Refused
 
 STREAM = "CREATE STREAM s (id BIGINT, name STRING, a ARRAY<INT>, t TIMESTAMP, WATERMARK FOR t AS t);"
 TABLE = "CREATE TABLE t (id BIGINT, name STRING, a ARRAY<INT>, PRIMARY KEY (id));"

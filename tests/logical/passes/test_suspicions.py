@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.analyze.conftest import Analyzed, Refused
+from tests.logical.conftest import Analyzed, Refused
 
 from watersmeet.logical.passes.check_declarations import find_suspicions
 from watersmeet.queries import read_readable, read_script
@@ -75,7 +75,7 @@ def test_formats_and_options(declared: str, told: list[str]):
     assert [refusal.hint for refusal in find_suspicions(script).refusals] == told
 
 
-CASES = Path(__file__).parents[1] / "cases"
+CASES = Path(__file__).parents[2] / "cases"
 
 
 def test_nothing_in_the_cases_is_taken_for_a_mistake():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.analyze.conftest import Analyzed, Refused
+from tests.logical.conftest import Analyzed, Refused
 
 from watersmeet.logical.passes.table_sinks import result_columns
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.strategies import KINDS
-from tests.joins.table_strategies import TINY, Changes, Drawn, drawn_joins, emitted, repaired
-from tests.joins.test_properties import forget_decoded_runs
-from tests.joins.test_reference_duckdb import JOIN, sql
+from tests.operators.interval.test_duckdb import JOIN, sql
+from tests.operators.interval.test_interval import forget_decoded_runs
+from tests.operators.strategies import KINDS
+from tests.operators.table_strategies import TINY, Changes, Drawn, drawn_joins, emitted, repaired
 
 from watersmeet.operators.changelog.definition import ChangelogReference, freeze_bits
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.table_strategies import TINY, drawn_joins, emitted
-from tests.joins.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401
+from tests.operators.changelog.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401
+from tests.operators.table_strategies import TINY, drawn_joins, emitted
 
 from watersmeet.operators.changelog import nested
 from watersmeet.operators.changelog.nested import NestedLoopJoinOperator

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.chained import ChainedQuery
-from tests.joins.test_chains import KINDS, LEFT_ONLY, STREAMS, Rows, batches, found
+from tests.operators.core.chained import ChainedQuery
+from tests.operators.test_chains import KINDS, LEFT_ONLY, STREAMS, Rows, batches, found
 
 from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS

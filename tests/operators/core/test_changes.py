@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.table_strategies import tuples
+from tests.operators.table_strategies import tuples
 
 from watersmeet.operators.changelog.definition import freeze_bits, is_same
 from watersmeet.operators.core.changes import (

@@ -497,7 +497,7 @@ def nearest(exact: Fraction) -> float:
 
 
 def test_groups_of_format_1_go_on_from_the_doubles_they_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = json.loads((Path(__file__).parents[1] / "checkpoints" / "groups-format-1.json").read_text())
+    kept = json.loads((Path(__file__).parents[2] / "checkpoints" / "groups-format-1.json").read_text())
     calls = ("sum", "avg", "stddev", "var_pop")
     names = (("key", "0.k"), ("value", "0.x"))
     grouping = GroupByOperator(("key",), tuple(Aggregate(f, ("value",), f) for f in calls), changes=True, names=names)

@@ -13,7 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.test_group import CALLS, EPOCH, SCHEMA, Row, expect_same, quick, rows_of_values, table, tuples
+from tests.operators.group.test_group import (
+    CALLS,
+    EPOCH,
+    SCHEMA,
+    Row,
+    expect_same,
+    quick,
+    rows_of_values,
+    table,
+    tuples,
+)
 
 from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.operator import StateOverflowError

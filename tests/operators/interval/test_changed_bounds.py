@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.strategies import UNLIMITED, Batch, arrivals, histories, joins
-from tests.joins.test_properties import emitted, forget_decoded_runs
+from tests.operators.interval.test_interval import emitted, forget_decoded_runs
+from tests.operators.strategies import UNLIMITED, Batch, arrivals, histories, joins
 
 from watersmeet.operators.core.operator import NOW, Port
 from watersmeet.operators.core.watermarks import Bound

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.strategies import Row, joins, rows, table
+from tests.operators.strategies import Row, joins, rows, table
 
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
 from watersmeet.operators.core.operator import Port

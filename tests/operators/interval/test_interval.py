@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
+from tests.operators.strategies import Batch, histories, honest_histories, joins, recut
 
 from watersmeet.operators.core.condition import Apply, ColumnRef
 from watersmeet.operators.core.operator import Emission, Port

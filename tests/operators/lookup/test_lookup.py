@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.strategies import conditions
+from tests.operators.strategies import conditions
 
 from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, Emission, Port, StateOverflowError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.strategies import histories, joins
+from tests.operators.strategies import histories, joins
 
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.condition import Apply, ColumnRef

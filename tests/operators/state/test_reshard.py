@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.joins.chained import ChainedQuery
-from tests.joins.test_chained import arrived, planned, queries, quick
-from tests.joins.test_chains import STREAMS, batches, found
+from tests.operators.core.chained import ChainedQuery
+from tests.operators.core.test_chain import arrived, planned, queries, quick
+from tests.operators.test_chains import STREAMS, batches, found
 
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.query import LocalQuery
@@ -35,7 +35,7 @@ from watersmeet.tools.testing.case import script_of
 from watersmeet.tools.testing.execute import arrivals_of
 
 FILES = sorted(
-    file for file in (Path(__file__).parent / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")
+    file for file in (Path(__file__).parents[2] / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")
 )[::3]
 DRAWN = 3, 2, 5
 """How many shards there are, one number after the other."""

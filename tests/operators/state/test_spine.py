@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.test_properties import forget_decoded_runs
+from tests.operators.interval.test_interval import forget_decoded_runs
 
 from watersmeet.operators.core.identity import CanonicalNames
 from watersmeet.operators.state.format import DIRECTORY, FORMAT, UnknownFormatError

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.table_strategies import TINY
-from tests.joins.test_properties import forget_decoded_runs
+from tests.operators.interval.test_interval import forget_decoded_runs
+from tests.operators.table_strategies import TINY
 
 from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
 from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout, concat_rows

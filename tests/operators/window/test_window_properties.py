@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.test_properties import forget_decoded_runs
-from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
+from tests.operators.interval.test_interval import forget_decoded_runs
+from tests.operators.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
 from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.operator import Emission, StateOverflowError

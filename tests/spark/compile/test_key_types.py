@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from tests.spark.test_types import COMPARED, MODES, ansi_mode
+from tests.spark.compile.test_types import COMPARED, MODES, ansi_mode
 
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.matching import as_int64

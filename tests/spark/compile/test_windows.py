@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCHEMA = "k BIGINT, at BIGINT, v BIGINT"
 LEFT_WINDOW, RIGHT_WINDOW = "COUNT 3 PARTITION BY k", "DELTA at 9 PARTITION BY k, v"
 DEFINED = f"""

@@ -311,7 +311,7 @@ def test_ranges_of_a_partition_stay_in_the_order_of_their_offsets(
 def test_the_page_on_kafka_says_what_happens(
     spark: SparkSession, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text("utf-8")
     parts = dict(re.findall(r"^```((?:json )?\w+)\n(.*?)^```$", page[: page.index("## The connector")], re.M | re.S))
     for name in ("orders", "payments"):
         topics.create(kafka, name, 2)

@@ -45,7 +45,7 @@ from watersmeet.tools.testing.case import script_of
 from watersmeet.tools.testing.execute import arrivals_of
 
 FILES = sorted(
-    file for file in (Path(__file__).parent / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")
+    file for file in (Path(__file__).parents[2] / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")
 )[:: 1 if os.environ.get("WATERSMEET_CASES") == "all" else 4]
 BATCHES, ROWS_OF_BATCH = 8, 150
 """So many that runs are merged."""

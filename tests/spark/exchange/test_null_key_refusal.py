@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from tests.joins.test_shards import CODES, COMPUTED, coded
+from tests.operators.test_shards import CODES, COMPUTED, coded
 
 from watersmeet.errors import WorkerRefusalError, refusal_in
 from watersmeet.local.shards import MemoryStore

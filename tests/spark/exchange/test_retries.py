@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from faults.retries.__main__ import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_retries_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:

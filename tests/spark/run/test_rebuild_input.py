@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.physical.test_change import CHAIN
 from tests.physical.test_identity import JOIN, OTHER, edited, told
-from tests.test_changing import CHAIN
 
 from watersmeet.metrics.progress import Progress
 from watersmeet.operators import state_schema_of

@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 JOB = """
 import json, os, sys

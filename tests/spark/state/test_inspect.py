@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.kept import HERE, QUERIES, add_rows, extract, run, written
+from tests.checkpoints.archives import HERE, QUERIES, add_rows, extract, run, written
 from tests.cli.test_commands import watersmeet
 
 import watersmeet as ws

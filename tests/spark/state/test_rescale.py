@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.checkpoints.kept import HERE, extract
+from tests.checkpoints.archives import HERE, extract
 from tests.cli.test_commands import watersmeet
 
 import watersmeet as ws

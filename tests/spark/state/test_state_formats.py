@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.kept import HERE, REWORDED, add_rows, extract, run, written
+from tests.checkpoints.archives import HERE, REWORDED, add_rows, extract, run, written
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app

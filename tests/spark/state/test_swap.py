@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.checkpoints.kept import HERE, extract
+from tests.checkpoints.archives import HERE, extract
 
 from watersmeet.cli.state import checkpoints_at
 from watersmeet.spark.state.checkpoint import clear_leftovers, prepare_staging, recover_swap

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.advice.generated import SECOND, Truth
+from tests.tools.advise.generated import SECOND, Truth
 from typer.testing import CliRunner
 
 import watersmeet as ws

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.advice.generated import SECOND, START, Truth
+from tests.tools.advise.generated import SECOND, START, Truth
 
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.queries import analyze, read_script

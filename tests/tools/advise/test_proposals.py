@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.advice.generated import Shape, Truth
 from tests.examples import examples
+from tests.tools.advise.generated import Shape, Truth
 
 from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS

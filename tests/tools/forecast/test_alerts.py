@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.page.histories import JOIN, batch, project, started, write
+from tests.tools.studio.page.histories import JOIN, batch, project, started, write
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app

@@ -4,7 +4,7 @@ It runs in an environment of its own, since ibis-substrait needs versions that W
 
     python -m venv ibis
     ibis/bin/pip install "ibis-substrait==4.0.1" "ibis-framework[duckdb]==9.5.0" "substrait==0.16.0"
-    ibis/bin/python -m tests.language.make_ibis_plans
+    ibis/bin/python -m tests.tools.substrait.make_ibis_plans
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.language.substrait_plans import COLUMNS, ROWS, counted
+from tests.tools.substrait.substrait_plans import COLUMNS, ROWS, counted
 
 # A join that is projected at once gets the columns of the join and the names of the projection: a filter or a mutate
 # between them is what ibis-substrait 4.0.1 needs.

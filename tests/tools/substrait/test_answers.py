@@ -6,7 +6,16 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.language.substrait_plans import COLUMNS, QUERIES, ROWS, Planned, by_datafusion, by_ibis, counted, ibis_names
+from tests.tools.substrait.substrait_plans import (
+    COLUMNS,
+    QUERIES,
+    ROWS,
+    Planned,
+    by_datafusion,
+    by_ibis,
+    counted,
+    ibis_names,
+)
 
 from watersmeet.logical.expressions import Expr, quote
 from watersmeet.logical.nodes import Item, Join, Query, Relation, Scan, Union

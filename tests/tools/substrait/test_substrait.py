@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.language.substrait_plans import COLUMNS, QUERIES, plan_of
+from tests.tools.substrait.substrait_plans import COLUMNS, QUERIES, plan_of
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal, WatersmeetError

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.language.substrait_plans import COLUMNS, QUERIES, ROWS, Planned, by_datafusion, by_ibis, counted
 from tests.spark.frames import run_all, streamed
+from tests.tools.substrait.substrait_plans import COLUMNS, QUERIES, ROWS, Planned, by_datafusion, by_ibis, counted
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError

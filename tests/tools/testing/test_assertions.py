@@ -11,7 +11,7 @@ import watersmeet as ws
 from watersmeet import WatersmeetError
 from watersmeet.tools.testing import parse_case, read_case
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parents[2] / "cases"
 
 WRONG = """
 name: the right row is expected in another place

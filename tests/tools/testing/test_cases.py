@@ -1,4 +1,4 @@
-"""Every case on the definition and on the kernel; `spark/test_cases_on_spark.py` runs the same files on Spark."""
+"""Every case on the definition and on the kernel; `test_on_spark.py` runs the same files on Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from watersmeet.local.cells import NeedsSparkError
 from watersmeet.tools.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
 from watersmeet.tools.testing.assertions import trace_case
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parents[2] / "cases"
 FILES = sorted(CASES.glob("*.yaml"))
 
 

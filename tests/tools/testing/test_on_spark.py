@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 AT_ONCE = 3
-FOLDER = Path(__file__).parents[1] / "cases"
+FOLDER = Path(__file__).parents[2] / "cases"
 ON_SPARK = frozenset(
     """
     anti-join asof-condition-tests-the-version asof-deletes asof-tolerance bounds-of-two-pairs chain-and-a-lookup

@@ -30,7 +30,7 @@ from watersmeet.tools.trace.answer import summary_of
 from watersmeet.tools.trace.query import lineage_of, run_trace
 from watersmeet.tools.trace.questions import question_of, trace_batches
 
-FOLDER = Path(__file__).parent.parent / "cases"
+FOLDER = Path(__file__).parents[2] / "cases"
 CASES = sorted(path for path in FOLDER.glob("*.yaml") if "\nfails:" not in path.read_text("utf-8"))
 
 STREAMS = """

@@ -213,7 +213,7 @@ def test_the_story_that_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.
     opened = open_script(Path("shop"), "absolute")
     storage = tmp_path / "shop" / "storage"
     run_script(opened.script, analyzed=opened.queries, spark=spark, storage=storage, trigger="available_now")
-    page = (Path(__file__).parents[2] / "docs" / "why.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "why.md").read_text("utf-8")
     shown = re.findall(r"^\$ watersmeet (why shop .*)\n((?:.|\n)*?)^```$", page, re.MULTILINE)
     assert len(shown) == 3
     for command, expected in shown:

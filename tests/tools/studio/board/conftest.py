@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from watersmeet.tools.studio.board.model import Board
 from watersmeet.tools.studio.board.server import BoardEntry, BoardSession, application, build_catalog, open_board
 
-STORIES = Path(__file__).parent.parent.parent / "src" / "watersmeet" / "tools" / "studio" / "board" / "stories"
+STORIES = Path(__file__).parents[4] / "src" / "watersmeet" / "tools" / "studio" / "board" / "stories"
 
 WAIT = 30_000
 """How long something may take to be seen, in milliseconds: the machine may have much else to do."""

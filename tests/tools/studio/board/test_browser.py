@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.board.conftest import STORIES, Serve
+from tests.tools.studio.board.conftest import STORIES, Serve
 
 from watersmeet.operators import FAMILIES
 from watersmeet.tools.studio.board.model import Board, BoardBatch
 from watersmeet.tools.studio.board.server import open_board
 from watersmeet.tools.testing import parse_case, read_case, run_case
 
-IMAGE = Path(__file__).parent.parent.parent / "docs" / "images" / "play.png"
+IMAGE = Path(__file__).parents[4] / "docs" / "images" / "play.png"
 MARKUP = "<img src=x onerror=document.title='taken'>"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.board.conftest import STORIES
+from tests.tools.studio.board.conftest import STORIES
 
 from watersmeet.operators import FAMILIES
 from watersmeet.tools.studio.board.answer import BoardView, evaluate_board, export_case
@@ -16,7 +16,7 @@ from watersmeet.tools.studio.board.model import Board, BoardBatch, WrongBoardErr
 from watersmeet.tools.studio.board.server import build_catalog, open_board
 from watersmeet.tools.testing import parse_case, read_case, run_case
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[4]
 STORY = STORIES / "interval.yaml"
 SQL = "CREATE STREAM a ({}, t BIGINT, WATERMARK FOR t AS t - 0); SELECT STREAM v, t FROM a;"
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.board.conftest import STORIES, Serve
+from tests.tools.studio.board.conftest import STORIES, Serve
 
 from watersmeet.tools.studio.board import server
 from watersmeet.tools.studio.board.answer import MOST_COMPUTED, BoardView

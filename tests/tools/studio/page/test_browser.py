@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.page.chromium import Tab, shows
-from tests.page.histories import JOIN, batch, project, write
-from tests.page.histories import started as start_of
+from tests.tools.studio.page.chromium import Tab, shows
+from tests.tools.studio.page.histories import JOIN, batch, project, write
+from tests.tools.studio.page.histories import started as start_of
 
 from watersmeet.cli.script import open_script
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
@@ -28,7 +28,7 @@ from watersmeet.tools.studio.page.server import Watch, serve_page
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+IMAGES = Path(__file__).parents[4] / "docs" / "images"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from watersmeet.cli.script import open_script
 from watersmeet.tools.studio.page.description import Box, Drawing, describe_queries
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 def drawings() -> list[Drawing]:

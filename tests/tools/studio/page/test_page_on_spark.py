@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.page.chromium import Tab, shows
+from tests.tools.studio.page.chromium import Tab, shows
 
 from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.metrics.history import Recorder, history_file, read_history

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.page.histories import JOIN, batch, project, started, write
+from tests.tools.studio.page.histories import JOIN, batch, project, started, write
 
 from watersmeet.metrics.history import QueryEvent
 from watersmeet.metrics.logs import HistoryFollower

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.page.histories import batch, project, started, write
+from tests.tools.studio.page.histories import batch, project, started, write
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app

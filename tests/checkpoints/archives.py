@@ -4,7 +4,7 @@ An archive holds the project as it stood then: queries, data, checkpoints, sinks
 It was written by the version that had that format first, and is never written again: later versions must continue it,
 also in other words.
 
-Write the archive of a new format: ``python -m tests.checkpoints.kept tests/checkpoints/format-2.tar.gz``. Rows that
+Write the archive of a new format: ``python -m tests.checkpoints.archives tests/checkpoints/format-2.tar.gz``. Rows that
 wait for a table do so for an hour by the wall clock: leave what they would still give out of its ``expected.json``.
 """
 
