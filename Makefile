@@ -90,8 +90,8 @@ bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed
 	@touch $@
 
 cases: install ## all cases on Spark, of which `make test` runs some
-	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py \
-		tests/spark/test_kept_checkpoints.py tests/spark/test_types.py tests/spark/test_key_types.py
+	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/tools/testing/test_on_spark.py \
+		tests/spark/state/test_state_formats.py tests/spark/compile/test_types.py tests/spark/compile/test_key_types.py
 
 # The latest of each line of Spark.
 SPARKS := 4.0.5 4.1.4 4.2.1 4.3.0
@@ -100,9 +100,10 @@ matrix: ## the demo, every family, restarts, types, connectors on each Spark tha
 	@for spark in $(SPARKS); do echo "Spark $$spark"; $(MAKE) --no-print-directory matrix-one SPARK=$$spark || exit 1; done
 
 # One case of each family, and what differs between versions if anything does.
-MATRIX_TESTS := tests/spark/test_types.py tests/spark/test_recovery.py tests/spark/test_kept_checkpoints.py \
-	tests/spark/test_avro.py tests/spark/test_protobuf.py tests/spark/test_columns.py tests/spark/test_shard_groups.py \
-	tests/spark/test_sockets.py tests/spark/test_cases_on_spark.py
+MATRIX_TESTS := tests/spark/compile/test_types.py tests/spark/run/test_recovery.py \
+	tests/spark/state/test_state_formats.py tests/spark/connectors/test_avro.py tests/spark/connectors/test_protobuf.py \
+	tests/spark/exchange/test_columns.py tests/spark/exchange/test_shard_groups.py tests/spark/private/test_sockets.py \
+	tests/tools/testing/test_on_spark.py
 MATRIX_CASES := ib-v1 or window-time or sync-idle or asof-tolerance or lookup-of-a-join or table-full-join or \
 	group-aggregates or top-of-a-table or restart-keeps-matched or not case_on_spark
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import watersmeet
 
 ROOT = Path(watersmeet.__file__).parent
+TESTS = Path(__file__).parent
 EXCEPTIONS = Path(__file__).with_name("vocabulary_exceptions.txt")
 
 BANNED = frozenset({
@@ -45,6 +46,10 @@ ADVERBS = frozenset({
 
 PROTOCOLS = frozenset({"tell"})
 """Methods that Python's own protocols name: `tell` of a file."""
+
+
+OTHER_FOLDERS = frozenset({Path("api"), Path("bench"), Path("matrix")})
+"""Folders of tests that no package has: the calls of `api.py`, the benchmark, and each version of Spark."""
 
 
 def words(name: str) -> list[str]:
@@ -132,6 +137,17 @@ def offences() -> set[str]:
 def test_names_are_words_of_the_field() -> None:
     excepted = set(EXCEPTIONS.read_text("utf-8").splitlines())
     assert offences() - excepted == set(), "use a term of the field, a verb, a noun, or a class name of its own"
+
+
+def test_modules_of_tests_are_words_of_the_field() -> None:
+    paths = [path.relative_to(TESTS) for path in TESTS.rglob("*.py")]
+    assert [str(path) for path in paths if BANNED & set(words(str(path)))] == []
+
+
+def test_tests_mirror_the_packages() -> None:
+    folders = {path.parent.relative_to(TESTS) for path in TESTS.rglob("test_*.py")}
+    missing = {str(folder) for folder in folders if not (ROOT / folder).is_dir() and folder not in OTHER_FOLDERS}
+    assert missing == set(), "name the folder of a test after the package in `src`"
 
 
 def test_exceptions_only_shrink() -> None:

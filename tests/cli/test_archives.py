@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cli.test_commands import watersmeet
-from tests.cli.test_moving import QUERY, archive, elsewhere, project
+from tests.cli.test_state import QUERY, archive, elsewhere, project
 
 from watersmeet.spark.state import archives
 

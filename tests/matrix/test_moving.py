@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.kept import QUERIES, add_rows, run, written
+from tests.checkpoints.archives import QUERIES, add_rows, run, written
 from tests.cli.test_commands import watersmeet
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.test_rebuild import states_are_made_anew_and_go_on
+from tests.spark.run.test_rebuild import states_are_made_anew_and_go_on
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

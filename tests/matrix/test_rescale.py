@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.kept import HERE, add_rows, extract, run, written
+from tests.checkpoints.archives import HERE, add_rows, extract, run, written
 from tests.spark.conftest import broker, kafka, postgres  # noqa: F401 - fixtures
-from tests.spark.test_rescale import arrive
-from tests.spark.test_rescale import run as run_chain
-from tests.spark.test_rescale import written as rows_of
+from tests.spark.state.test_rescale import arrive
+from tests.spark.state.test_rescale import run as run_chain
+from tests.spark.state.test_rescale import written as rows_of
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script

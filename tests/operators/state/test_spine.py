@@ -1,0 +1,207 @@
+"""A spine holds what was added and has not left, with what was noted beside it, however runs are cut and merged."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.operators.interval.test_interval import forget_decoded_runs
+
+from watersmeet.operators.core.identity import CanonicalNames
+from watersmeet.operators.state.format import DIRECTORY, FORMAT, UnknownFormatError
+from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout
+from watersmeet.operators.state.spine import ShardState, Spine
+from watersmeet.tools.testing import MemoryStore
+
+LAYOUT = RowLayout(("l.k", "l.t", "l.v"), ("l.t",), "l.t", "l.k", notes=(("matched", "flag"), ("sums", "number")))
+NAMES = CanonicalNames([("l.k", "0.k"), ("l.t", "0.t")])
+OTHER = RowLayout(("x.k", "x.t", "l.v"), ("x.t",), "x.t", "x.k", notes=LAYOUT.notes)
+OTHER_NAMES = CanonicalNames([("x.k", "0.k"), ("x.t", "0.t")])
+quick = settings(derandomize=True, max_examples=examples(60), deadline=None, database=None)
+
+budgets = st.builds(
+    Budget,
+    block=st.sampled_from((2, 3, 1_000)),
+    merge_at=st.integers(2, 4),
+    smallest_tier=st.integers(1, 4),
+    smallest_at=st.sampled_from((None, 2)),
+    largest=st.sampled_from((5, 10**9)),
+    balanced=st.booleans(),
+    in_order=st.booleans(),
+    sparse=st.sampled_from((None, 1, 2)),
+    chunk=st.sampled_from((3, 10**9)),
+)
+Kept = tuple[int, int, int, bool, int]
+"""A row: its key, time and value, and what is noted beside it."""
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=6)),
+        st.tuples(st.sampled_from(("remove", "note", "drop")), st.sets(st.integers(0, 9))),
+        st.tuples(st.sampled_from(("save", "restart", "compact")), st.none()),
+    ),
+    max_size=25,
+)
+
+
+def rows(given_rows: list[tuple[int, int]], first: int) -> KeyedRows:
+    keys, times = ([row[i] for row in given_rows] for i in (0, 1))
+    columns = {"l.k": keys, "l.t": times, "l.v": [first + i for i in range(len(keys))]}
+    table = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+    return LAYOUT.rows(table).with_attributes(matched=np.zeros(len(keys), np.bool_), sums=np.arange(len(keys)))
+
+
+def held(spine: Spine) -> list[Kept]:
+    found: list[Kept] = []
+    for block in spine.blocks:
+        part = spine.read(block)
+        order = list(zip(part.codes.tolist(), part.times["l.t"].tolist(), strict=True))
+        assert order == sorted(order)
+        part = part.where(spine.live_mask(block))
+        assert len(part) == block.left > 0
+        assert block.lowest["l.t"] <= part.times["l.t"].min() and part.times["l.t"].max() <= block.highest["l.t"]
+        assert block.lowest_code <= part.codes.min() and part.codes.max() <= block.highest_code
+        columns = [part.table[name].to_pylist() for name in LAYOUT.columns]
+        found += zip(*columns, *(part.attributes[name].tolist() for name in ("matched", "sums")), strict=True)
+    return sorted(found)
+
+
+@quick
+@given(budgets, steps)
+def test_it_is_a_list_however_it_is_stored(budget: Budget, history: list[tuple[str, Any]]) -> None:
+    def opened() -> Spine:
+        return ShardState(store, NAMES).spine("rows", LAYOUT, budget, lambda found, _: found)
+
+    store, there, number = MemoryStore(), list[Kept](), 0
+    spine = opened()
+    for what, given_values in history:
+        if what == "add":
+            spine.add(rows(given_values, number))
+            there += [(k, t, number + i, False, i) for i, (k, t) in enumerate(given_values)]
+            number += len(given_values)
+        elif what == "compact":
+            spine.compact()
+        elif what in ("save", "restart"):
+            spine.state.save()
+            listed = {f"run/{block.name}" for block in spine.blocks}
+            assert {name for name in store._values if name.startswith("run/")} == listed
+            if what == "restart":
+                store = store.restart()
+                forget_decoded_runs()
+            spine = opened()
+        else:
+            there = changed(spine, what, given_values, there)
+        assert held(spine) == sorted(there)
+        assert len(spine) == len(there)
+        assert spine.earliest("l.t") is None if not there else spine.earliest("l.t") <= min(row[1] for row in there)
+
+
+def changed(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list[Kept]:
+    """Let something happen to the rows of these times; gives the rows there are then."""
+    for block in spine.blocks:
+        part = spine.read(block)
+        hit = np.isin(part.times["l.t"], sorted(times)) & spine.live_mask(block)
+        if what == "remove":
+            spine.remove(block, hit)
+        elif what == "note" and hit.any():
+            spine.annotate(block, "matched", part.attributes["matched"] | hit)
+            spine.annotate(block, "sums", part.attributes["sums"] + 10 * hit)
+        elif what == "drop" and hit[spine.live_mask(block)].all():
+            spine.drop(block)
+            gone = set(part.table["l.v"].to_pylist())
+            there = [row for row in there if row[2] not in gone]
+    if what == "remove":
+        return [row for row in there if row[1] not in times]
+    if what == "note":
+        return [(k, t, v, True, s + 10) if t in times else (k, t, v, m, s) for k, t, v, m, s in there]
+    return there
+
+
+def test_only_blocks_that_are_read_are_decoded_and_notes_lie_apart() -> None:
+    store = MemoryStore()
+    state = ShardState(store)
+    spine = state.spine("rows", LAYOUT, Budget(block=2))
+    spine.add(rows([(k, 0) for k in range(6)], 0))
+    state.save()
+    before = dict(store._values)
+    state = ShardState(store)
+    spine = state.spine("rows", LAYOUT, Budget(block=2))
+    spine.annotate(spine.blocks[1], "matched", np.array([True, False]))
+    state.save()
+    assert {name for name in store._values if store._values[name] != before.get(name)} == {
+        f"note/matched/{spine.blocks[1].name}"
+    }
+    assert state.rows_written == 0
+
+
+def test_what_is_stored_is_called_by_canonical_names() -> None:
+    store = MemoryStore()
+    state = ShardState(store, NAMES)
+    state.spine("rows", LAYOUT).add(rows([(1, 5)], 7))
+    state.save(received={"l.t": 3, "l.t#1": 4}, emitted={"l.t": 2}, active={"#now": 9})
+    assert b"l.t" not in store._values[DIRECTORY]
+    for read_from in (store, store.restart()):
+        state = ShardState(read_from, OTHER_NAMES)
+        known = state.directory
+        assert (known.received, known.emitted, known.active) == ({"x.t": 3, "x.t#1": 4}, {"x.t": 2}, {"#now": 9})
+        spine = state.spine("rows", OTHER)
+        assert spine.read(spine.blocks[0]).table.to_pylist() == [{"x.k": 1, "x.t": 5, "l.v": 7}]
+        assert spine.earliest("x.t") == 5
+        forget_decoded_runs()
+
+
+def test_a_column_that_has_two_names_is_stored_once() -> None:
+    layout, names = RowLayout(("a", "b"), code="a"), CanonicalNames([("a", "0.a"), ("b", "0.a")])
+    store = MemoryStore()
+    state = ShardState(store, names)
+    state.spine("rows", layout).add(layout.rows(pa.table({"a": [1], "b": [1]})))
+    state.save()
+    forget_decoded_runs()
+    spine = ShardState(store, names).spine("rows", layout)
+    assert spine.read(spine.blocks[0]).table.to_pylist() == [{"a": 1, "b": 1}]
+
+
+@pytest.mark.parametrize("found", [None, FORMAT + 1])
+def test_another_format_is_refused(found: int | None) -> None:
+    store = MemoryStore({DIRECTORY: json.dumps({"format": found} if found else {"runs": []}).encode()})
+    with pytest.raises(UnknownFormatError) as raised:
+        ShardState(store)
+    assert raised.value.condition == "STATE_FORMAT"
+    assert raised.value.parameters == {"found": str(found or "none"), "known": "1 and 2"}
+
+
+def test_nothing_to_remember_writes_nothing_and_what_is_the_same_is_not_written_again() -> None:
+    class Counting(MemoryStore):
+        puts = 0
+
+        def put(self, name: str, value: bytes) -> None:
+            self.puts += 1
+            super().put(name, value)
+
+    store = Counting()
+    state = ShardState(store)
+    state.spine("rows", LAYOUT)
+    state.save()
+    assert store.puts == 0
+    ShardState(store).save(received={"t": 1})
+    ShardState(store).save(received={"t": 1})
+    assert store.puts == 1
+
+
+@pytest.mark.parametrize("lost", ["run/", "note/"])
+def test_a_lost_value_is_an_error(lost: str) -> None:
+    store = MemoryStore()
+    state = ShardState(store)
+    state.spine("rows", LAYOUT).add(rows([(1, 5)], 0))
+    state.save()
+    for name in [name for name in store._values if name.startswith(lost)]:
+        store.remove(name)
+    forget_decoded_runs()
+    spine = ShardState(store).spine("rows", LAYOUT)
+    with pytest.raises(RuntimeError, match="the state has no"):
+        spine.read(spine.blocks[0])

@@ -1,0 +1,215 @@
+"""The table of docs/changing.md: every kind of edit is of the class that it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, WINDOWED, edited, told
+
+from watersmeet.operators import change_rules, table_operators
+from watersmeet.physical.change import Edit, classify_edit
+
+PAGE = (Path(__file__).parents[2] / "docs" / "changing.md").read_text("utf-8")
+TABLE = dict(
+    re.findall(
+        r"^\| (.+) \| (free|continued|rebuilt|refused) \|$", PAGE.split("## Every kind of edit")[1], re.MULTILINE
+    )
+)
+
+CONDITION = edited(JOIN, {r"AND d\.ts": "AND o.customer < d.customer AND d.ts"})
+SHOWN = edited(CONDITION, {"o.id, o.customer,": "o.id,"})
+LAG = r"(?s)^(.*?ts - INTERVAL) 5"
+IDLE = r"(?s)^(.*?ts - INTERVAL 5 MINUTES)"
+CHAIN = edited(JOIN, OTHER["a join more"][1])
+SINK = edited(
+    JOIN,
+    {"SELECT STREAM o.id": "CREATE SINK out USING json OPTIONS (path '/out');\nINSERT INTO out SELECT STREAM o.id"},
+)
+
+LIMITED = edited(WINDOWED, {"PARTITION BY id": "PARTITION BY id PARTITION COUNT 100"})
+LATE = {"SELECT STREAM": "SET watersmeet.table.late = ignore;\nSELECT STREAM"}
+SYNC = edited(
+    JOIN, {r"(?s)SELECT STREAM.*": "SELECT STREAM o.ts, o.id, d.customer FROM orders o SYNC JOIN deliveries d;"}
+)
+
+Edits = list[tuple[str, dict[str, str]]]
+
+
+def other(*names: str) -> Edits:
+    return [(OTHER[name][0], OTHER[name][1]) for name in names]
+
+
+EDITS: dict[str, Edits] = {
+    "an alias, also of a view; names inside a view": [
+        SAME[name] for name in ("an alias", "the alias of a view", "names inside a view", "an alias in windows")
+    ],
+    "a name of an output": [SAME["a name of an output"]],
+    "the order of outputs": [SAME["the order of outputs"]],
+    "what SELECT computes from columns that are kept": [SAME["an output computed otherwise"]],
+    "a column that is kept, but was not shown: a key, an event time, a part of the condition": [
+        (JOIN, {"d.ts\nFROM": "d.ts, o.ts AS ordered, d.order_id\nFROM"}),
+        (SHOWN, {"o.id,": "o.id, o.customer,"}),
+    ],
+    "a part of WHERE that stays behind the last join": [SAME["WHERE above the last join"]],
+    "comments, layout and capitals": [SAME[name] for name in ("comments and layout", "small letters")],
+    "a declared column that nobody reads; another name of a type": [
+        SAME[name] for name in ("a column that nobody reads", "a synonym of a type")
+    ],
+    "options of speed and of access, such as `maxFilesPerTrigger`": [
+        SAME[name] for name in ("rates", "settings of Kafka's client")
+    ],
+    "`watersmeet.state.max_rows`": [SAME["limits"]],
+    "`watersmeet.table.retention`": [
+        (LOOKUP, {"SELECT STREAM": "SET watersmeet.table.retention = 5 minutes;\nSELECT STREAM"})
+    ],
+    "options of a sink, but for its format and where it writes": [(SINK, {"'/out'": "'/out', compression 'gzip'"})],
+    "how long `IDLE AFTER` is": [
+        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {"AFTER 1 MINUTE": "AFTER 2 MINUTES"})
+    ],
+    "a longer bound of an interval join": other("a lower bound", "an upper bound, under another alias"),
+    "a shorter bound of an interval join": [
+        (JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}), (VIEW, {"10 MINUTES": "2 MINUTES"}),
+    ],
+    "a bound that becomes strict": [
+        (edited(JOIN, {r"BETWEEN o.ts - INTERVAL 5 MINUTES AND": ">= o.ts AND d.ts <="}), {"<= o.ts": "< o.ts"})
+    ],
+    "a longer lag": [*other("a lag"), (ASOF, {LAG: r"\1 50"})],
+    "a shorter lag": [(JOIN, {LAG: r"\1 2"})],
+    "a column of an interval join that is no longer shown, and needed for nothing else": [
+        (JOIN, {r"upper\(o.city\) AS city, ": ""})
+    ],
+    "a column that was not kept": other("a column more"),
+    "a part of WHERE that moves before a join": other("a filter that moves before the join", "a filter of a view"),
+    "another key": other("a key", "a further key"),
+    "another kind of join": other("the kind"),
+    "a join more": other("a join more"),
+    "another condition besides keys and bounds": [(CONDITION, {"<= d.customer|< d.customer": "> d.customer"})],
+    "a window of another size, or another limit on its partitions": [
+        *other("a window"), (WINDOWED, {"COUNT 5": "COUNT 3"}),
+        (LIMITED, {"COUNT 100": "COUNT 50"}), (LIMITED, {"PARTITION COUNT": "TUPLE COUNT"}),
+    ],
+    "a window of another kind, with other partitions, or a limit on them more or less": [
+        (LIMITED, {" PARTITION COUNT 100": ""}), (LIMITED, {"PARTITION COUNT 100": "PARTITION AGE 10s"}),
+        (WINDOWED, {"COUNT 10": "TIME 10s"}), (WINDOWED, {"PARTITION BY id": "PARTITION BY id, city"}),
+    ],
+    "another tolerance of an as-of join": [
+        *other("how far a version may be"), (ASOF, {"WITHIN 1 HOUR": "WITHIN 1 MINUTE"}),
+        (edited(ASOF, {"o.ts >= d.ts": "o.ts <= d.ts"}), {"WITHIN 1 HOUR": "WITHIN 2 HOURS"}),
+    ],
+    "whether rows wait for table rows that come late: `watersmeet.table.late`": [
+        (LOOKUP, LATE),
+        (edited(LOOKUP, LATE), {"= ignore": "= reemit"}),
+    ],
+    "what a sync join does with rows out of order: `watersmeet.sync.disorder`": [
+        (SYNC, {"SELECT STREAM": "SET watersmeet.sync.disorder = error;\nSELECT STREAM"})
+    ],
+    "another aggregate, or something else to group by": other("an aggregate more", "what rows are grouped by"),
+    "`IDLE AFTER` in a join where no side of it had it": [
+        *other("an idle side"), (CHAIN, {r"(?s)(clicks \(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"}),
+        (CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}),
+    ],
+    "`IDLE AFTER` in no side of a join where one had it": [
+        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
+        (edited(CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
+    ],
+    "another source, path, topic or format of a source": other("a path", "a format", "a topic", "another source"),
+    "the type of a column that is kept": other("a type"),
+    "the number of shards": [],
+}  # fmt: skip
+
+
+def edit(before: str, edits: dict[str, str], marks: list[dict[str, int]] | None = None) -> Edit:
+    return classify_edit(told(before), told(edited(before, edits)), change_rules(), marks, table_operators())
+
+
+def test_the_table_has_every_edit_that_is_tried() -> None:
+    assert set(TABLE) == set(EDITS)
+    assert (
+        classify_edit(told(JOIN), told(JOIN, 2), change_rules(), None, table_operators()).kind
+        == TABLE["the number of shards"]
+    )
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_of_the_class_that_the_page_says(name: str) -> None:
+    for before, edits in EDITS[name]:
+        found = edit(before, edits)
+        assert (found.kind, bool(found.effects)) == (TABLE[name], TABLE[name] == "continued")
+
+
+HOUR = 3_600_000_000
+
+
+def test_what_follows_is_told_with_its_times() -> None:
+    marks = [{"0.ts": 5 * HOUR, "1.ts": 6 * HOUR}]
+    (longer,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, marks).effects
+    assert longer.consequence.startswith(
+        "rows of `o` with `o.ts` before 1970-01-01 05:00:00 were removed and do not come back"
+    )
+    (shorter,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks).effects
+    assert shorter.consequence.startswith(
+        "rows of `o` with `o.ts` before 1970-01-01 05:30:00 are removed with the next batch;"
+    )
+    (padded,) = edit(
+        edited(JOIN, {"orders o JOIN": "orders o LEFT JOIN"}), {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks
+    ).effects
+    assert "05:30:00 are removed with the next batch, and emitted if unmatched" in padded.consequence
+    (lag,) = edit(JOIN, {LAG: r"\1 65"}, marks).effects
+    assert lag.consequence == (
+        "the watermark of `o.ts` stays at 1970-01-01 05:00:00 until a row later than 1970-01-01 06:05:00 arrives; "
+        "older rows are late"
+    )
+    (none,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, [{}]).effects
+    assert none.consequence.startswith("no row of it has expired yet")
+
+
+def test_another_query_of_the_same_sources_is_no_table_and_reads_no_other_source() -> None:
+    assert edit(JOIN, {r"orders o JOIN": "orders o LEFT JOIN"}).kind == "rebuilt"
+    less = classify_edit(told(CHAIN), told(JOIN), change_rules(), None, table_operators())
+    assert (less.kind, less.difference) == ("rebuilt", "it had 3 sources, now it has 2")
+
+
+def test_of_two_edits_the_one_that_cannot_be_accepted_is_told() -> None:
+    found = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS", r"orders o JOIN": "orders o LEFT JOIN"})
+    assert (found.kind, found.difference) == ("rebuilt", "the join of `o` and `d` was `inner`, now it is `left`")
+
+
+def test_clicks_of_kafka_may_have_another_bound() -> None:
+    assert edit(CLICKS, {"1 HOUR": "2 HOURS"}).kind == "continued"
+
+
+VERSIONED = """
+CREATE STREAM orders (item STRING, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 MINUTES)
+USING parquet OPTIONS (path '/data/orders');
+CREATE TABLE prices (
+  item STRING, price BIGINT, since TIMESTAMP, PRIMARY KEY (item), WATERMARK FOR since AS since - INTERVAL 5 MINUTES
+) USING parquet OPTIONS (path '/data/prices');
+SELECT STREAM o.item, p.price FROM orders o JOIN prices FOR SYSTEM_TIME AS OF o.ts AS p ON o.item = p.item;
+"""
+
+
+def test_deletes_of_a_versioned_table_count_once_that_is_accepted() -> None:
+    now = told(VERSIONED)
+    identity = json.loads(json.dumps(now.identity))
+    versions = identity["stages"][0]["operator"]["ports"][1]
+    versions["stored"].remove("#void")
+    del versions["upsert_key"]
+    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
+    assert found.kind == "continued"
+    assert [one.change for one in found.effects] == [
+        "deletes of `p` were ordinary versions, now they end the version before"
+    ]
+    # The other way round nothing says which of the versions are deletes.
+    assert (
+        classify_edit(now, replace(now, identity=identity), change_rules(), None, table_operators()).kind == "rebuilt"
+    )
+
+
+def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:
+    text = edited(VERSIONED, {"= p.item;": "= p.item AND p.price > 5;"})
+    stage = told(text).identity["stages"][0]
+    assert [(port["filters"], len(port["on"])) for port in stage["ports"]] == [([], 0), ([], 1)]

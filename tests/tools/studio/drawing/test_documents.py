@@ -1,0 +1,16 @@
+"""The pictures of the documents are what their cases give."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_the_pictures_of_the_families_are_current() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_lives.py"))
+    pictures = dict(made["pictures"]())
+    assert set(pictures) == set((ROOT / "docs" / "images").glob("lives-*.svg"))
+    for kept, picture in pictures.items():
+        assert kept.read_text("utf-8") == picture, "run: python docs/make_lives.py"

@@ -1,0 +1,49 @@
+"""`ws.test`: a case as a test of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import SkipTest
+
+import pytest
+
+import watersmeet as ws
+from watersmeet import WatersmeetError
+from watersmeet.tools.testing import parse_case, read_case
+
+CASES = Path(__file__).parents[2] / "cases"
+
+WRONG = """
+name: the right row is expected in another place
+sql: |
+  CREATE STREAM l (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);
+  CREATE STREAM r (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);
+  SELECT STREAM l.id, {shown} FROM l JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 5;
+batches:
+- in: {{l: [[1, 10]], r: [[1, 12]]}}
+  out: [[1, 13]]
+"""
+
+
+def test_a_case_that_passes_says_nothing() -> None:
+    ws.test(CASES / "hz-v1.yaml")
+    ws.test(str(CASES / "hz-v1.yaml"), on="reference")
+    ws.test(read_case(CASES / "fails-no-bound.yaml"))
+
+
+def test_a_case_that_fails_shows_what_differs() -> None:
+    with pytest.raises(AssertionError, match=r"(?s)the right row is expected in another place.*13"):
+        ws.test(parse_case(WRONG.format(shown="r.t")))
+
+
+def test_a_case_that_only_spark_can_run_is_skipped() -> None:
+    with pytest.raises(SkipTest, match="upper"):
+        ws.test(parse_case(WRONG.format(shown="upper(string(r.t)) AS t")))
+
+
+@pytest.mark.parametrize(
+    ("case", "on"), [(1, "kernel"), (None, "kernel"), ("hz-v1.yaml", "sprak"), ("none.yaml", "kernel")]
+)
+def test_what_is_no_case_is_refused(case: object, on: str) -> None:
+    with pytest.raises(WatersmeetError, match=r"WRONG_ARGUMENT|FILE_NOT_FOUND"):
+        ws.test(case, on)  # type: ignore[arg-type]

@@ -1,0 +1,174 @@
+"""Every case on the definition and on the kernel; `test_on_spark.py` runs the same files on Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.local.cells import NeedsSparkError
+from watersmeet.tools.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
+from watersmeet.tools.testing.assertions import trace_case
+
+CASES = Path(__file__).parents[2] / "cases"
+FILES = sorted(CASES.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_case(path: Path, on: Literal["reference", "kernel"]) -> None:
+    result = run_case(read_case(path), on)
+    if result.status == "not run":
+        pytest.skip(f"needs Spark: {result.detail}")
+    assert result.status == "passed", result.detail
+
+
+def test_a_wrong_expectation_is_shown() -> None:
+    case = replace(read_case(CASES / "end.yaml"), end=((2, 7, None, None), (9, 9, None, None)))
+    result = run_case(case, "kernel")
+    assert result.status == "failed"
+    assert result.detail == "end, out:\n  - [9, 9, null, null]\n  + [null, null, 3, 9]"
+
+
+def test_rows_compare_as_a_multiset_or_in_order() -> None:
+    outcome = Outcome((pa.table({"a": [1, 2, 2]}),))
+    assert compare(CaseBatch(out=((2,), (1,), (2,))), outcome) is None
+    assert compare(CaseBatch(out=((2,), (1,))), outcome) == "out:\n  + [2]"
+    assert compare(CaseBatch(out=((2,), (1,), (2,))), outcome, ordered=True) is not None
+    assert compare(CaseBatch(out=((1,), (2,), (2,))), outcome, ordered=True) is None
+
+
+def test_what_nobody_reported_is_not_passed() -> None:
+    assert compare(CaseBatch(state={"l": 0}), Outcome()) is not None
+    assert compare(CaseBatch(late=()), Outcome()) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{name: a, sql: b, batches: [], colour: red}", "there is no field `colour`"),
+        ("{name: a, sql: b, batches: [{inn: {}}]}", "there is no field `batches.1.inn`"),
+        ("{name: a, batches: []}", "it needs either `sql` or `query`"),
+        ("{name: a, sql: b}", "it needs either `batches` or `fails`"),
+        ("{name: a, sql: b, fails: NO_SUCH_THING}", "`fails` names an unknown condition: `NO_SUCH_THING`"),
+        ("{name: a, sql: b, batches: [{in: {l: 3}}]}", "the field `batches.1.in.l` is wrong"),
+        ("[1, 2]", "it is not a mapping of fields"),
+        ("{name: ", "it is not YAML"),
+    ],
+)
+def test_a_wrong_case_names_what_is_wrong(text: str, reason: str) -> None:
+    with pytest.raises(WatersmeetError) as caught:
+        parse_case(text, "some.yaml")
+    assert caught.value.getCondition() == "WRONG_CASE"
+    assert reason in str(caught.value)
+
+
+def test_a_case_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(WatersmeetError) as caught:
+        read_case(tmp_path / "none.yaml")
+    assert caught.value.getCondition() == "FILE_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    "batch", ["{in: {x: [[1, 1]]}}", "{in: {l: [[1]]}}", "{in: {l: [[a, 1]]}}", "{marks: {x: 1}}", "{marks: {l: soon}}"]
+)
+def test_cells_that_do_not_fit_are_refused(batch: str) -> None:
+    case = read_case(CASES / "end.yaml")
+    wrong = parse_case(f"{{name: a, sql: b, batches: [{batch}]}}")
+    with pytest.raises(WatersmeetError) as caught:
+        run_case(replace(wrong, sql=case.sql), "kernel")
+    assert caught.value.getCondition() == "WRONG_CASE"
+
+
+SOURCES = """
+CREATE STREAM l (k BIGINT, x {}, t BIGINT, WATERMARK FOR t AS t - 0);
+CREATE STREAM r (k BIGINT, y {}, t BIGINT, WATERMARK FOR t AS t - 0);
+"""
+JOINED = "SELECT STREAM l.x, r.y FROM l JOIN r WITHIN 1 ON l.k = r.k AND "
+TWO_TYPES = {
+    "STRING and INT": ("STRING", "a", "INT", 1, "l.x < r.y"),
+    "FLOAT and INT beyond 2^24": ("FLOAT", 16777216.0, "INT", 16777217, "NOT (l.x = r.y) OR l.x IS NULL"),
+    "TIMESTAMP and TIMESTAMP_NTZ": ("TIMESTAMP", "2024-01-01", "TIMESTAMP_NTZ", "2024-01-01", "NOT (l.x = r.y)"),
+    "DATE and TIMESTAMP": ("DATE", "2024-01-01", "TIMESTAMP", "2024-01-01", "l.x <= r.y"),
+    "BINARY and STRING": ("BINARY", "a", "STRING", "a", "l.x <= r.y"),
+    "decimals that Spark cuts": ("DECIMAL(38,0)", "1", "DECIMAL(38,20)", "2.5", "l.x < r.y"),
+    "a product that Spark cuts": ("DECIMAL(32,2)", "1.5", "DECIMAL(32,2)", "2.5", "l.x * r.y > 1"),
+    "a quotient of decimals": ("DECIMAL(5,2)", "1", "DECIMAL(5,2)", "3", "l.x / r.y > 0.33"),
+    "FLOAT and INT in a sum": ("FLOAT", 1.5, "INT", 1, "l.x + r.y > 1"),
+}
+
+
+def two_types(left: tuple[str, Any], right: tuple[str, Any], condition: str, out: Sequence[Any] = ()) -> Case:
+    sql = SOURCES.format(left[0], right[0]) + JOINED + condition + ";"
+    rows = {"l": [[1, left[1], 1]], "r": [[1, right[1], 1]]}
+    return parse_case(json.dumps({"name": "x", "sql": sql, "batches": [{"in": rows, "out": [*out]}]}), "x")
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+@pytest.mark.parametrize("pair", TWO_TYPES)
+def test_what_spark_computes_otherwise_is_not_run(pair: str, on: Literal["reference", "kernel"]) -> None:
+    left_type, left, right_type, right, condition = TWO_TYPES[pair]
+    result = run_case(two_types((left_type, left), (right_type, right), condition), on)
+    assert result.status == "not run", result.detail
+
+
+def test_what_spark_computes_otherwise_is_neither_drawn_nor_told() -> None:
+    left_type, left, right_type, right, condition = TWO_TYPES["TIMESTAMP and TIMESTAMP_NTZ"]
+    with pytest.raises(NeedsSparkError, match="timestamp"):
+        trace_case(two_types((left_type, left), (right_type, right), condition))
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+def test_texts_of_a_collation_are_not_compared_by_their_bytes(on: Literal["reference", "kernel"]) -> None:
+    collated = "STRING COLLATE UTF8_LCASE"
+    assert run_case(two_types((collated, "A"), ("STRING", "a"), "l.x = r.y"), on).status == "not run"
+    assert run_case(
+        two_types(("STRING COLLATE UTF8_BINARY", "a"), ("STRING", "a"), "l.x = r.y", [["a", "a"]]), on
+    ).status == ("passed")
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+def test_a_bigint_beside_a_double_loses_digits_as_on_spark(on: Literal["reference", "kernel"]) -> None:
+    double, bigint = ("DOUBLE", 9007199254740992.0), ("BIGINT", 9007199254740993)
+    out = [[9007199254740992.0, 9007199254740993]]
+    result = run_case(two_types(double, bigint, "l.x >= r.y", out), on)
+    assert result.status == "passed", result.detail
+    assert run_case(two_types(double, bigint, "l.x < r.y"), on).status == "passed"
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+@pytest.mark.parametrize("condition", ["l.x + r.y > 0", "l.x % (r.y - r.y) = 0"])
+def test_a_case_whose_query_stops_fails_alone(condition: str, on: Literal["reference", "kernel"]) -> None:
+    result = run_case(two_types(("BIGINT", 2**63 - 1), ("BIGINT", 5), condition), on)
+    assert result.status == "failed"
+    assert "the query stops: " in result.detail
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT STREAM s.name, t.id FROM s LEFT JOIN t ON s.name = t.id;", "{s: [['1', [2]]], t: [[1]]}"),
+        ("SELECT STREAM s.name FROM s WHERE s.xs > 0;", "{s: [['1', [2]]]}"),
+    ],
+)
+def test_what_spark_would_cast_is_not_compared_in_the_process(sql: str, rows: str):
+    sources = "CREATE STREAM s (name STRING, xs ARRAY<BIGINT>); CREATE TABLE t (id BIGINT, PRIMARY KEY (id));"
+    case = parse_case(f'{{name: x, sql: "{sources} {sql}", batches: [{{in: {rows}}}]}}', "x")
+    assert run_case(case, "kernel").status == "not run"
+
+
+@pytest.mark.parametrize(("zone", "status"), [("Europe/Berlin", "not run"), ("UTC", "passed")])
+@pytest.mark.parametrize("upper", ["r.t <= l.t + INTERVAL 1 DAY", "r.t - l.t <= INTERVAL 1 HOUR"])
+def test_local_times_of_a_zone_that_moves_its_clocks_are_left_to_spark(zone: str, status: str, upper: str):
+    sources = "".join(f"CREATE STREAM {name} (t TIMESTAMP, WATERMARK FOR t AS t); " for name in "lr")
+    query = f"SELECT STREAM l.t FROM l JOIN r ON r.t >= l.t AND {upper};"
+    sql = f"SET spark.sql.session.timeZone = '{zone}'; {sources} {query}"
+    rows = "{l: [['2025-10-25 10:00:00']], r: [['2025-10-25 10:30:00']]}"
+    case = parse_case(f'{{name: x, sql: "{sql}", batches: [{{in: {rows}, out: [["2025-10-25 10:00:00"]]}}]}}', "x")
+    assert run_case(case, "kernel").status == status

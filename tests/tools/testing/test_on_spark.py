@@ -1,0 +1,71 @@
+"""Cases on Spark; several at a time, for a batch of few rows is mostly waiting.
+
+Every case runs on the definition and on the kernels. On Spark it costs seconds, so that of cases which differ only in
+what a kernel does, one or two run here: those of `ON_SPARK`. ``WATERSMEET_CASES=all`` runs them all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from watersmeet.tools.testing import Case, Result, read_case, run_case
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+AT_ONCE = 3
+FOLDER = Path(__file__).parents[2] / "cases"
+ON_SPARK = frozenset(
+    """
+    anti-join asof-condition-tests-the-version asof-deletes asof-tolerance bounds-of-two-pairs chain-and-a-lookup
+    chain-of-texts-and-an-as-of date-times drop-oldest end extreme-times ft-v14-chain
+    ft-v5 full-both-sides-expire group-aggregates group-by-window group-of-a-table-taken-back
+    group-of-decimals-and-floats group-over-a-table-join group-session heartbeat hz-v2 ib-v1 idle-side late-rows
+    lateral-before-a-join lateral-of-a-table left-null-keys life-computed life-left life-of-timestamps ln-v12
+    ln-v21-chain-of-tables lookup-in-a-view lookup-of-a-join lookup-retention nexmark-q5 residual-unknown
+    restart-keeps-matched rt-v8 self-join semi-join structs-of-columns sync-idle-of-three table-block-nested-full
+    table-computed-null-key table-foreign-key
+    table-join-of-windows table-keys-of-all-types table-of-a-stream timestamps-with-lag top-of-a-table
+    top-of-windows union-idle-part view-impose-order view-of-a-join view-union window-everything window-punctuation
+    window-time window-unmatched-apart windows-cumulate windows-late-rows windows-tumble-join
+    """.split()  # noqa: SIM905 - a list of words is read as one
+)
+ALL = os.environ.get("WATERSMEET_CASES") == "all"
+CASES = [read_case(path) for path in sorted(FOLDER.glob("*.yaml")) if ALL or path.stem in ON_SPARK]
+assert ALL or len(CASES) == len(ON_SPARK), "a name in ON_SPARK is that of no case"
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Result]]]:
+    """How the selected cases go, by the path of each."""
+    items = [
+        item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
+    ]
+    cases: list[Case] = [item.callspec.params["case"] for item in items if hasattr(item, "callspec")]
+    pool = ThreadPoolExecutor(AT_ONCE)
+    yield {case.path: pool.submit(run_case, case, "spark", spark) for case in cases}
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.fails is None], ids=lambda case: Path(case.path).stem)
+def test_case_on_spark(case: Case, results: dict[str, Future[Result]]) -> None:
+    result = results[case.path].result()
+    assert result.status == "passed", result.detail
+
+
+def test_a_case_that_spark_refuses_fails_alone(spark: SparkSession, tmp_path: Path) -> None:
+    sql = "CREATE STREAM s (id BIGINT, c CHAR(5)); SELECT STREAM id FROM s;"
+    (tmp_path / "case.yaml").write_text(
+        f"name: CHAR\nsql: |\n  {sql}\nbatches: [{{in: {{s: [[1, a]]}}, out: [[1]]}}]\n"
+    )
+    result = run_case(read_case(tmp_path / "case.yaml"), "spark", spark)
+    assert result.status == "failed"
+    assert "the query stops: " in result.detail
+    assert "UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING" in result.detail
