@@ -96,7 +96,7 @@ def _probe_worker(spark: SparkSession) -> None:
 
 
 def _unfit(spark: SparkSession, reason: str) -> WatersmeetError:
-    if spark.conf.get("spark.master", "local").startswith("local"):
+    if str(spark.conf.get("spark.master", "local")).startswith("local"):
         hint = 'add `os.environ["PYSPARK_PYTHON"] = sys.executable` before the session starts.'
     else:
         hint = f"run `pip install 'watersmeet[spark]=={__version__}'` for the Python of the workers."
