@@ -83,6 +83,7 @@ def test_a_table_that_never_changes_has_no_changes(spark: SparkSession, tmp_path
     with pytest.raises(WatersmeetError) as refused:
         ws.sql(text, s=stream, t=table)
     assert refused.value.refusals[0].condition == "STATIC_TABLE"
+    assert refused.value.refusals[0].hint.startswith("give `t` as a streaming DataFrame")
     assert refused.value.refusals[0].parameters == {"table": "t"}
 
 

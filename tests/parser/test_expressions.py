@@ -334,6 +334,14 @@ def test_another_second_argument_is_refused():
             "struct(a AS `a`, sum(`x`) AS `col2`, 1 + max(`y`) AS `col3`, array(b))",
             ["sum(`x`)", "max(`y`)"],
         ),
+        (
+            "arrays_zip(a, collect_list(x))",
+            (
+                "transform(arrays_zip(coalesce(a),coalesce( collect_list(`x`))), zipped_row -> "
+                "named_struct('a', zipped_row['0'], '1', zipped_row['1']))"
+            ),
+            ["collect_list(`x`)"],
+        ),
         ("count(*) LIKE '1%'", "count(*) LIKE '1%'", ["count(*)"]),
         ("count(*) FILTER (WHERE y > 1) || 'x'", "count_if((`y` > 1)) || 'x'", ["count_if((`y` > 1))"]),
     ],

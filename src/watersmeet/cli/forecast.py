@@ -76,7 +76,9 @@ def _forecast_inputs(opened: OpenedScript, load: Load, plans: Mapping[str, Query
         if name and not names.issuperset(name.split("+")):
             raise refuse("UNKNOWN_SOURCE", source=name, suggestion=did_you_mean(name, names))
     if not rates:
-        raise refuse("NO_RATES", project=opened.project.script_name)
+        sources = [source.name for source in opened.script.sources]
+        rates_text = " ".join(f"--rate {name}=1000/s" for name in sources)
+        raise refuse("NO_RATES", project=opened.project.script_name, rates=rates_text)
     settings = {setting.name.lower(): setting.value for setting in opened.script.settings}
     shards = load.shards or int(settings.get("watersmeet.shards", load.cores))
     return ForecastInput(rates, load.cores, shards, behind, keys)

@@ -26,7 +26,8 @@ _GRAMMAR = frozenset({
 _UNCOUNTED = frozenset({"FROM", "FOR", "IN", "AS", "=>", "*", "DISTINCT", "ALL", "PLACING", "ORDER"})
 """Words among the arguments of a call whose number says nothing."""
 
-NAMES_FIELDS = frozenset({"STRUCT"})
+ZIP = "ARRAYS_ZIP"
+NAMES_FIELDS = frozenset({"STRUCT", ZIP})
 """Functions whose result has fields named after the columns among their arguments, where Spark reads other names."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from sqlglot.errors import ParseError
 
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.logical.expressions import Expr, Reference, quote
-from watersmeet.parser.calls import NAMES_FIELDS, find_aggregate, note_calls, read_aggregate, without_functions
+from watersmeet.parser.calls import NAMES_FIELDS, ZIP, find_aggregate, note_calls, read_aggregate, without_functions
 from watersmeet.parser.cursor import SUBQUERY_HINT, Cursor
 from watersmeet.parser.tokens import Token
 
@@ -30,6 +30,10 @@ _KEYWORDS = frozenset({
 
 _VALUES = frozenset({"NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_USER"})
 """Words that stand for a value, and not for a column."""
+
+
+_ZIPPED = "zipped_row"
+"""A row of ``arrays_zip``, for the function that names its fields."""
 
 
 def text_leaf(cursor: Cursor, first: int) -> Expr:
@@ -130,6 +134,9 @@ def _field_names(cursor: Cursor, first: int, written: dict[int, str]) -> dict[in
         is_called = cursor.tokens[index + 1].word == "(" and cursor.tokens[index - 1].word != "."
         if not is_called or cursor.tokens[index].word not in NAMES_FIELDS:
             continue
+        if cursor.tokens[index].word == ZIP:
+            names |= _zip_names(cursor, index, names, written)
+            continue
         for number, (begin, behind) in enumerate(_arguments(cursor, index + 2, end), 1):
             name = _field_name(cursor, begin, behind, number)
             if name is not None:
@@ -138,14 +145,48 @@ def _field_names(cursor: Cursor, first: int, written: dict[int, str]) -> dict[in
     return names
 
 
-def _field_name(cursor: Cursor, begin: int, behind: int, number: int) -> str | None:
-    """The name that Spark would give the field of an argument, where it cannot see it; None: it can."""
-    tokens = cursor.tokens[begin:behind]
+def _zip_names(cursor: Cursor, index: int, names: dict[int, str], written: dict[int, str]) -> dict[int, str]:
+    """What to write for the tokens of the call of ``arrays_zip`` at ``index``, such that its fields have their names.
+
+    Spark takes no AS there. Inside of ``coalesce`` every argument is a number to it, which a function then renames.
+    """
+    tokens, changes, fields = cursor.tokens, dict[int, str](), list[str]()
+
+    def text(i: int) -> str:
+        return changes.get(i, names.get(i, written.get(i, tokens[i].text)))
+
+    arguments = list(_arguments(cursor, index + 2, cursor.position))
+    if not arguments:
+        return {}
+    for number, (begin, behind) in enumerate(arguments):
+        path = _column_path(tokens[begin:behind])
+        name = path[-1].value if path else str(number)
+        fields.append(f"'{name.replace(chr(39), chr(92) + chr(39))}', {_ZIPPED}['{number}']")
+        changes[begin - 1] = f"{text(begin - 1)}coalesce("
+        changes[behind - 1] = f"{text(behind - 1)})"
+    closing = arguments[-1][1]
+    changes[index] = f"transform({text(index)}"
+    # What is written behind the bracket belongs to a call around this one.
+    changes[closing] = f"), {_ZIPPED} -> named_struct({', '.join(fields)})){text(closing)[1:]}"
+    return changes
+
+
+def _column_path(tokens: Sequence[Token]) -> Sequence[Token]:
+    """The names of a column with dots between them, without brackets around it; nothing if it is something else."""
+    while len(tokens) > 1 and tokens[0].word == "(" and tokens[-1].word == ")":
+        tokens = tokens[1:-1]
     is_path = len(tokens) % 2 == 1 and all(
         token.is_name if i % 2 == 0 else token.word == "." for i, token in enumerate(tokens)
     )
-    if is_path:
-        return None if len(tokens) == 1 and tokens[0].word in _VALUES else tokens[-1].value
+    return tokens if is_path and not (len(tokens) == 1 and tokens[0].word in _VALUES) else ()
+
+
+def _field_name(cursor: Cursor, begin: int, behind: int, number: int) -> str | None:
+    """The name that Spark would give the field of an argument, where it cannot see it; None: it can."""
+    tokens = cursor.tokens[begin:behind]
+    path = _column_path(tokens)
+    if path:
+        return path[-1].value
     has_name = tokens[-1].is_name and len(tokens) > 1 and (tokens[-2].word == "AS" or _ends_operand(tokens[-2]))
     return None if has_name or find_aggregate(cursor, begin, behind) is None else f"col{number}"
 

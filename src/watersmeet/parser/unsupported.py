@@ -80,7 +80,7 @@ STATEMENTS: tuple[ForeignSyntax, ...] = (
     (("TAIL",), "TAIL of Materialize", "write a SELECT without INSERT INTO: its rows go to the console."),
     (("PRINT",), "PRINT of ksqlDB", "write a SELECT without INSERT INTO: its rows go to the console."),
     (("TERMINATE",), "TERMINATE of ksqlDB", "stop the run with Ctrl-C; the next one continues."),
-    (("ADD", "JAR"), "ADD JAR", "name it when you run: `watersmeet run --packages group:name:version`."),
+    (("ADD", "JAR"), "ADD JAR", "name it when you run: `watersmeet run --jars FILE.jar`."),
     (("RESET",), "RESET", "delete the SET from the script."),
     (("REFRESH",), "REFRESH", "leave it out: queries read new rows by themselves."),
     (("ANALYZE",), "ANALYZE", "run `watersmeet explain` on the script."),

@@ -87,5 +87,5 @@ def test_workers_of_a_plain_session(tmp_path: Path) -> None:
     assert told["provider"][0] == "STATE_STORE_PROVIDER" and "HDFSBacked" in told["provider"][1]
     condition, message, hint = told["bare"]
     assert condition == "WORKERS_UNFIT" and ("pyarrow" in message.lower() or "watersmeet" in message)
-    assert "PYSPARK_PYTHON" in hint
+    assert hint == 'add `os.environ["PYSPARK_PYTHON"] = sys.executable` before the session starts.'
     assert told["version"][0] == "WORKERS_UNFIT" and "this is 99.0.0" in told["version"][1]

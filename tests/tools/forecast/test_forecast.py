@@ -151,6 +151,7 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
     assert watersmeet("init", shop).exit_code == 0
     none = watersmeet("explain", shop, "--forecast")
     assert (none.exit_code, "[NO_RATES]" in none.stderr) == (1, True)
+    assert "add `--rate orders=1000/s" in none.stderr and " or " not in none.stderr.partition("Hint:")[2]
     unknown = watersmeet("explain", shop, "--forecast", "--rate", "order=5/s")
     assert (unknown.exit_code, "did you mean `orders`?" in unknown.stderr) == (1, True)
     wrong = watersmeet("explain", shop, "--forecast", "--rate", "orders=fast")

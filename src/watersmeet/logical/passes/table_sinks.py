@@ -219,8 +219,15 @@ def check_static_tables(draft: Draft) -> Draft:
         return draft
     tables = static_tables_outside_joins(draft.relation)
     return draft.with_refusals(
-        draft.refusal("STATIC_TABLE", draft.query.span, table=scan.source.name) for scan in tables
+        draft.refusal("STATIC_TABLE", draft.query.span, table=scan.source.name, hint=_static_hint(scan.source))
+        for scan in tables
     )
+
+
+def _static_hint(source: Source) -> str:
+    if "static" in source.lowercase_options:
+        return f"remove `static '{source.lowercase_options['static']}'` from the options of {word(source.name)}."
+    return f"give `{source.name}` as a streaming DataFrame, which `spark.readStream` makes."
 
 
 def with_static_sources(query: AnalyzedQuery, names: frozenset[str]) -> AnalyzedQuery:
@@ -301,7 +308,7 @@ def _hint(formats: list[str], names: list[str], kinds: list[str]) -> str:
     unread = next((n for n, format_ in enumerate(formats) if format_ not in KEY_TYPES or format_ == JSON), None)
     if unread is not None:
         other = formats[1 - unread] if formats[1 - unread] in KEY_TYPES else "string"
-        return f"write {names[unread]} again with `STORE KEY AS {other}`, and read that."
+        return f"end the query that writes {names[unread]} with `STORE KEY AS {other}`."
     view = f"CREATE VIEW {word(names[1])}_by_{formats[0]} AS SELECT {kinds[1].upper()} * FROM {word(names[1])}"
     return f"write `{view} STORE KEY AS {formats[0]}`, and join with that."
 

@@ -85,18 +85,22 @@ def _probe_worker(spark: SparkSession) -> None:
             # Whatever it is, it is not the Python of the workers.
             return
         lines = [line.strip() for line in text.splitlines() if _UNFIT.search(line)]
-        raise _unfit(lines[-1][:300].rstrip(".")) from error
+        raise _unfit(spark, lines[-1][:300].rstrip(".")) from error
     answer = json.loads(row["told"])
     if answer["version"] is None:
-        raise _unfit("they do not have the package watersmeet")
+        raise _unfit(spark, "they do not have the package watersmeet")
     if answer["version"] != __version__:
-        raise _unfit(f"they have watersmeet {answer['version']}, but this is {__version__}")
+        raise _unfit(spark, f"they have watersmeet {answer['version']}, but this is {__version__}")
     if answer["missing"]:
-        raise _unfit(f"they do not have the package {', '.join(NEEDED[name] for name in answer['missing'])}")
+        raise _unfit(spark, f"they do not have the package {', '.join(NEEDED[name] for name in answer['missing'])}")
 
 
-def _unfit(reason: str) -> WatersmeetError:
-    return refuse("WORKERS_UNFIT", reason=reason, python=sys.executable, version=__version__)
+def _unfit(spark: SparkSession, reason: str) -> WatersmeetError:
+    if str(spark.conf.get("spark.master", "local")).startswith("local"):
+        hint = 'add `os.environ["PYSPARK_PYTHON"] = sys.executable` before the session starts.'
+    else:
+        hint = f"run `pip install 'watersmeet[spark]=={__version__}'` for the Python of the workers."
+    return refuse("WORKERS_UNFIT", reason=reason, python=sys.executable, version=__version__, hint=hint)
 
 
 def _is_here(module: str) -> bool:
