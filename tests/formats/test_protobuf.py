@@ -201,6 +201,14 @@ def test_numbers_come_packed_or_one_by_one_and_defaults_stand_for_what_is_left_o
     assert [inside.values[row].as_py()["stock"] for row in (0, 2)] == [None, {"id": 4}]
 
 
+def test_bytes_of_proto2_that_are_not_a_text_make_a_row_bad(file: Path) -> None:
+    decoding = ProtobufDecoder(read_messages(str(file), "old.Stock"), pa.struct([("place", pa.string())]))
+    whole = STOCK(id=5, place="hill").SerializeToString()
+    read = decoding.rows(pa.array([whole, whole.replace(b"hill", b"h\xffll"), whole]))
+    assert read.bad.tolist() == [False, True, False]
+    assert [read.values[row].as_py() for row in (0, 2)] == [{"place": "hill"}] * 2
+
+
 @pytest.mark.parametrize(
     ("type_", "reason"),
     [

@@ -60,7 +60,8 @@ class ParsedMessages:
 
     def fail(self, broken: Any) -> None:
         """Set the rows of some messages as bad, by a mask or by their places."""
-        self.bad[self.rows[broken]] = True
+        if len(broken):
+            self.bad[self.rows[broken]] = True
 
     def within(self, parsed: Sequence[Any], chosen: Any) -> ParsedMessages:
         """Messages that lie in chosen ones of these."""
@@ -230,29 +231,15 @@ def scalar_array(field: ProtoField, wanted: Any) -> Callable[[ParsedMessages, It
         return lambda messages, values: pa.array([*values], wanted)
 
     def read_texts(messages: ParsedMessages, values: Iterable[Any]) -> Any:
-        # In proto2 a string may be any bytes, which are only decoded here.
-        try:
-            return pa.array([*values], wanted)
-        except UnicodeDecodeError:
-            texts, broken = _decodable(field, messages)
-            messages.fail(broken)
-            return pa.array(texts, wanted)
+        # In proto2 a string may be any bytes; those that are not a text are left as bytes.
+        texts = [*values]
+        broken = [place for place, text in enumerate(texts) if isinstance(text, bytes)]
+        for place in broken:
+            texts[place] = ""
+        messages.fail(broken)
+        return pa.array(texts, wanted)
 
     return read_texts
-
-
-def _decodable(field: ProtoField, messages: ParsedMessages) -> tuple[list[str | None], list[int]]:
-    """The texts of a field, and the places of messages in which it is not one."""
-    texts: list[str | None] = []
-    broken: list[int] = []
-    for place, message in enumerate(messages.parsed):
-        try:
-            has = field.default is not None or message.HasField(field.name)
-            texts.append(getattr(message, field.name) if has else None)
-        except UnicodeDecodeError:
-            texts.append("")
-            broken.append(place)
-    return texts, broken
 
 
 def _elements(make: Callable[[ParsedMessages, Iterable[Any]], Any]) -> Convert:
