@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check check-types check-tests docs bench bench-peers cases matrix matrix-one soak faults retries lock clean
+.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test: install ## all tests, with Spark
 		>build/tests-without-spark.log 2>&1 & without=$$!; \
 	$(BIN)/python -m pytest -q -m spark -n 2 $(SHARED_OUT) $(ON_SPARK); status=$$?; \
 	wait $$without || status=$$?; cat build/tests-without-spark.log; exit $$status
+
+smoke: install ## one test of each join family and each connector on Spark, two minutes
+	$(BIN)/python -m pytest -q -m smoke $(shell grep -rl --include='test_*.py' 'mark.smoke' tests | sort)
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
@@ -89,9 +92,10 @@ bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed
 	$(UV) pip install --quiet --python .venv-peers-$*/bin/python $(PACKAGE)
 	@touch $@
 
-cases: install ## all cases on Spark, of which `make test` runs some
+cases: install ## all cases, types and readers on Spark, of which `make test` runs some
 	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/tools/testing/test_on_spark.py \
-		tests/spark/state/test_state_formats.py tests/spark/compile/test_types.py tests/spark/compile/test_key_types.py
+		tests/spark/state/test_state_formats.py tests/spark/compile/test_types.py tests/spark/compile/test_key_types.py \
+		tests/spark/connectors/test_ranges.py tests/spark/connectors/test_file_order.py
 
 # The latest of each line of Spark.
 SPARKS := 4.0.5 4.1.4 4.2.1 4.3.0

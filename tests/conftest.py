@@ -24,13 +24,30 @@ QUICK = {
 }
 
 
-LONG = ("faults", "run", "bench", "cases_on_spark", "types", "file_sinks", "kafka", "malformed", "workers", "rescale")
-"""Files that take a minute or more."""
+LONG = (
+    "tests/test_faults.py",
+    "tests/cli/test_run.py",
+    "tests/tools/testing/test_on_spark.py",
+    "tests/bench/test_bench.py",
+    "tests/spark/compile/test_types.py",
+    "tests/spark/connectors/test_file_sinks.py",
+    "tests/spark/connectors/test_kafka.py",
+    "tests/spark/connectors/test_malformed.py",
+    "tests/spark/session/test_workers.py",
+    "tests/spark/state/test_rescale.py",
+    "tests/spark/connectors/test_ranges.py",
+    "tests/spark/connectors/test_file_order.py",
+    "tests/spark/connectors/test_table_sinks.py",
+    "tests/spark/connectors/test_restored_checkpoints.py",
+    "tests/spark/run/test_rebuild.py",
+)
+"""Files that take a minute or more, the longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long comes first, so that no process is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
+    places = {path: place for place, path in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 def _with_kafka(conf: dict[str, str]) -> dict[str, str]:

@@ -137,6 +137,7 @@ def test_values_of_several_schemas_are_read_and_written_while_schemas_are_new(
     }  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_a_table_goes_to_avro_and_comes_back(
     spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

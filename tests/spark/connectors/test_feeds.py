@@ -126,6 +126,7 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
 # Delta
 
 
+@pytest.mark.smoke
 def test_delta_tells_rows_before_and_after(spark: SparkSession) -> None:
     from watersmeet.spark.connectors.debezium import delta_changes
 
@@ -288,6 +289,7 @@ def run(spark: SparkSession, folder: Path, sql: str, trigger: Trigger = "availab
     return news
 
 
+@pytest.mark.smoke
 def test_debezium_records_become_a_snapshot_and_a_static_table_joins(spark: SparkSession, tmp_path: Path) -> None:
     arrive(tmp_path, 1, records=RECORDS[:3], countries=[{"id": 1, "country": "DE"}, {"id": 3, "country": "FR"}])
     sql = """

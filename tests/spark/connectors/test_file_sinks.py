@@ -105,6 +105,7 @@ def read(folder: Path, format_: str) -> list[str]:
             return [a for (a,) in duckdb.sql(f"SELECT a FROM {reader}({found}{names})").fetchall()]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("format_", ["csv", "json", "orc", "parquet", "text"])
 def test_a_repeated_batch_takes_the_place_of_its_files(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     folder = tmp_path / "out"

@@ -69,6 +69,7 @@ def put(file: Path, number: int = 0, **columns: object) -> Path:
     return hidden.rename(file)
 
 
+@pytest.mark.smoke
 def test_a_run_has_the_values_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "x=1" / "above").mkdir(parents=True)
     pl.DataFrame({"id": [1], "t": [1], "s": ["polars"]}).write_parquet(tmp_path / "x=1" / "above" / "0.parquet")

@@ -324,6 +324,7 @@ def test_the_page_on_kafka_says_what_happens(
     ]
 
 
+@pytest.mark.smoke
 def test_keys_come_out_as_they_went_in(spark: SparkSession, kafka: str, topic: str, tmp_path: Path) -> None:
     values = [0, 1, -1, 2**31 - 1, -(2**31), 12]
     rows = "".join(f'{{"k": {value}}}\n' for value in values)

@@ -54,6 +54,7 @@ def order(number: int) -> Any:
     return made
 
 
+@pytest.mark.smoke
 def test_messages_come_and_go_and_what_is_none_is_kept_apart(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:

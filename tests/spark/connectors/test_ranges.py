@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Reader = Literal["json files", "json records", "csv files", "csv records"]
+ALL = os.environ.get("WATERSMEET_CASES") == "all"
+"""Whether records, too, have every value in every nesting, as files always have."""
 MALFORMED = None
 BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 MOST_SECONDS = (2**63 - 1) // 10**6
@@ -207,7 +210,7 @@ def test_a_text_is_its_exact_value_or_malformed(spark: SparkSession, tmp_path: P
     die, is_json = random.Random(reader), reader.startswith("json")
     makers = (integers, fractions, decimals, times, others, *((seconds, binaries) if is_json else ()))
     plain = [case for make in makers for case in make(die) if is_json or case.text]
-    wraps = [*WRAPS] if is_json else ["{}"]
+    wraps = [*WRAPS][: None if ALL or reader == "json files" else 1] if is_json else ["{}"]
     pairs = [(case, wrap) for wrap in wraps for case in plain]
     columns: dict[tuple[str, str], str] = {}
     for case, wrap in pairs:

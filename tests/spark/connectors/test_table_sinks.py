@@ -148,6 +148,7 @@ def rows_in(one: Postgres) -> list[tuple[Any, ...]]:
         return sorted(connection.execute(f"SELECT * FROM {one.table}").fetchall(), key=repr)  # type: ignore[arg-type]
 
 
+@pytest.mark.smoke
 def test_rows_are_put_in_replaced_and_deleted_by_key(spark: SparkSession, postgres: str) -> None:
     one = table_in(postgres)
     batches: list[list[Change]] = [

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from watersmeet.operators import OPERATORS
 from watersmeet.tools.testing import Case, Result, read_case, run_case
 
 if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -37,6 +39,18 @@ ON_SPARK = frozenset(
     window-time window-unmatched-apart windows-cumulate windows-late-rows windows-tumble-join
     """.split()  # noqa: SIM905 - a list of words is read as one
 )
+SMOKE = {
+    "interval": "hz-v2",
+    "window": "window-time",
+    "sync": "sync-idle-of-three",
+    "asof": "asof-tolerance",
+    "lookup": "lookup-of-a-join",
+    "changelog": "table-foreign-key",
+    "group": "group-aggregates",
+    "top": "top-of-a-table",
+    "latest": "table-of-a-stream",
+}
+"""By family, the case that `make smoke` runs."""
 ALL = os.environ.get("WATERSMEET_CASES") == "all"
 CASES = [read_case(path) for path in sorted(FOLDER.glob("*.yaml")) if ALL or path.stem in ON_SPARK]
 assert ALL or len(CASES) == len(ON_SPARK), "a name in ON_SPARK is that of no case"
@@ -54,7 +68,17 @@ def results(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[dic
     pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.fails is None], ids=lambda case: Path(case.path).stem)
+def _parameter(case: Case) -> ParameterSet:
+    name = Path(case.path).stem
+    return pytest.param(case, id=name, marks=[pytest.mark.smoke] if name in SMOKE.values() else [])
+
+
+def test_every_family_has_a_smoke_case() -> None:
+    assert SMOKE.keys() == OPERATORS.keys()
+    assert set(SMOKE.values()) <= ON_SPARK
+
+
+@pytest.mark.parametrize("case", [_parameter(case) for case in CASES if case.fails is None])
 def test_case_on_spark(case: Case, results: dict[str, Future[Result]]) -> None:
     result = results[case.path].result()
     assert result.status == "passed", result.detail
