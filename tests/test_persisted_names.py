@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import watersmeet
+import watersmeet.calls
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.shards import MemoryStore
