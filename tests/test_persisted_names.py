@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import watersmeet
+import watersmeet.calls
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.shards import MemoryStore
@@ -122,7 +123,13 @@ def calls() -> Iterator[str]:
             public = (member for member in (*dir(value), *old_names) if not member.startswith("_"))
             yield from (f"{name}.{member}" for member in public if not hasattr(Exception, member))
         elif callable(value):
-            yield from (f"{name}({argument})" for argument in inspect.signature(value).parameters)
+            parameters = dict(inspect.signature(value).parameters)
+            if match := re.fullmatch(r"Unpack\[(\w+)\]", str(getattr(parameters.get("options"), "annotation", ""))):
+                del parameters["options"]
+                yield from (f"{name}({option})" for option in getattr(watersmeet.calls, match[1]).__annotations__)
+            yield from (
+                f"{name}({argument})" for argument in (*parameters, *getattr(value, "__deprecated_names__", ()))
+            )
         yield name
 
 

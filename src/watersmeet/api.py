@@ -6,17 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from watersmeet.arguments import (
     Duration,
     check_choice,
     check_frame,
     check_frames,
-    check_marks,
+    check_options,
     check_plan,
     check_session,
     check_text,
+    check_watermarks,
     hints_in_python,
     positive,
     wrong,
@@ -30,15 +31,20 @@ from watersmeet.calls import (
     EventTime,
     On,
     PadWith,
+    StateOptions,
+    StreamOptions,
+    WindowJoinOptions,
     WindowOptions,
     WithinTime,
     asof_call,
+    event_times,
     interval_call,
     limits,
     sync_call,
     window_call,
 )
 from watersmeet.catalog import NOWHERE, Source
+from watersmeet.deprecation import accept_old_arguments
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.formats.connectors import formats_in
 from watersmeet.formats.source import MalformedPolicy
@@ -48,7 +54,7 @@ from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.metrics.progress import Totals
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import Overflow
-from watersmeet.physical import ChainGroups, LateRows, Limits, plan_query, read_chaining
+from watersmeet.physical import ChainGroups, LateRows, plan_query, read_chaining
 from watersmeet.project import open_project, storage_folder, with_columns
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.explain.physical import Explanation
@@ -63,6 +69,7 @@ if TYPE_CHECKING:
     from watersmeet.tools.trace.answer import Answer
 
 
+@accept_old_arguments(marks="watermarks")
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -72,15 +79,7 @@ def join(
     how: str = "inner",
     left_time: str | None = None,
     right_time: str | None = None,
-    left_lag: Duration | None = None,
-    right_lag: Duration | None = None,
-    left_idle: Duration | None = None,
-    right_idle: Duration | None = None,
-    late: LateRows = "counted",
-    max_rows: int | None = None,
-    overflow: Overflow = "fail",
-    shards: int | None = None,
-    marks: DataFrame | None = None,
+    **options: Unpack[StreamOptions],
 ) -> DataFrame:
     """Join two streams by key, within a time bound.
 
@@ -89,14 +88,19 @@ def join(
     - ``on``: a condition on ``left`` and ``right`` (``"left.id = right.order_id"``), or names of common columns
     - ``within``: the longest time between two rows that match. A pair says how far the right row may be before and
       after the left one: ``("0s", "30 minutes")``. Without ``within``, the condition must bound the time both ways
-    - ``left_time``, ``left_lag``: the event time, and how far rows may be out of order. Default: those of
-      `withWatermark`
-    - ``left_idle``: after this long without a row, the left side no longer holds back the right one
-    - ``late="kept"``: the result also has late rows, in the column ``_late``, which is NULL for all others
-    - ``max_rows``, ``overflow``: the limit of rows in the state, and what happens beyond it: ``"fail"`` or
-      ``"drop_oldest"``
+    - ``left_time``, ``right_time``: the event time of a side. Default: the column of `withWatermark`
+
+    Options:
+
+    - ``left_lag``, ``right_lag``: how far rows may be out of order. Default: the delay of `withWatermark`
+    - ``left_idle``, ``right_idle``: after this long without a row, a side no longer holds back the other one
+    - ``late``: ``"counted"``, or ``"kept"``: the result also has late rows, in the column ``_late``, which is NULL
+      for all others
+    - ``max_rows``, ``overflow``: the limit of rows in the state, and what happens beyond it: ``"fail"`` (the default)
+      or ``"drop_oldest"``
     - ``shards``: the number of parts of the state. Default: the number of shuffle partitions
-    - ``marks``: a stream of rows ``(column STRING, value BIGINT)`` that advance watermarks from outside
+    - ``watermarks``: a stream of rows ``(column STRING, value BIGINT)`` that advance watermarks from outside. Its old
+      name ``marks`` is deprecated
 
     Example::
 
@@ -110,10 +114,10 @@ def join(
         |  2| rug|   NULL|
         +---+----+-------+
     """
-    times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
-    call = interval_call(left, right, on, within, how, times)
+    check_options("join", options, StreamOptions)
+    call = interval_call(left, right, on, within, how, event_times(left_time, right_time, options))
     with hints_in_python():
-        return _result_of_call(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+        return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
 
 
 def window_join(
@@ -127,12 +131,7 @@ def window_join(
     left_pad: PadWith = "nulls",
     right_pad: PadWith = "nulls",
     unmatched: Literal["padded", "apart"] = "padded",
-    discarded: Literal["dropped", "emitted"] = "dropped",
-    trigger: Literal["hidden", "shown"] = "hidden",
-    order_by: str | tuple[str | None, str | None] | None = None,
-    max_rows: int | None = None,
-    overflow: Overflow = "fail",
-    shards: int | None = None,
+    **options: Unpack[WindowJoinOptions],
 ) -> DataFrame:
     """Join two windows: an arriving row is matched with the rows in the window of the other side.
 
@@ -142,6 +141,9 @@ def window_join(
     - ``left_pad``: the left columns of a right row without a match: ``"nulls"``, ``"zeros"``, or values by column
     - ``unmatched="apart"``: rows without a match are in the columns ``_unmatched_left`` and ``_unmatched_right``,
       which are NULL for all others
+
+    Options, besides ``max_rows``, ``overflow`` and ``shards`` of `join`:
+
     - ``discarded="emitted"``: rows of discarded partitions are emitted like evicted rows
     - ``trigger="shown"``: the result has the columns ``_trigger``, ``_seq`` and ``_last``
     - ``order_by``: the column of both sides, or of each, that gives the order of arrival
@@ -151,13 +153,16 @@ def window_join(
         ws.window_join(trades, quotes, on="ticker", left_window="COUNT 1 PARTITION BY ticker", right_window="COUNT 0")
     """
     check_choice("unmatched", unmatched, ("padded", "apart"))
+    check_options("window_join", options, WindowJoinOptions)
+    discarded, trigger = options.get("discarded", "dropped"), options.get("trigger", "hidden")
     check_choice("discarded", discarded, ("dropped", "emitted"))
     check_choice("trigger", trigger, ("hidden", "shown"))
-    options = WindowOptions(left_pad, right_pad, unmatched, discarded, trigger, order_by)
-    call = window_call(left, right, on, (left_window, right_window), how, options)
-    return _result_of_call(call, {LEFT: left, RIGHT: right}, "counted", limits(max_rows, overflow), shards, None)
+    choices = WindowOptions(left_pad, right_pad, unmatched, discarded, trigger, options.get("order_by"))
+    call = window_call(left, right, on, (left_window, right_window), how, choices)
+    return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
 
 
+@accept_old_arguments(marks="watermarks")
 def sync_join(
     *frames: DataFrame,
     time: str | None = None,
@@ -168,7 +173,7 @@ def sync_join(
     max_rows: int | None = None,
     overflow: Overflow = "fail",
     shards: int | None = None,
-    marks: DataFrame | None = None,
+    watermarks: DataFrame | None = None,
     **named: DataFrame,
 ) -> DataFrame:
     """Join rows of two or more streams that have the same event time.
@@ -188,7 +193,7 @@ def sync_join(
         +------------------+-------+---------------+-------+
     """
     check_choice("disorder", disorder, ("drop", "error"))
-    check_frames(named, ("time", "lag", "idle", "disorder", "late", "max_rows", "overflow", "shards", "marks"))
+    check_frames(named, ("time", "lag", "idle", "disorder", "late", "max_rows", "overflow", "shards", "watermarks"))
     ports = {f"i{number}": frame for number, frame in enumerate(frames, 1)}
     for name in named.keys() & ports.keys():
         hint = "give it another name, or name all of them."
@@ -197,9 +202,11 @@ def sync_join(
     if len(ports) < 2:
         raise wrong("frames", len(ports), "expected two or more DataFrames", "write `ws.sync_join(a, b)`.")
     call = sync_call(ports, EventTime(time, lag, idle), disorder)
-    return _result_of_call(call, ports, late, limits(max_rows, overflow), shards, marks)
+    options = StreamOptions(late=late, max_rows=max_rows, overflow=overflow, shards=shards, watermarks=watermarks)
+    return _result_of_call(call, ports, options)
 
 
+@accept_old_arguments(marks="watermarks")
 def asof_join(
     left: DataFrame,
     right: DataFrame,
@@ -212,15 +219,7 @@ def asof_join(
     default: Mapping[str, Any] | None = None,
     left_time: str | None = None,
     right_time: str | None = None,
-    left_lag: Duration | None = None,
-    right_lag: Duration | None = None,
-    left_idle: Duration | None = None,
-    right_idle: Duration | None = None,
-    late: LateRows = "counted",
-    max_rows: int | None = None,
-    overflow: Overflow = "fail",
-    shards: int | None = None,
-    marks: DataFrame | None = None,
+    **options: Unpack[StreamOptions],
 ) -> DataFrame:
     """Join each left row with the version of the right side that is valid at its time.
 
@@ -230,7 +229,7 @@ def asof_join(
     - ``how``: ``"left"`` or ``"inner"``
     - ``default``: values of the right columns for rows without a version
 
-    The other arguments are those of `join`.
+    The other arguments and options are those of `join`.
 
     Example::
 
@@ -243,18 +242,20 @@ def asof_join(
         |  ACME|     9|    50|      8| 72|
         +------+------+------+-------+---+
     """
+    check_options("asof_join", options, StreamOptions)
     check_choice("direction", direction, ("backward", "forward", "nearest"))
     check_choice("exact", exact, ("allowed", "excluded"))
-    times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
+    times = event_times(left_time, right_time, options)
     call = asof_call(left, right, on, how, (direction, exact), tolerance, {} if default is None else default, times)
-    return _result_of_call(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+    return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
 
 
+@accept_old_arguments(marks="watermarks")
 def sql(
     text: str,
     *,
     spark: SparkSession | None = None,
-    marks: DataFrame | None = None,
+    watermarks: DataFrame | None = None,
     malformed: MalformedPolicy = "fail",
     **frames: DataFrame,
 ) -> DataFrame:
@@ -284,8 +285,8 @@ def sql(
     check_text("text", text, '"SELECT STREAM ..."')
     check_choice("malformed", malformed, ("fail", "drop"))
     check_session("spark", spark)
-    check_marks(marks)
-    check_frames(frames, ("spark", "marks", "malformed"))
+    check_watermarks(watermarks)
+    check_frames(frames, ("spark", "watermarks", "malformed"))
     script = with_columns(read_script(text, external_names=frames))
     _check_one_query(script)
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
@@ -294,8 +295,10 @@ def sql(
     opened = resolve_options(script)
     looked = observe_malformed(opened, read_sources(spark, opened, frames), malformed)
     sources = {name: readable_rows(frame) for name, frame in looked.items()}
-    request = QueryRequest(script, sources, extra, find_files(spark, opened, frames), has_watermarks=marks is not None)
-    return _result(spark, request, marks)
+    request = QueryRequest(
+        script, sources, extra, find_files(spark, opened, frames), has_watermarks=watermarks is not None
+    )
+    return _result(spark, request, watermarks)
 
 
 def jars(*formats: str) -> str:
@@ -310,7 +313,8 @@ def jars(*formats: str) -> str:
     return ",".join(map(str, connector_jars(formats, {}, os.environ)))
 
 
-def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: DataFrame) -> DataFrame:
+@accept_old_arguments(marks="watermarks")
+def substrait(plan: bytes | str, *, watermarks: DataFrame | None = None, **frames: DataFrame) -> DataFrame:
     """Run a Substrait plan, in binary form or as JSON, on DataFrames that have the names of its tables.
 
     If the result is a changelog, its last column is ``_change``: ``+`` for an insert, ``-`` for a retraction.
@@ -324,16 +328,15 @@ def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: Da
     from watersmeet.tools.substrait.relations import read_substrait
 
     check_plan(plan)
-    check_marks(marks)
-    check_frames(frames, ("plan", "marks"))
+    check_watermarks(watermarks)
+    check_frames(frames, ("plan", "watermarks"))
     script = read_substrait(plan)
     if not frames:
         hint = "give a DataFrame for every table that the plan reads: `ws.substrait(plan, orders=orders)`."
         raise wrong("frames", None, "a plan does not contain rows", hint)
     spark = next(iter(frames.values())).sparkSession
-    return _result(
-        spark, QueryRequest(script, read_sources(spark, script, frames), {}, has_watermarks=marks is not None), marks
-    )
+    sources = read_sources(spark, script, frames)
+    return _result(spark, QueryRequest(script, sources, {}, has_watermarks=watermarks is not None), watermarks)
 
 
 def explain(
@@ -557,27 +560,24 @@ def _find_result(frame: DataFrame) -> QueryResult | None:
     return result_of(frame)
 
 
-def _result_of_call(
-    call: Call,
-    frames: Mapping[str, DataFrame],
-    late: LateRows,
-    limits: Limits | None,
-    shards: int | None,
-    marks: DataFrame | None,
-) -> DataFrame:
+def _result_of_call(call: Call, frames: Mapping[str, DataFrame], options: StateOptions) -> DataFrame:
     """The DataFrame that a call stands for."""
     from watersmeet.spark.compile.results import QueryRequest
 
+    stream_options = cast("StreamOptions", options)
+    late, watermarks = stream_options.get("late", "counted"), stream_options.get("watermarks")
     check_choice("late", late, ("counted", "kept"))
-    check_marks(marks)
+    check_watermarks(watermarks)
     script, sources = call
-    number = positive("shards", shards)
-    request = QueryRequest(script, frames, sources, limits=limits, shards=number, has_watermarks=marks is not None)
-    return _result(next(iter(frames.values())).sparkSession, request, marks, late)
+    request = QueryRequest(
+        script, frames, sources, limits=limits(options), shards=positive("shards", options.get("shards")),
+        has_watermarks=watermarks is not None,
+    )  # fmt: skip
+    return _result(next(iter(frames.values())).sparkSession, request, watermarks, late)
 
 
 def _result(
-    spark: SparkSession, request: QueryRequest, marks: DataFrame | None, late: LateRows = "counted"
+    spark: SparkSession, request: QueryRequest, watermarks: DataFrame | None, late: LateRows = "counted"
 ) -> DataFrame:
     """The DataFrame of the one query that is asked for; other calls know it again."""
     from watersmeet.spark.compile.results import QueryResult, inline_results, remember
@@ -585,7 +585,7 @@ def _result(
 
     request = inline_results(request)
     (built,) = build(
-        spark, request.script, request.frames, extra=request.sources, watermarks=marks, late=late,
+        spark, request.script, request.frames, extra=request.sources, watermarks=watermarks, late=late,
         limits=request.limits, shards=request.shards, files=request.files, chaining=_chains(request),
     )  # fmt: skip
     result = built.compiled.result

@@ -79,17 +79,24 @@ def check_frames(frames: Mapping[str, Any], known: Sequence[str]) -> None:
         check_frame(name, value)
 
 
-def check_marks(marks: Any) -> None:
+def check_watermarks(watermarks: Any) -> None:
     """Refuse what cannot move watermarks."""
-    if marks is None:
+    if watermarks is None:
         return
-    check_frame("marks", marks)
-    columns = [(field.name.lower(), field.dataType.simpleString()) for field in cast("DataFrame", marks).schema]
+    check_frame("watermarks", watermarks)
+    columns = [(field.name.lower(), field.dataType.simpleString()) for field in cast("DataFrame", watermarks).schema]
     if columns != [("column", "string"), ("value", "bigint")]:
         shown = ", ".join(f"{name} {type_.upper()}" for name, type_ in columns)
         hint = "select `column STRING, value BIGINT`, in this order."
         reason = "its rows need a column and a value"
-        raise refuse("WRONG_ARGUMENT", argument="marks", value=f"({shown})", reason=reason, hint=hint)
+        raise refuse("WRONG_ARGUMENT", argument="watermarks", value=f"({shown})", reason=reason, hint=hint)
+
+
+def check_options(call: str, options: Mapping[str, Any], declared: type) -> None:
+    """Refuse a keyword argument that a call does not declare, as Python does."""
+    for name in options:
+        if name not in declared.__annotations__:
+            raise TypeError(f"{call}() got an unexpected keyword argument '{name}'")
 
 
 def check_text(argument: str, value: Any, example: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from watersmeet import arguments as given
 from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
@@ -37,7 +37,7 @@ from watersmeet.operators.sync.analyze import ParsedSyncJoin
 from watersmeet.operators.window.parse import read_window
 from watersmeet.operators.window.relation import Pad
 from watersmeet.parser import read_expression
-from watersmeet.physical import Limits
+from watersmeet.physical import LateRows, Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,8 +107,47 @@ class EventTime:
         return Scan(name, name, clause=clause, watermarks=watermarks, times=times)
 
 
+class StateOptions(TypedDict, total=False):
+    """Options of every join: the limit of its state and what happens beyond it, and the number of shards."""
+
+    max_rows: int | None
+    overflow: Overflow
+    shards: int | None
+
+
+class StreamOptions(StateOptions, total=False):
+    """Options of a join of two event times: how late and how silent a side may be, and watermarks from outside.
+
+    ``marks`` is the old name of ``watermarks``.
+    """
+
+    left_lag: Duration | None
+    right_lag: Duration | None
+    left_idle: Duration | None
+    right_idle: Duration | None
+    late: LateRows
+    watermarks: DataFrame | None
+    marks: DataFrame | None
+
+
+class WindowJoinOptions(StateOptions, total=False):
+    """Options of a window join: what of discarded partitions comes out, and whether triggers are shown."""
+
+    discarded: Literal["dropped", "emitted"]
+    trigger: Literal["hidden", "shown"]
+    order_by: str | tuple[str | None, str | None] | None
+
+
 Times = tuple[EventTime, EventTime]
 NO_TIMES: Times = (EventTime(), EventTime())
+
+
+def event_times(left: str | None, right: str | None, options: StreamOptions) -> Times:
+    """The event times of both sides: their columns, and what options say of them."""
+    return (
+        EventTime(left, options.get("left_lag"), options.get("left_idle")),
+        EventTime(right, options.get("right_lag"), options.get("right_idle")),
+    )
 
 
 def interval_call(
@@ -213,8 +252,9 @@ def kind_of(how: str) -> JoinKind:
     return kind
 
 
-def limits(max_rows: int | None, overflow: Overflow) -> Limits | None:
+def limits(options: StateOptions) -> Limits | None:
     """How many rows may be kept, if that is limited."""
+    max_rows, overflow = options.get("max_rows"), options.get("overflow", "fail")
     check_choice("overflow", overflow, ("fail", "drop_oldest"))
     return None if max_rows is None else Limits(given.positive("max_rows", max_rows), overflow)
 

@@ -1,12 +1,15 @@
-"""Old names of public attributes: they still work, and warn with the new name."""
+"""Old names of public attributes and arguments: they still work, and warn with the new name."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 C = TypeVar("C", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
@@ -37,5 +40,36 @@ def accept_old_names(**new_names: str) -> Callable[[C], C]:
         cls.__getattr__ = read_old_name  # type: ignore[attr-defined]
         cls.__deprecated_names__ = new_names  # type: ignore[attr-defined]
         return cls
+
+    return decorate
+
+
+def accept_old_arguments(**new_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a call take its old keyword arguments: ``old="new"`` each.
+
+    >>> @accept_old_arguments(marks="watermarks")
+    ... def join(*, watermarks: int = 0) -> int:
+    ...     return watermarks
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     join(**{"marks": 5}), str(caught[0].message)
+    (5, '`join(marks=)` is deprecated: use `join(watermarks=)`.')
+    """
+
+    def decorate(call: Callable[P, R]) -> Callable[P, R]:
+        name = call.__name__
+
+        @wraps(call)
+        def call_with_new_names(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old, new in new_names.items():
+                if old in kwargs:
+                    if new in kwargs:
+                        raise TypeError(f"{name}() got both '{new}' and '{old}', which is its old name")
+                    warn_renamed(f"{name}({old}=)", f"{name}({new}=)")
+                    kwargs[new] = kwargs.pop(old)
+            return call(*args, **kwargs)
+
+        call_with_new_names.__deprecated_names__ = new_names  # type: ignore[attr-defined]
+        return call_with_new_names
 
     return decorate

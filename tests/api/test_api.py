@@ -135,7 +135,7 @@ def test_streams_with_spark_watermarks_give_the_answer_of_batches(spark: SparkSe
     lefts = streamed(tmp_path / "l", [left.where("a < 13"), left.where("a >= 13")]).withWatermark("t", "3 hours")
     rights = streamed(tmp_path / "r", [right]).withWatermark("t", "3 hours")
     marks = end_of_input(spark, tmp_path / "m", batch=1)
-    joined = ws.join(lefts, rights, ON, within="10 minutes", how="full", marks=marks)
+    joined = ws.join(lefts, rights, ON, within="10 minutes", how="full", watermarks=marks)
     assert all_rows(joined, tmp_path / "checkpoint") == rows_of(own_join(left, right, "full"))
 
 

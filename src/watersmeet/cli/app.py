@@ -15,6 +15,17 @@ from typer.core import TyperCommand
 
 from watersmeet.cli import state
 from watersmeet.cli.console import Format, report_errors
+from watersmeet.cli.options import (
+    ConfOption,
+    FormatOption,
+    Load,
+    MasterOption,
+    PackagesOption,
+    ProjectPath,
+    RemoteOption,
+    RunOptions,
+    expand_options,
+)
 from watersmeet.cli.state import rescale
 from watersmeet.version import __version__
 
@@ -42,22 +53,6 @@ class Executor(StrEnum):
     kernel = "kernel"
 
 
-class Restart(StrEnum):
-    """``never``, or ``on-failure``: a query that failed, and all of them if Spark died."""
-
-    never = "never"
-    on_failure = "on-failure"
-
-
-class LogLevel(StrEnum):
-    """``debug``: every number of every batch; ``warning``: what is started again; ``error``: failures alone."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
 class ExplainStage(StrEnum):
     """``plan``: as it was read; ``analyzed``: with names, keys, bounds and types; ``physical``: with the operators."""
 
@@ -75,27 +70,6 @@ class ScanMode(StrEnum):
 
 HERE = [Path()]
 """The paths of commands that take several, by default: the folder you are in."""
-ProjectPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A project folder, a .sql file or a .substrait plan.")
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="Print text, or JSON for scripts.")]
-MasterOption = Annotated[
-    str | None, typer.Option("--master", help="Spark master, for example local[2].", metavar="URL")
-]
-RemoteOption = Annotated[
-    str | None, typer.Option("--remote", help="Spark Connect server, for example sc://host.", metavar="URL")
-]
-ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", help="Spark setting. You can repeat this option.", metavar="NAME=VALUE")
-]
-PackagesOption = Annotated[
-    str | None, typer.Option("--packages", help="Maven coordinates, separated by commas.", metavar="LIST")
-]
-JarsOption = Annotated[
-    str | None, typer.Option("--jars", help="Jar files for Spark, separated by commas.", metavar="LIST")
-]
-
-
 PAGE_PORT = "8484"
 """The default port of the page."""
 
@@ -190,6 +164,7 @@ def _cluster(master: str | None, remote: str | None, conf: list[str] | None, pac
 
 
 @app.command()
+@expand_options
 def explain(
     context: typer.Context,
     path: ProjectPath = Path(),
@@ -203,27 +178,7 @@ def explain(
     forecast: Annotated[
         bool, typer.Option("--forecast", help="Show the expected size of the state and time per batch instead.")
     ] = False,
-    rate: Annotated[
-        list[str] | None,
-        typer.Option("--rate", help="Rate of a source, for --forecast. Can be repeated.", metavar="SOURCE=ROWS/TIME"),
-    ] = None,
-    behind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--behind", help="How far the event times of a source lag behind the others.", metavar="SOURCE=DURATION"
-        ),
-    ] = None,
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--keys", help="Number of keys of a table, or of groups of a source.", metavar="SOURCE=N"),
-    ] = None,
-    cores: Annotated[int, typer.Option("--cores", help="Number of cores, for --forecast.", metavar="N", min=1)] = 2,
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            "--shards", help="Number of shards, for --forecast. Default: the number of cores.", metavar="N", min=1
-        ),
-    ] = None,
+    load: Load = Load(),  # noqa: B008 - it is frozen
     format: FormatOption = Format.text,
 ) -> None:
     """Show how every query would run. Does not start Spark.
@@ -244,11 +199,11 @@ def explain(
         if forecast:
             if svg is not None:
                 raise typer.BadParameter("--forecast and --svg exclude each other")
-            from watersmeet.cli.forecast import Load, forecast_project
+            from watersmeet.cli.forecast import forecast_project
 
-            forecast_project(path, Load(rate or (), behind or (), keys or (), cores, shards), output_format)
+            forecast_project(path, load, output_format)
             return
-        if rate or behind or keys or shards:
+        if load.rate or load.behind or load.keys or load.shards:
             raise typer.BadParameter("--rate, --behind, --keys and --shards are for --forecast")
         if svg is not None and output_format is Format.json:
             raise typer.BadParameter("--svg and --json exclude each other")
@@ -387,61 +342,11 @@ def fmt(
 
 
 @app.command(cls=_WithPage)
+@expand_options
 def run(
     context: typer.Context,
     path: ProjectPath = Path(),
-    once: Annotated[bool, typer.Option("--once", help="Process the available input, then stop.")] = False,
-    end: Annotated[bool, typer.Option("--end", help="Like --once, and declare the input complete.")] = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = None,
-    packages: PackagesOption = None,
-    jars: JarsOption = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", help="Serve /metrics for Prometheus.", metavar="PORT", min=0, max=65535),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="Address of the metrics.", metavar="HOST")
-    ] = "127.0.0.1",
-    hang_after: Annotated[
-        float | None,
-        typer.Option(
-            "--hang-after",
-            help="Silence after which /health reports a query as hanging. Default: 300.",
-            metavar="SECONDS",
-            min=1,
-        ),
-    ] = None,
-    page: Annotated[
-        int | None,
-        typer.Option("--page", help="Serve the page. Default port: 8484.", metavar="[PORT]", min=0, max=65535),
-    ] = None,
-    page_host: Annotated[
-        str, typer.Option("--page-host", help="Address of the page. Other machines need a token.", metavar="HOST")
-    ] = "127.0.0.1",
-    no_rows: Annotated[bool, typer.Option("--no-rows", help="Show no rows on the page, only numbers.")] = False,
-    restart: Annotated[
-        Restart, typer.Option("--restart", help="Restart what failed, after growing pauses.")
-    ] = Restart.never,
-    restart_limit: Annotated[
-        int, typer.Option("--restart-limit", help="Number of restarts without a batch in between.", metavar="N", min=1)
-    ] = 5,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Continue with the state of a changed query, if it can be used.")
-    ] = False,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild the state of a changed query from its sources.")
-    ] = False,
-    sink_resume: Annotated[
-        bool, typer.Option("--sink-resume", help="Rewind sinks that are ahead of a restored checkpoint.")
-    ] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop all queries when one fails.")] = False,
-    log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="Level of watersmeet.log in the storage.")
-    ] = LogLevel.info,
-    log_format: Annotated[Format, typer.Option("--log-format", help="Format of watersmeet.log.")] = Format.text,
-    format: FormatOption = Format.text,
+    options: RunOptions = RunOptions(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run all queries until Ctrl-C, and show their progress. The next run continues where this one stopped.
 
@@ -469,26 +374,17 @@ def run(
       5    Spark died or did not start; you can retry
       130  interrupted by Ctrl-C (143: by SIGTERM); the next run continues
     """
-    with report_errors(context, format):
-        if once and end:
+    with report_errors(context, options.format):
+        if options.once and options.end:
             raise typer.BadParameter("--once and --end exclude each other")
-        if accept and rebuild:
+        if options.accept and options.rebuild:
             raise typer.BadParameter("--accept and --rebuild exclude each other")
         from watersmeet.cli.console import show_wait
 
         with show_wait("Starting Watersmeet"):
-            from watersmeet.cli.run import Cluster, Endpoint, RunPolicy, run_project
-            from watersmeet.cli.studio import Page
-            from watersmeet.metrics.logs import LogOptions
+            from watersmeet.cli.run import run_with_options
 
-        cluster = Cluster.of(master, remote, conf or [], packages, jars)
-        endpoint = Endpoint(metrics_port, metrics_host, hang_after)
-        changed = "rebuild" if rebuild else "accept" if accept else "refuse"
-        ahead = "rewind" if sink_resume else "refuse"
-        policy = RunPolicy(restart_limit if restart is Restart.on_failure else 0, fail_fast, changed, ahead)
-        trigger = "end" if end else "available_now" if once else "continuous"
-        logging = LogOptions(log_level.value, log_format.value)
-        run_project(path, trigger, cluster, format, endpoint, policy, Page(page, page_host, not no_rows), logging)
+        run_with_options(path, options)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import typer
 
 from watersmeet.cli.advise import ADVICE_FILE
 from watersmeet.cli.console import Format, print_text
+from watersmeet.cli.options import Load
 from watersmeet.cli.run import storage_folder
 from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.duration import align_columns, format_count, parse_duration
@@ -31,17 +32,6 @@ from watersmeet.tools.forecast.cluster import (
 from watersmeet.tools.forecast.costs import MEASURED, format_quantity
 from watersmeet.tools.forecast.query import ForecastInput, as_data, forecast_query, render
 from watersmeet.tools.forecast.rates import merge_rates, observe_rates, parse_rates, read_sampled_rates
-
-
-@dataclass(frozen=True)
-class Load:
-    """What options say: rates (``orders=1000/s``), times that are behind (``orders=5m``), keys, and what Spark has."""
-
-    rates: Sequence[str] = ()
-    behind: Sequence[str] = ()
-    keys: Sequence[str] = ()
-    cores: int = 2
-    shards: int | None = None
 
 
 def forecast_project(path: Path, load: Load, format: Format) -> None:
@@ -67,11 +57,11 @@ def _forecast_inputs(opened: OpenedScript, load: Load, plans: Mapping[str, Query
         [observe_rates(read_history(storage, name).batches, plan) for name, plan in plans.items()],
         read_sampled_rates(storage / ADVICE_FILE),
     )
-    stated = parse_rates(load.rates)
+    stated = parse_rates(load.rate or ())
     # One that is typed for all sources goes before any that was seen.
     rates = {**({} if "" in stated else observed.rates), **stated}
-    behind = {**observed.behind, **dict(_behind(text) for text in load.behind)}
-    keys = {**observed.keys, **dict(_keys(text) for text in load.keys)}
+    behind = {**observed.behind, **dict(_behind(text) for text in load.behind or ())}
+    keys = {**observed.keys, **dict(_keys(text) for text in load.keys or ())}
     for name in (*rates, *behind, *keys):
         if name and not names.issuperset(name.split("+")):
             raise refuse("UNKNOWN_SOURCE", source=name, suggestion=did_you_mean(name, names))

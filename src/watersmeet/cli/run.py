@@ -24,6 +24,7 @@ from watersmeet.cli.console import (
     print_text,
     show_wait,
 )
+from watersmeet.cli.options import Restart, RunOptions
 from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_summary
 from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
 from watersmeet.cli.studio import Page, PageHooks
@@ -143,6 +144,22 @@ class Endpoint:
             yield
 
 
+def run_with_options(path: Path, options: RunOptions) -> None:
+    """Run a project as the command line says."""
+    cluster = Cluster.of(options.master, options.remote, options.conf or [], options.packages, options.jars)
+    policy = RunPolicy(
+        restarts=options.restart_limit if options.restart is Restart.on_failure else 0,
+        stops_all=options.fail_fast,
+        changed="rebuild" if options.rebuild else "accept" if options.accept else "refuse",
+        ahead="rewind" if options.sink_resume else "refuse",
+    )
+    trigger = "end" if options.end else "available_now" if options.once else "continuous"
+    endpoint = Endpoint(options.metrics_port, options.metrics_host, options.hang_after)
+    page = Page(options.page, options.page_host, not options.no_rows)
+    logging = LogOptions(options.log_level.value, options.log_format.value)
+    run_project(path, trigger, cluster, options.format, endpoint, policy, page, logging)
+
+
 def run_project(
     path: Path,
     trigger: Trigger,
@@ -216,56 +233,10 @@ def run_opened(
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error. A
     second one does not wait.
     """
-    from watersmeet.physical import read_sources
-    from watersmeet.physical.change import same_join_notes
-    from watersmeet.spark.exchange.observations import spark_ui_url
     from watersmeet.spark.run import watching
     from watersmeet.spark.run.running import run_script
-    from watersmeet.spark.state.offset_log import backlog_counters
 
-    collector = metrics or MetricsRegistry()
-    names = _names(opened)
-    collector.checkpoints = {name: make_size_probe(storage / "checkpoints" / name) for name in names}
-    recorder = Recorder(storage, notify, spark_ui_url(spark))
-    forecasts = ForecastMonitor({}, storage)
-
-    def take_plans(plans: Mapping[str, QueryPlan]) -> None:
-        collector.files = {
-            name: backlog_counters(read_sources(plan.relation), storage / "checkpoints" / name)
-            for name, plan in plans.items()
-        }
-        for _, note in same_join_notes(plans):
-            notify(f"note: {note}")
-        forecasts.take_plans(plans)
-
-    def compare_forecast(progress: Progress) -> None:
-        for departure in forecasts.new_alerts(progress):
-            notify(f"{progress.query}: {departure}")
-
-    observers: dict[str, Callable[[Progress], None]] = {
-        "The metrics": collector.take, "The history": recorder.take, "The log": log_batch, "The page": page_hooks.take,
-        "The progress": board.show, "The forecast": compare_forecast,
-    }  # fmt: skip
-    guarded_observers = [guard_observer(what, observe, notify) for what, observe in observers.items()]
-
-    def show(progress: Progress) -> None:
-        for observe in guarded_observers:
-            observe(progress)
-
-    def start(query: str) -> None:
-        recorder.start(query)
-        log("info", "started", query)
-
-    def fail(query: str, why: str, again: float | None) -> None:
-        collector.fail(query)
-        recorder.fail(query, why, again)
-        log("error" if again is None else "warning", "failed", query, why, {"again_in_seconds": again})
-
-    def end(query: str) -> None:
-        collector.end(query)
-        recorder.end(query)
-        log("info", "ended", query)
-
+    observers = RunObservers.of(opened, spark, storage, metrics or MetricsRegistry(), (board.show, page_hooks.take))
     with defer_interruptions() as noted:
         try:
             run_script(
@@ -278,13 +249,13 @@ def run_opened(
                 ahead=policy.ahead,
                 policy=watching.RestartPolicy(policy.restarts, "stop" if policy.stops_all else "go on"),
                 sample_rows="some" if page.has_rows else "none",
-                on_progress=show,
-                on_start=start,
-                on_failure=fail,
-                on_life=collector.record_activity,
-                on_end=end,
+                on_progress=observers.show,
+                on_start=observers.start,
+                on_failure=observers.fail,
+                on_life=observers.metrics.record_activity,
+                on_end=observers.end,
                 on_news=notify,
-                on_plans=take_plans,
+                on_plans=observers.take_plans,
                 is_interrupted=lambda: bool(noted),
             )
         except KeyboardInterrupt:
@@ -295,7 +266,85 @@ def run_opened(
                 raise Interrupted(noted[0]) from None
             raise opened.project.relocate(error) from error
         finally:
-            recorder.close()
+            observers.recorder.close()
+
+
+Observer = Callable[["Progress"], None]
+
+
+@dataclass(frozen=True)
+class RunObservers:
+    """Everything that follows a run: its metrics, its history, its log, and what is shown of it."""
+
+    metrics: MetricsRegistry
+    recorder: Recorder
+    forecasts: ForecastMonitor
+    batches: tuple[Observer, ...]
+    checkpoints: Mapping[str, Path]
+
+    @classmethod
+    def of(
+        cls,
+        opened: OpenedScript,
+        spark: SparkSession,
+        storage: Path,
+        metrics: MetricsRegistry,
+        displays: tuple[Observer, Observer],
+    ) -> RunObservers:
+        """The observers of the queries of a script; ``displays`` are the progress and the page."""
+        from watersmeet.spark.exchange.observations import spark_ui_url
+
+        checkpoints = {name: storage / "checkpoints" / name for name in _names(opened)}
+        metrics.checkpoints = {name: make_size_probe(folder) for name, folder in checkpoints.items()}
+        recorder = Recorder(storage, notify, spark_ui_url(spark))
+        forecasts = ForecastMonitor({}, storage)
+
+        def compare_forecast(progress: Progress) -> None:
+            for departure in forecasts.new_alerts(progress):
+                notify(f"{progress.query}: {departure}")
+
+        progress, page = displays
+        batches: dict[str, Observer] = {
+            "The metrics": metrics.take, "The history": recorder.take, "The log": log_batch, "The page": page,
+            "The progress": progress, "The forecast": compare_forecast,
+        }  # fmt: skip
+        guarded = tuple(guard_observer(what, observe, notify) for what, observe in batches.items())
+        return cls(metrics, recorder, forecasts, guarded, checkpoints)
+
+    def take_plans(self, plans: Mapping[str, QueryPlan]) -> None:
+        """Follow the plans that run: their waiting files, their forecasts, and joins that are the same twice."""
+        from watersmeet.physical import read_sources
+        from watersmeet.physical.change import same_join_notes
+        from watersmeet.spark.state.offset_log import backlog_counters
+
+        self.metrics.files = {
+            name: backlog_counters(read_sources(plan.relation), self.checkpoints[name]) for name, plan in plans.items()
+        }
+        for _, note in same_join_notes(plans):
+            notify(f"note: {note}")
+        self.forecasts.take_plans(plans)
+
+    def show(self, progress: Progress) -> None:
+        """Pass on what a batch did."""
+        for observe in self.batches:
+            observe(progress)
+
+    def start(self, query: str) -> None:
+        """Pass on that a query has started."""
+        self.recorder.start(query)
+        log("info", "started", query)
+
+    def fail(self, query: str, why: str, again: float | None) -> None:
+        """Pass on that a query has failed, and in how many seconds it starts again, if it does."""
+        self.metrics.fail(query)
+        self.recorder.fail(query, why, again)
+        log("error" if again is None else "warning", "failed", query, why, {"again_in_seconds": again})
+
+    def end(self, query: str) -> None:
+        """Pass on that a query has ended."""
+        self.metrics.end(query)
+        self.recorder.end(query)
+        log("info", "ended", query)
 
 
 def notify(text: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from watersmeet.cli.console import REFUSED, Format, print_text, report_errors
+from watersmeet.cli.options import FormatOption, MasterOption
 from watersmeet.duration import align_columns, format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import location_of
@@ -168,10 +169,6 @@ QueryOption = Annotated[str | None, typer.Option("--query", help="Only the query
 OperatorOption = Annotated[
     int | None, typer.Option("--operator", help="Only this operator, by its number in `show`.", metavar="N")
 ]
-MasterOption = Annotated[
-    str | None, typer.Option("--master", help="Spark master, for example local[2].", metavar="URL")
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="Print text, or JSON for scripts.")]
 
 
 @app.command()
@@ -478,27 +475,10 @@ def rescale(
     with report_errors(context, format):
         if shards is None and partitions is None:
             raise typer.BadParameter("give --shards N, --partitions M, or both")
-        from watersmeet.spark.private.files import keep_checkpoints_here
-        from watersmeet.spark.private.jvm import silence_py4j
-        from watersmeet.spark.session import session
-        from watersmeet.spark.state.checkpoint import Checkpoint
-        from watersmeet.spark.state.owner import lock_storage
-        from watersmeet.spark.state.rescale import Parallelism, current_parallelism, rescale
-
-        checkpoints = select_checkpoints(checkpoints_at(path), query)
-        silence_py4j()
         results: list[dict[str, object]] = []
         with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
-            for checkpoint in checkpoints:
-                # A checkpoint of a program has no storage folder around it.
-                is_ours = checkpoint.parent.name == "checkpoints"
-                with lock_storage(checkpoint.parent.parent, "alone") if is_ours else nullcontext():
-                    spark = session(master, log=Path(folder) / "spark.log")
-                    keep_checkpoints_here(spark)
-                    was = current_parallelism(Checkpoint.open(spark, checkpoint))
-                    now = Parallelism(shards or was.shards, partitions or was.partitions)
-                    if now != was:
-                        rescale(spark, checkpoint, checkpoint.name, now)
+            for checkpoint in select_checkpoints(checkpoints_at(path), query):
+                was, now = _rescale(checkpoint, shards, partitions, master, Path(folder) / "spark.log")
                 if now.partitions > now.shards:
                     empty = format_count(now.partitions - now.shards, "partition")
                     typer.echo(
@@ -511,6 +491,30 @@ def rescale(
                     )
         if format is Format.json:
             typer.echo(json.dumps(results, indent=2))
+
+
+def _rescale(
+    checkpoint: Path, shards: int | None, partitions: int | None, master: str | None, log: Path
+) -> tuple[Parallelism, Parallelism]:
+    """Rescale one checkpoint; its parallelism before and after."""
+    from watersmeet.spark.private.files import keep_checkpoints_here
+    from watersmeet.spark.private.jvm import silence_py4j
+    from watersmeet.spark.session import session
+    from watersmeet.spark.state.checkpoint import Checkpoint
+    from watersmeet.spark.state.owner import lock_storage
+    from watersmeet.spark.state.rescale import Parallelism, current_parallelism, rescale
+
+    silence_py4j()
+    # A checkpoint of a program has no storage folder around it.
+    is_ours = checkpoint.parent.name == "checkpoints"
+    with lock_storage(checkpoint.parent.parent, "alone") if is_ours else nullcontext():
+        spark = session(master, log=log)
+        keep_checkpoints_here(spark)
+        was = current_parallelism(Checkpoint.open(spark, checkpoint))
+        now = Parallelism(shards or was.shards, partitions or was.partitions)
+        if now != was:
+            rescale(spark, checkpoint, checkpoint.name, now)
+    return was, now
 
 
 def _words(parallelism: Parallelism) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from watersmeet.catalog import Source
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Script
+from watersmeet.logical.passes.settings import DEPRECATED_SETTINGS, OPERATOR_CHAINING
 from watersmeet.logical.query import AnalyzedQuery, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
@@ -115,8 +116,9 @@ def limits_of(script: Script) -> Limits | None:
 
 
 def read_chaining(script: Script, default: str = "on") -> ChainGroups | None:
-    """The stages that a script lets run together: none, or None for all that may; ``unsaid``: if it says nothing."""
-    choice = {setting.name.lower(): setting.value for setting in script.settings}.get("watersmeet.together", default)
+    """The stages that a script lets run together: none, or None for all that may; ``default``: if it says nothing."""
+    names = (OPERATOR_CHAINING, *DEPRECATED_SETTINGS)
+    choice = [default, *(setting.value for setting in script.settings if setting.name.lower() in names)][-1]
     return () if choice.lower() == "off" else None
 
 

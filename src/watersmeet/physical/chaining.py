@@ -26,7 +26,7 @@ from watersmeet.schema import INTEGERS
 ChainGroups = tuple[tuple[int, ...], ...]
 """The stages of a query that run together, by their numbers, innermost first."""
 
-OFF = "`watersmeet.together` is off"
+OFF = "`watersmeet.operator_chaining` is off"
 """Why joins that may run together do not: a setting, or the checkpoint that goes on."""
 
 _CAST = re.compile(r"CAST\(\{\} AS (\w+)\)")

@@ -124,7 +124,10 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
     assert rows == {(1, 11, 21): 1, (1, 12, 21): 1}
     with pytest.raises(WatersmeetError, match="joins ran in one operator, now they would run each in") as refused:
         start(chained(session, tmp_path, "off"))
-    assert refused.value.refusals[0].hint == 'before the call, write `spark.conf.set("watersmeet.together", "on")`.'
+    assert (
+        refused.value.refusals[0].hint
+        == 'before the call, write `spark.conf.set("watersmeet.operator_chaining", "on")`.'
+    )
     with pytest.raises(WatersmeetError, match="expected on or off"):
         chained(session, tmp_path, "perhaps")
     session.conf.unset("watersmeet.together")

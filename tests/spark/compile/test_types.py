@@ -133,7 +133,7 @@ def test_every_type_passes_a_join_of_streams(spark: SparkSession, tmp_path: Path
         left, right = side(spark, 1, 2), side(spark, 2, 3)
         streams = [streamed(tmp_path / name, [frame]) for name, frame in (("l", left), ("r", right))]
         marks = end_of_input(spark, tmp_path / "marks")
-        joined = ws.join(*streams, ON_ID, within="1 hour", how=how, marks=marks, **TIMES)
+        joined = ws.join(*streams, ON_ID, within="1 hour", how=how, watermarks=marks, **TIMES)
         assert all_rows(joined, tmp_path / "checkpoint") == rows_of(own_join(left, right, ON_ID, how))
         assert types_of(joined) == [(f.dataType.json(), True) for stream in streams for f in stream.schema]
 

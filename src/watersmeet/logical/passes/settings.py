@@ -201,8 +201,11 @@ def _set_hint(name: str, example: object) -> str:
 OVERFLOW = ("fail", "drop_oldest")
 """What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
 
-OPERATOR_CHAINING, SWITCH = "watersmeet.together", ("on", "off")
+OPERATOR_CHAINING, SWITCH = "watersmeet.operator_chaining", ("on", "off")
 """Whether joins of one key that feed each other are chained; a checkpoint keeps the value it was begun with."""
+
+DEPRECATED_SETTINGS: Mapping[str, str] = {"watersmeet.together": OPERATOR_CHAINING}
+"""Old names of settings, each with the new one."""
 
 SETTINGS: Mapping[str, SettingSpec] = {
     "watersmeet.shards": number("watersmeet.shards", 8),
@@ -214,6 +217,7 @@ SETTINGS: Mapping[str, SettingSpec] = {
     ),
     OPERATOR_CHAINING: choice(OPERATOR_CHAINING, SWITCH, "off"),
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),
+    **{old: choice(new, SWITCH, "off") for old, new in DEPRECATED_SETTINGS.items()},
 }
 """The settings of Watersmeet beside those of the families. Those of Spark pass through as they are."""
 
@@ -222,6 +226,14 @@ def check_settings(script: Script, further: Iterable[Mapping[str, SettingSpec]])
     """The refusals of the settings of a script; ``further`` are those of the families."""
     settings = {**SETTINGS, **{name: spec for family_settings in further for name, spec in family_settings.items()}}
     return tuple(refusal for setting in script.settings for refusal in _check(script, setting, settings))
+
+
+def warn_deprecated_settings(script: Script) -> Iterator[QueryWarning]:
+    """A warning for every setting that is set by its old name."""
+    for setting in script.settings:
+        new = DEPRECATED_SETTINGS.get(setting.name.lower())
+        if new is not None:
+            yield QueryWarning(f"`{setting.name}` is deprecated: use `{new}`.", setting.span)
 
 
 def _check(script: Script, setting: Setting, settings: Mapping[str, SettingSpec]) -> Iterator[Refusal]:

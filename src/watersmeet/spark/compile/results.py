@@ -97,8 +97,8 @@ def inline_results(request: QueryRequest) -> QueryRequest:
 
 def _inline(outer: QueryRequest, name: str, inner: QueryRequest) -> QueryRequest:
     if inner.has_watermarks:
-        hint = "pass marks to the outermost call only: it names every column as ws.explain shows it."
-        raise _conflict("marks", name, "marks", hint)
+        hint = "pass watermarks to the outermost call only: it names every column as ws.explain shows it."
+        raise _conflict("watermarks", name, "watermarks", hint)
     if outer.effective_limits != inner.effective_limits:
         raise _conflict("max_rows", name, inner.effective_limits, "pass the same max_rows and overflow to both calls.")
     if None not in (outer.shards, inner.shards) and outer.shards != inner.shards:

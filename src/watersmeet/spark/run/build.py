@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.catalog import Amount, Field, Source, Watermark
+from watersmeet.deprecation import warn_renamed
 from watersmeet.errors import refuse
 from watersmeet.logical.nodes import Script
-from watersmeet.logical.passes.settings import OPERATOR_CHAINING, SWITCH
+from watersmeet.logical.passes.settings import DEPRECATED_SETTINGS, OPERATOR_CHAINING, SWITCH
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import ProgressSchema
 from watersmeet.operators import OPERATORS
@@ -135,6 +136,11 @@ def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> B
 
 def chain_groups(script: Script, spark: SparkSession, unsaid: str) -> ChainGroups | None:
     """The stages that run together in a query that begins: as its script says, else the session, else ``unsaid``."""
+    for old, new in DEPRECATED_SETTINGS.items():
+        previous = spark.conf.get(old, None)
+        if previous is not None:
+            warn_renamed(old, new)
+            unsaid = previous
     said = str(spark.conf.get(OPERATOR_CHAINING, unsaid))
     if said.lower() not in SWITCH:
         hint = f'write `spark.conf.set("{OPERATOR_CHAINING}", "on")`, or "off".'
