@@ -289,7 +289,7 @@ def _condition(expr: Expr, type_of: TypeOf) -> Condition | None:
     return plain_condition(expr) if _kind(expr, type_of) is not None else None
 
 
-def _kind(expr: Expr, type_of: TypeOf) -> str | None:
+def _kind(expr: Expr, type_of: TypeOf) -> str | None:  # noqa: PLR0911
     """What the values of an expression are, all integers being one kind; None if it is beyond columns."""
     match expr.op:
         case "column":

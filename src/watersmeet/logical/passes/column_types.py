@@ -300,7 +300,7 @@ def is_list(tests: tuple[Expr, ...], sources: Mapping[str, Source], *, is_writte
     return (kinds, class_of(type_)) in (({int}, "number"), ({str}, "text"))
 
 
-def can_hold_constant(type: str, value: Expr) -> bool:
+def can_hold_constant(type: str, value: Expr) -> bool:  # noqa: PLR0911
     """True if a column of that type can show a constant; what only Spark can evaluate is taken for granted.
 
     >>> can_hold_constant("TINYINT", Expr("literal", value=128))

@@ -56,7 +56,7 @@ Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""
 
 
-def run_script(
+def run_script(  # noqa: PLR0913
     script: Script,
     *,
     spark: SparkSession,
