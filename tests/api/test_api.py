@@ -185,7 +185,7 @@ def test_sql_over_frames(spark: SparkSession, tmp_path: Path) -> None:
 
     streams = {"l": streamed(tmp_path / "l", [left]), "r": streamed(tmp_path / "r", [right])}
     timed = {name: stream.withWatermark("t", "1 hour") for name, stream in streams.items()}
-    found = ws.sql(SQL, marks=end_of_input(spark, tmp_path / "m", "l.t", "r.t"), **timed)
+    found = ws.sql(SQL, watermarks=end_of_input(spark, tmp_path / "m", "l.t", "r.t"), **timed)
     assert all_rows(found, tmp_path / "checkpoint") == rows_of(own)
 
 

@@ -40,7 +40,9 @@ LEFT JOIN c ON a.id = c.id AND c.c_time BETWEEN a.a_time AND a.a_time + INTERVAL
 
 def chained(first: DataFrame, second: DataFrame, third: DataFrame, marks: DataFrame | None = None) -> DataFrame:
     pairs = ws.join(first, second, on="id", within="10 minutes", how="left")
-    triples = ws.join(pairs, third, on="id", within=("0s", "15 minutes"), how="left", left_time="a_time", marks=marks)
+    triples = ws.join(
+        pairs, third, on="id", within=("0s", "15 minutes"), how="left", left_time="a_time", watermarks=marks
+    )
     return triples.select("a", "b", "c")
 
 

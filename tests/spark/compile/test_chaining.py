@@ -99,7 +99,7 @@ def test_a_join_that_a_batch_does_not_come_to_is_told_of_all_the_same(spark: Spa
 
 def chained(spark: SparkSession, folder: Path, together: str) -> DataFrame:
     """Three streams by two calls, the second of which gets the result of the first."""
-    spark.conf.set("watersmeet.together", together)
+    spark.conf.set("watersmeet.operator_chaining", together)
     given = {name: spark.createDataFrame(ROWS[0][name], "k STRING, v INT, t BIGINT") for name in "abc"}
     a, b, c = (streamed(folder / name, [frame]) for name, frame in given.items())
     times: dict[str, Any] = {"left_time": "t", "right_time": "t", "left_lag": 2, "right_lag": 2}
@@ -130,4 +130,4 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
     )
     with pytest.raises(WatersmeetError, match="expected on or off"):
         chained(session, tmp_path, "perhaps")
-    session.conf.unset("watersmeet.together")
+    session.conf.unset("watersmeet.operator_chaining")
