@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import add
 from typing import Any, Literal, cast
 
@@ -144,8 +144,11 @@ def _sides(observed: Mapping[str, Any]) -> dict[str, SideMetrics]:
         return int(observed.get(f"{name}_{side}") or 0)
 
     sides = [name.removeprefix("rows_") for name in observed if name.startswith("rows_")]
-    names = ("rows", "late", "padded", "dropped", "state", "stored", "bytes")
-    return {side: SideMetrics(*(number(name, side) for name in names)) for side in sides}
+    return {side: SideMetrics(*(number(name, side) for name in _SIDE_NUMBERS)) for side in sides}
+
+
+_SIDE_NUMBERS = tuple("state" if side.name == "state_rows" else side.name for side in fields(SideMetrics))
+"""The fields of `SideMetrics` as shards report them."""
 
 
 def sum_number(observed: Sequence[Mapping[str, Any]], number: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -317,8 +317,7 @@ class Totals:
         """The totals after further batches."""
         if not batches:
             return self
-        counted = ("batches", "rows_in", "rows_out", "matched", "padded", "late", "malformed", "dropped")
-        sums = {name: getattr(self, name) + sum(getattr(batch, name) for batch in batches) for name in counted}
+        sums = {name: getattr(self, name) + sum(getattr(batch, name) for batch in batches) for name in _TOTAL_COUNTS}
         sources = dict(self.sources)
         for batch in batches:
             for name, rows in batch.sources.items():
@@ -389,6 +388,10 @@ class Totals:
         column = min(own, key=lambda name: own[name])
         ahead = max(own.values()) - own[column]
         return (column, ahead) if ahead else None
+
+
+_TOTAL_COUNTS = tuple(total.name for total in fields(Totals) if total.default == 0)
+"""The fields of `Totals` that add up: those that start at zero."""
 
 
 @dataclass(frozen=True)
