@@ -56,7 +56,7 @@ EDITS: dict[str, Edits] = {
     ],
     "a part of WHERE that stays behind the last join": [SAME["WHERE above the last join"]],
     "comments, layout and capitals": [SAME[name] for name in ("comments and layout", "small letters")],
-    "a declared column that nobody reads; another name of a type": [
+    "a declared column that the query does not read; another name of a type": [
         SAME[name] for name in ("a column that nobody reads", "a synonym of a type")
     ],
     "options of speed and of access, such as `maxFilesPerTrigger`": [
@@ -79,7 +79,7 @@ EDITS: dict[str, Edits] = {
     ],
     "a longer lag": [*other("a lag"), (ASOF, {LAG: r"\1 50"})],
     "a shorter lag": [(JOIN, {LAG: r"\1 2"})],
-    "a column of an interval join that is no longer shown, and needed for nothing else": [
+    "a column of an interval join that is no longer selected or used": [
         (JOIN, {r"upper\(o.city\) AS city, ": ""})
     ],
     "a column that was not kept": other("a column more"),

@@ -336,7 +336,7 @@ def fmt(
       watersmeet fmt query.sql --check
     """
     with report_errors(context):
-        from watersmeet.cli.fmt import check_layout, format_files
+        from watersmeet.cli.script import check_layout, format_files
 
         (check_layout if check else format_files)(paths)
 

@@ -1,4 +1,4 @@
-"""The script or project that a command is about: opened, checked and read."""
+"""The script or project that a command is about: opened, checked and read; and `fmt`, its canonical layout."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import typer
+
+from watersmeet.duration import format_count
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.records import VALUE_FORMAT
 from watersmeet.locations import local_path
@@ -15,8 +18,16 @@ from watersmeet.logical.passes import sort_refusals
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.parser import UnreadPart
-from watersmeet.project import Project, Sends, absolute_path, fill_columns, open_project, resolve_paths, root_references
-from watersmeet.queries import analyze, read_readable, refusals_in
+from watersmeet.project import (
+    Project,
+    Sends,
+    absolute_path,
+    fill_columns,
+    open_project,
+    resolve_paths,
+    root_references,
+)
+from watersmeet.queries import analyze, format_script, read_readable, refusals_in
 
 
 @dataclass(frozen=True)
@@ -129,3 +140,66 @@ PLAN = ".substrait"
 
 Paths = Literal["written", "absolute"]
 """Paths of sources and sinks as they are written, or as seen from the folder of the project."""
+
+
+@dataclass(frozen=True)
+class _SqlFile:
+    """A file, its text, and the text it should have."""
+
+    path: Path
+    text: str
+    canonical: str
+
+    @property
+    def is_canonical(self) -> bool:
+        return self.text == self.canonical
+
+
+def format_sql_files(paths: list[Path]) -> None:
+    """Write every file anew that is not in canonical layout. If one cannot be read, none is written."""
+    files = _read_layouts(paths)
+    changed = [file for file in files if not file.is_canonical]
+    for file in changed:
+        file.path.write_text(file.canonical, "utf-8", newline="\n")
+        typer.echo(f"{file.path}: reformatted.")
+    typer.echo(f"{format_count(len(changed), 'file')} reformatted, {len(files) - len(changed)} unchanged.")
+
+
+def check_layout(paths: list[Path]) -> None:
+    """Name every file that is not in canonical layout; exits with 1 if there is one."""
+    files = _read_layouts(paths)
+    changed = [file for file in files if not file.is_canonical]
+    for file in changed:
+        typer.echo(f"{file.path}: would change.")
+    typer.echo(f"{format_count(len(changed), 'file')} would change, {len(files) - len(changed)} would not.")
+    if changed:
+        raise typer.Exit(1)
+
+
+def _read_layouts(paths: list[Path]) -> list[_SqlFile]:
+    files: list[_SqlFile] = []
+    refusals: list[Refusal] = []
+    for path in dict.fromkeys(file for folder in paths for file in _sql_files(folder)):
+        try:
+            with path.open(encoding="utf-8", newline="") as opened:
+                text = opened.read()
+            files.append(_SqlFile(path, text, format_script(text.replace("\r\n", "\n"), str(path))))
+        except WatersmeetError as error:
+            refusals += error.refusals
+        except UnicodeDecodeError:
+            reason = "it cannot be read as text"
+            refusals += refuse("WRONG_PROJECT", path=path, reason=reason, hint="use UTF-8 text.").refusals
+    if refusals:
+        raise WatersmeetError(refusals)
+    return files
+
+
+def _sql_files(path: Path) -> list[Path]:
+    """The file itself, or all SQL files of a folder."""
+    hint = "name an SQL file, or a folder with some."
+    if not path.exists():
+        raise refuse("FILE_NOT_FOUND", path=path, hint=hint)
+    files = visible_sql_files(path, "*.sql") if path.is_dir() else [path]
+    if not files:
+        raise refuse("WRONG_PROJECT", path=path, reason="it has no SQL file", hint=hint)
+    return files

@@ -8,8 +8,9 @@ streams, and gets an acknowledgement. If no server answers, or the request needs
 variable that Python reads at startup, the command starts a process as usual.
 
 Why: Spark has no setting to keep that process, or to start daemons earlier. Uses: the name of the module that it runs
-(``transform_with_state_driver_worker``), that of our daemon, and the environment variables that it sets. Seen in: 4.0
-to 4.3. Where a module is missing the process ends at its first import, and the command starts Python as usual.
+(``transform_with_state_driver_worker``), that of our daemon, and the environment variables that it sets.
+Seen in: 4.0 to 4.3. Where a module is missing the process ends at its first import, and the command starts Python as
+usual.
 """
 
 from __future__ import annotations
