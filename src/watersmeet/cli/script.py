@@ -199,7 +199,7 @@ def _sql_files(path: Path) -> list[Path]:
     hint = "name an SQL file, or a folder with some."
     if not path.exists():
         raise refuse("FILE_NOT_FOUND", path=path, hint=hint)
-    files = visible_sql_files(path, "*.sql") if path.is_dir() else [path]
+    files = visible_files(path, "*.sql") if path.is_dir() else [path]
     if not files:
         raise refuse("WRONG_PROJECT", path=path, reason="it has no SQL file", hint=hint)
     return files
