@@ -26,6 +26,7 @@ from watersmeet.project import (
     open_project,
     resolve_paths,
     root_references,
+    visible_files,
 )
 from watersmeet.queries import analyze, format_script, read_readable, refusals_in
 
