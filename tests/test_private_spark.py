@@ -129,7 +129,7 @@ def test_nothing_private_of_spark_is_used_outside_its_room() -> None:
 
 def test_every_module_of_the_room_says_where_it_was_seen() -> None:
     for path in ROOM.glob("*.py"):
-        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        docstring = " ".join((ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split())
         assert path.name == "__init__.py" or f"Seen in: {SEEN}" in docstring, path
 
 

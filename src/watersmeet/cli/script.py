@@ -156,7 +156,7 @@ class _SqlFile:
         return self.text == self.canonical
 
 
-def format_sql_files(paths: list[Path]) -> None:
+def format_files(paths: list[Path]) -> None:
     """Write every file anew that is not in canonical layout. If one cannot be read, none is written."""
     files = _read_layouts(paths)
     changed = [file for file in files if not file.is_canonical]

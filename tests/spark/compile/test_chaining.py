@@ -82,7 +82,7 @@ def test_rows_numbers_and_states_are_those_of_joins_by_themselves(spark: SparkSe
     assert [owner["queries"][0]["identity"].get("together") for owner in owners.values()] == [[[0, 1]], None]
     states = {how: ws.state(folder, spark) for how, folder in checkpoints.items()}
     assert [operator.spark_number for operator in states["on"].checkpoint.operators] == [0, 0]
-    kept = {how: [(one.name, one.operator.name) for one in state.kept] for how, state in states.items()}
+    kept = {how: [(one.name, one.operator.name) for one in state.spines] for how, state in states.items()}
     assert kept["on"] == kept["off"]
     rows = [Counter(map(str, state.rows("a+b").collect())) for state in states.values()]
     assert rows[0] == rows[1] and rows[0]

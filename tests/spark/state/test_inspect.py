@@ -66,7 +66,7 @@ def test_every_operator_of_a_chain_and_windows(spark: SparkSession, checkpoints:
         "interval of o and d",
         "interval of o+d and p",
     ]
-    assert [(one.operator.number, one.name) for one in chain.kept] == [(0, "o"), (0, "d"), (1, "o+d")]
+    assert [(one.operator.number, one.name) for one in chain.spines] == [(0, "o"), (0, "d"), (1, "o+d")]
     assert [row["courier"] for row in chain.rows("o+d").orderBy("courier").collect()] == [None, "ann", "bob"]
     with pytest.raises(WatersmeetError) as raised:
         chain.rows("q")
@@ -84,7 +84,7 @@ def test_what_is_no_checkpoint_is_refused(spark: SparkSession, checkpoints: Path
     for file in copy.glob("state/0/*/1.*"):
         file.write_bytes(b"torn")
     with pytest.raises(WatersmeetError) as raised:
-        ws.state(copy, spark).kept  # noqa: B018 - it is what reads
+        ws.state(copy, spark).spines  # noqa: B018 - it is what reads
     assert raised.value.getCondition() == "DAMAGED_CHECKPOINT"
     (copy / "watersmeet.json").unlink()
     with pytest.raises(WatersmeetError) as raised:
