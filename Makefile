@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries lock clean
+.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries cluster lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ test: install ## all tests, with Spark
 smoke: install ## one test of each join family and each connector on Spark, two minutes
 	$(BIN)/python -m pytest -q -m smoke $(shell grep -rl --include='test_*.py' 'mark.smoke' tests | sort)
 
-check: install ## lint, types, layers and the tests that need no JVM, under a minute
+check: install ## lint, types, layers and the tests that need no JVM
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
 
 check-types:
@@ -108,8 +108,8 @@ MATRIX_TESTS := tests/spark/compile/test_types.py tests/spark/run/test_recovery.
 	tests/spark/state/test_state_formats.py tests/spark/connectors/test_avro.py tests/spark/connectors/test_protobuf.py \
 	tests/spark/exchange/test_columns.py tests/spark/exchange/test_shard_groups.py tests/spark/private/test_sockets.py \
 	tests/tools/testing/test_on_spark.py
-MATRIX_CASES := ib-v1 or window-time or sync-idle or asof-tolerance or lookup-of-a-join or table-full-join or \
-	group-aggregates or top-of-a-table or restart-keeps-matched or not case_on_spark
+MATRIX_CASES := window/count-and-time or window/time or sync/idle or asof/tolerance or lookup/of-a-join or \
+	changelog/full-join or group/aggregates or top/of-a-table or interval/restart-keeps-matched or not case_on_spark
 
 matrix-one: install
 	$(BIN)/watersmeet demo $(VENV)/demo
@@ -121,6 +121,9 @@ soak: install ## an hour of event time: state and memory must stay flat
 
 faults: install ## two hundred kills, full disks and restarts; every row must be there once. Takes an hour
 	$(BIN)/python -m faults
+
+cluster: install ## storages on HDFS and S3, all commands, two drivers on one storage; says so if Maven Central cannot be reached
+	WATERSMEET_CLUSTER=1 $(BIN)/python -m pytest -q -rs tests/cluster
 
 retries: install ## tasks that fail, are overtaken or lose their executor, for every family. Takes half an hour
 	$(BIN)/python -m faults.retries

@@ -25,7 +25,7 @@ class Floor(StreamOperator):
     name: ClassVar[str] = "floor"
 
     @property
-    def sides(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[Port, ...]:
         """Two, of which nothing is shown."""
         return (Port(()), Port(()))
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/errors.md from the catalogue of refusals: ``python docs/make_errors.py``."""
+"""Write docs/reference/errors.md from the catalogue of errors: ``python docs/make_errors.py``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ PAGE = Path(__file__).parent / "reference" / "errors.md"
 CATALOGUE = Path(__file__).parents[1] / "src" / "watersmeet" / "errors.toml"
 
 _INTRODUCTION = """\
-# Refusals
+# Errors
 
-Every condition with which Watersmeet refuses a script, a call or a file. Words in braces are filled in with your
-names. In a refusal, the message gives the consequence, the label the cause at its place in the text, and the hint one
-thing to type. What may be retried may succeed later with nothing changed; the [exit code](cli.md#exit-codes) tells.
+This page lists every error condition with its SQLSTATE. The message gives the consequence, the label the cause at its
+place in the text, and the hint one thing to type. Labels of one to three words are left out here. Your names
+replace the words in braces. Conditions marked "may be retried" can succeed later without a change; their [exit
+code](cli.md#exit-codes) is 4 or 5.
 
 <!-- Written by docs/make_errors.py from src/watersmeet/errors.toml. Change those, not this page. -->
 """
 
 
 def page() -> str:
-    """The page as it must be: one section per heading comment of the catalogue, one entry per condition."""
+    """Return the page: one section per heading comment of the catalogue, one entry per condition."""
     text = CATALOGUE.read_text("utf-8")
     conditions = tomllib.loads(text)
     lines = [_INTRODUCTION.rstrip()]
@@ -39,14 +40,17 @@ def page() -> str:
 
 
 def _entry(name: str, condition: dict[str, Any]) -> list[str]:
-    lines = [f"### {name}", "", f"SQLSTATE {condition['sqlstate']}", "", f"- message: {_text(condition['message'])}"]
-    lines += [f"- {part}: {_text(condition[part])}" for part in ("label", "hint") if _says(condition.get(part))]
-    return [*lines, "- may be retried"] if condition.get("retry") else lines
+    least = {"label": 4, "hint": 1}
+    parts = [f"- {part}: {_text(condition[part])}" for part in least if _says(condition.get(part), least[part])]
+    if condition.get("retry"):
+        parts.append("- may be retried")
+    message = f"{condition['sqlstate']}: {_text(condition['message'])}"
+    return [f"### {name}", "", message, *(["", *parts] if parts else [])]
 
 
-def _says(text: str | None) -> bool:
-    """Whether a part has words of its own, and is not one parameter alone."""
-    return bool(text) and re.fullmatch(r"\{\w+\}", str(text)) is None
+def _says(text: str | None, least: int) -> bool:
+    """Return whether a part has that many words, and is more than a single parameter."""
+    return text is not None and len(text.split()) >= least and re.fullmatch(r"\{\w+\}", text) is None
 
 
 def _text(text: str) -> str:

@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 import typer
+from tests.case_files import case_file
 from typer.testing import CliRunner
 
 import watersmeet as ws
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.parser import read_expression
+from watersmeet.project import Spec, read_yaml
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.testing import parse_case, read_case, run_case
 
@@ -110,7 +112,7 @@ def test_sql_to_paste_passes_check(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in TEACHING if page.parent.name == "coming-from"], ids=name)
-def test_what_is_written_elsewhere_has_its_pair(page: Path) -> None:
+def test_sql_of_other_systems_has_its_pair(page: Path) -> None:
     """Behind what others write, possibly in two languages, stands what is written here."""
     kinds = [info for info, _ in FENCE.findall(page.read_text("utf-8"))]
     elsewhere = [i for i, info in enumerate(kinds) if info.endswith(" elsewhere")]
@@ -201,7 +203,12 @@ def test_json_can_be_read(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages_with("yaml"), ids=name)
 def test_cases_pass(page: Path) -> None:
+    """What has no batches and no refusal is a project."""
     for text in blocks(page, "yaml"):
+        content = read_yaml(text)
+        if not {"batches", "fails"} & set(content):
+            Spec.model_validate(content)
+            continue
         result = run_case(parse_case(text, name(page)), "kernel")
         assert result.status == "passed", result.detail
 
@@ -346,8 +353,6 @@ def test_numbers_that_are_cited_are_explained() -> None:
 def test_the_spec_names_cases_and_files_that_exist() -> None:
     shown_by = [row.rsplit("|", 1)[-1] for number, row in spec_rows().items() if not number[0].isdigit()]
     named = re.findall(r"`([\w./-]+)`", "".join(shown_by))
-    missing = [
-        path for path in named if not (ROOT / path).exists() and not (ROOT / f"tests/cases/{path}.yaml").exists()
-    ]
+    missing = [path for path in named if not (ROOT / path).exists() and not case_file(path).exists()]
     assert len(named) > 150
     assert not missing

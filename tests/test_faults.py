@@ -14,7 +14,7 @@ from faults.scenarios import POISON, SCENARIOS
 from faults.servers import Servers
 
 
-def test_it_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "make faults" in capsys.readouterr().out
@@ -39,7 +39,7 @@ def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_pa
     orders, deliveries = (f"'{tmp_path}/clean/data/{name}/*.json'" for name in ("orders", "deliveries"))
     joined = f"""SELECT o.id, o.n, d.n FROM {orders} o LEFT JOIN {deliveries} d
         ON o.id = d.order_id AND d.t BETWEEN o.t AND o.t + 90"""
-    assert scenario.rows(project, "", "") == Counter(duckdb.sql(joined).fetchall())
+    assert scenario.rows(project, "", "") == Counter(duckdb.execute(joined).fetchall())
     poison = scenario.poison(project)
     assert poison == scenario.expected_poison(project)
     assert poison.total() == 2 * files * len(POISON)

@@ -215,3 +215,32 @@ def test_a_package_is_not_hidden_by_a_name_of_its_parent() -> None:
             name for source, names in imports(package) for name in names if source not in (module, f"{module}.{name}")
         }
         assert not inside & taken, f"{module}: {inside & taken}"
+
+
+SIDES = {"Port": "operators.core", "PortPlan": "physical", "InputFrame": "spark.compile"}
+"""What a side of a join is: of an operator, of a physical plan, and of Spark."""
+
+
+def sides_in(tree: ast.Module) -> set[str]:
+    """The classes whose fields are the columns and the event times of rows, or a DataFrame with what is known of it."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            fields = {
+                item.target.id
+                for item in node.body
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+            }
+            found |= {node.name} if {"columns", "times"} <= fields or "frame" in fields else set()
+    return found
+
+
+def test_a_side_has_one_class_per_stage() -> None:
+    found: dict[str, str] = {}
+    for room in ("operators", "physical", "spark/compile", "spark/exchange"):
+        for path in (PACKAGE / room).rglob("*.py"):
+            names = sides_in(ast.parse(path.read_text("utf-8")))
+            found |= {name: package_of(module_of(path)) for name in names}
+    # A layout of stored rows has columns and times, too, but says how they lie in the state.
+    assert found.pop("RowLayout") == "operators.state"
+    assert found == SIDES

@@ -18,9 +18,13 @@ NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook.ipynb"
 def shown(code: str, names: dict[str, Any]) -> Any:
     """What a cell shows: the value of its last expression."""
     tree = ast.parse(code)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1]
+    if isinstance(last, ast.Expr):
+        tree.body.pop()
     exec(compile(tree, NOTEBOOK.name, "exec"), names)
-    return None if last is None else eval(compile(ast.Expression(last.value), NOTEBOOK.name, "eval"), names)
+    if not isinstance(last, ast.Expr):
+        return None
+    return eval(compile(ast.Expression(last.value), NOTEBOOK.name, "eval"), names)
 
 
 @pytest.mark.spark

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.case_files import FILES, case_name
 
 import watersmeet
 import watersmeet.calls
@@ -40,12 +41,11 @@ from watersmeet.tools.testing.case import script_of
 from watersmeet.tools.testing.execute import outcomes_of
 
 GOLDEN = Path(__file__).parent / "persisted"
-CASES = sorted((Path(__file__).parent / "cases").rglob("*.yaml"))
 
 
 def identities() -> Iterator[str]:
     """By case, the identity of its query: a checkpoint is refused if its own differs in anything."""
-    for path in CASES:
+    for path in FILES:
         try:
             script = script_of(read_case(path))
             queries = analyze(script)
@@ -53,7 +53,7 @@ def identities() -> Iterator[str]:
             continue
         for number, query in enumerate(queries):
             identity = identity_of(plan_query(query, OPERATORS, late="kept", limits=limits_of(script)), 2)
-            yield f"{path.stem} {number} {digest(identity)}"
+            yield f"{case_name(path)} {number} {digest(identity)}"
 
 
 def state_names() -> Iterator[str]:
@@ -67,7 +67,7 @@ def state_names() -> Iterator[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemoryStore, "put", record)
-        for path in CASES:
+        for path in FILES:
             with suppress(WatersmeetError, NeedsSparkError, StepError):
                 outcomes_of(read_case(path))
     for name, value in stored:

@@ -94,7 +94,7 @@ def test_a_link_that_leads_out_of_the_project_is_refused(tmp_path: Path, link: s
     assert refusal.condition == "WRONG_PROJECT" and "leads out of the project" in refusal.message
 
 
-def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     error = refused(project(tmp_path, "libaries: []\nstorge: x", a="SELECT 1;"))
     assert len(error.refusals) == 3
 
@@ -132,7 +132,7 @@ def test_storage_must_be_a_folder() -> None:
     from watersmeet.project import storage_folder
 
     assert storage_folder(Project(Path("/srv"), "p", "file:///x/y", ())) == Path("/x/y")
-    with pytest.raises(WatersmeetError, match="not a folder here"):
+    with pytest.raises(WatersmeetError, match="cannot reach"):
         storage_folder(Project(Path("/srv"), "p", "s3a://bucket/x", ()))
 
 

@@ -1,5 +1,7 @@
 """The names of `src` are words of the field: no banned word, verbs and nouns for functions, one meaning per class name.
 
+Names of tests have no banned word either, and begin with their subject.
+
 `vocabulary_exceptions.txt` lists the names that do not comply yet. A line whose name complies now, or is gone, must go,
 too, so the list only shrinks.
 """
@@ -48,8 +50,8 @@ PROTOCOLS = frozenset({"tell"})
 """Methods that Python's own protocols name: `tell` of a file."""
 
 
-OTHER_FOLDERS = frozenset({Path("api"), Path("bench"), Path("matrix")})
-"""Folders of tests that no package has: the calls of `api.py`, the benchmark, and each version of Spark."""
+OTHER_FOLDERS = frozenset({Path("api"), Path("bench"), Path("cluster"), Path("matrix")})
+"""Folders of tests that no package has: the calls of `api.py`, the benchmark, storages, and each version of Spark."""
 
 
 def words(name: str) -> list[str]:
@@ -142,6 +144,21 @@ def test_names_are_words_of_the_field() -> None:
 def test_modules_of_tests_are_words_of_the_field() -> None:
     paths = [path.relative_to(TESTS) for path in TESTS.rglob("*.py")]
     assert [str(path) for path in paths if BANNED & set(words(str(path)))] == []
+
+
+PRONOUNS = frozenset({"it", "they", "who", "whatever", "nobody"})
+"""Words with which no name of a test begins: they leave open what the test is about."""
+
+
+def test_tests_are_named_by_their_subject() -> None:
+    names = [
+        name
+        for path in TESTS.rglob("test_*.py")
+        for _, name in functions(ast.parse(path.read_text("utf-8")))
+        if name.startswith("test_")
+    ]
+    assert len(names) > 1_500
+    assert [name for name in names if BANNED & set(words(name)) or words(name)[1] in PRONOUNS] == []
 
 
 def test_tests_mirror_the_packages() -> None:

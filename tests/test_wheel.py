@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
     files = [path for path in SOURCE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -48,7 +48,7 @@ def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
     assert wheel.stat().st_size < 2 * MEGABYTE
 
 
-def test_it_says_what_it_is(wheel: Path) -> None:
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         about = f"watersmeet-{__version__}.dist-info"
         said = email.message_from_bytes(archive.read(f"{about}/METADATA"))
@@ -126,7 +126,7 @@ def needed(package: Distribution, extra: str) -> Iterator[Distribution]:
                 waiting.append((found, wanted))
 
 
-def test_it_works_as_far_as_what_is_installed_goes(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_as_far_as_what_is_installed_goes(wheel: Path, tmp_path: Path) -> None:
     clean = Clean(tmp_path, wheel)
     clean.link()
     version = clean.run("--version")

@@ -48,14 +48,21 @@ from watersmeet.deprecation import accept_old_arguments
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.formats.connectors import formats_in
 from watersmeet.formats.source import MalformedPolicy
-from watersmeet.locations import local_path
+from watersmeet.locations import Storage, resolve_references
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.metrics.progress import Totals
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical import ChainGroups, LateRows, plan_query, read_chaining
-from watersmeet.project import open_project, storage_folder, with_columns
+from watersmeet.project import (
+    Project,
+    has_local_storage,
+    open_project,
+    storage_folder,
+    storage_location,
+    with_columns,
+)
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.explain.physical import Explanation
 
@@ -366,7 +373,7 @@ def explain(
     from watersmeet.spark.compile.results import QueryRequest, inline_results
     from watersmeet.spark.compile.shards import shard_notes
 
-    # What is no DataFrame is refused below.
+    # Values that are not DataFrames are refused below.
     sessions = [one.sparkSession for one in (query, right, *frames.values()) if isinstance(one, DataFrame)]
     shards = shard_notes(sessions[0] if sessions else None)
     result = None if isinstance(query, str) or right is not None else _find_result(query)
@@ -488,6 +495,7 @@ def why(
           why        No row of d has the key 2.
     """
     from watersmeet.spark.connectors.reading import read_sources, resolve_options
+    from watersmeet.spark.private.files import open_storage
     from watersmeet.spark.session import session
     from watersmeet.tools.trace.live import answer_from_checkpoint, answer_of_frames, find_checkpoint_query
     from watersmeet.tools.trace.questions import Question, convert_values, find_source
@@ -511,7 +519,7 @@ def why(
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
     if checkpoint is not None:
         return answer_from_checkpoint(
-            spark, find_checkpoint_query(opened, query, Path(local_path(os.fspath(checkpoint)))), question
+            spark, find_checkpoint_query(opened, query, open_storage(spark, os.fspath(checkpoint))), question
         )
     return answer_of_frames(spark, opened, query, read_sources(spark, opened, frames), question)
 
@@ -542,7 +550,7 @@ def progress(query: StreamingQuery | str | Path) -> Totals | dict[str, Totals]:
     if isinstance(query, str | Path):
         from watersmeet.metrics.history import queries_of, read_history
 
-        storage = storage_folder(open_project(Path(query)))
+        storage = _storage_of(open_project(Path(query)))
         return {name: read_history(storage, name).totals for name in queries_of(storage)}
     from watersmeet.spark.run.watching import totals_of
 
@@ -550,6 +558,16 @@ def progress(query: StreamingQuery | str | Path) -> Totals | dict[str, Totals]:
         hint = "pass what `writeStream...start()` returned, or the folder of a project."
         raise wrong("query", query, "it is not a streaming query", hint)
     return totals_of(query)
+
+
+def _storage_of(project: Project) -> Storage:
+    """The storage of a project: one that is not on this machine is reached by a session."""
+    if has_local_storage(project):
+        return storage_folder(project)
+    from watersmeet.spark.private.files import open_storage
+    from watersmeet.spark.session import session
+
+    return open_storage(session(conf=resolve_references(project.settings_from_root)), storage_location(project))
 
 
 def _find_result(frame: DataFrame) -> QueryResult | None:
@@ -598,7 +616,7 @@ def _result(
 def _chains(request: QueryRequest) -> ChainGroups | None:
     """The joins of a query that run in one operator; None: all that may.
 
-    Of a stream nobody knows yet which checkpoint it will continue, and that may have been begun otherwise.
+    The checkpoint that a stream will continue is not known yet, and may have been started with other chains.
     """
     from watersmeet.spark.run.build import chain_groups
 
@@ -623,7 +641,7 @@ def _frame_sources(script: Script, frames: Mapping[str, DataFrame]) -> dict[str,
 
 
 def _as_table(source: Source, frame: DataFrame, frames: Mapping[str, DataFrame]) -> Source:
-    """A DataFrame that is no stream, beside others that are: a table."""
+    """A batch DataFrame next to streams: a table."""
     is_table = not frame.isStreaming and any(other.isStreaming for other in frames.values())
     return replace(source, kind="table") if is_table else source
 

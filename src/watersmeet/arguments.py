@@ -32,7 +32,7 @@ def wrong(argument: str, value: Any, reason: str, hint: str) -> WatersmeetError:
 
 @contextmanager
 def hints_in_python() -> Generator[None]:
-    """Let what is refused meanwhile of a join tell which argument to give, where it tells what to write in SQL."""
+    """Rewrite the hints of refusals inside the block from SQL to Python arguments."""
     try:
         yield
     except WatersmeetError as error:
@@ -45,7 +45,7 @@ def _in_python(refusal: Refusal) -> Refusal:
         details = refusal.parameters
         reason = f"its side has the watermarked columns {details['columns']}, but `within` compares only one"
         return wrong(f"{details['side']}_time", None, reason, f'write {details["side"]}_time="name".').refusals[0]
-    # What stands in the text of a condition is SQL, but for the bound that is no part of it.
+    # The text of a condition is SQL; the bound is not part of it.
     if hint and (refusal.condition == "UNBOUNDED_STATE" or refusal.place is None):
         details = _LENGTH.sub(lambda match: f'within="{match[1]} {match[2].lower()}"', hint)
         return replace(refusal, parameters={**refusal.parameters, "hint": details})
@@ -57,7 +57,7 @@ _LENGTH = re.compile(r"`(?:WITHIN|INTERVAL) (\d+) (\w+)`")
 
 
 def check_frame(argument: str, value: Any) -> None:
-    """Refuse what is no DataFrame of Spark."""
+    """Refuse a value that is not a Spark DataFrame."""
     from pyspark.sql import DataFrame
 
     if isinstance(value, DataFrame):
@@ -100,26 +100,26 @@ def check_options(call: str, options: Mapping[str, Any], declared: type) -> None
 
 
 def check_text(argument: str, value: Any, example: str) -> None:
-    """Refuse what is no text."""
+    """Refuse a value that is not a string."""
     if not isinstance(value, str):
         raise wrong(argument, value, "expected a string", f"write {argument}={example}.")
 
 
 def check_column(argument: str, value: Any) -> None:
-    """Refuse what is no name of a column; nothing is no mistake."""
+    """Refuse a value that is not a column name or None."""
     if value is not None and not isinstance(value, str):
         raise wrong(argument, value, "expected the name of a column", f'write {argument}="ts".')
 
 
 def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Refuse what is none of the choices."""
+    """Refuse a value that is not one of the choices."""
     if not isinstance(value, str) or value not in choices:
         hint = "use " + " or ".join(f'"{choice}"' for choice in choices) + "."
         raise wrong(argument, value, "it is not one of the choices", hint)
 
 
 def check_session(argument: str, value: Any) -> None:
-    """Refuse what is no session of Spark; nothing is no mistake."""
+    """Refuse a value that is not a Spark session or None."""
     # The session of Spark Connect is a class of its own, of the same name.
     if value is not None and type(value).__name__ != "SparkSession":
         raise wrong(argument, value, "expected a SparkSession", "leave it out, or pass a SparkSession.")
@@ -235,7 +235,7 @@ def share(argument: str, value: Any) -> float:
 
 
 def check_plan(value: Any) -> None:
-    """Refuse what is no Substrait plan."""
+    """Refuse a value that is not a Substrait plan."""
     if not isinstance(value, bytes | str):
         raise wrong("plan", value, "expected a Substrait plan", "pass the bytes of a file, or JSON as a string.")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from watersmeet import arguments as given
 from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
 from watersmeet.catalog import Source
-from watersmeet.logical.expressions import Expr, column, quote
+from watersmeet.logical.expressions import Expr, column
 from watersmeet.logical.nodes import (
     PRESERVED,
     Clause,
@@ -38,6 +38,7 @@ from watersmeet.operators.window.parse import read_window
 from watersmeet.operators.window.relation import Pad
 from watersmeet.parser import read_expression
 from watersmeet.physical import LateRows, Limits
+from watersmeet.schema import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,7 +63,7 @@ On = str | Sequence[str]
 """A condition over ``left`` and ``right``, or the name or names of columns that both have; nothing: no condition."""
 
 PadWith = Literal["nulls", "zeros"] | Mapping[str, Any]
-"""What the columns of a side show beside a row that stayed alone: NULL, 0 and the like, or a value for each column."""
+"""The values of a side's columns next to an unmatched row: NULL, zeros, or a value for each column."""
 
 WithinTime = Duration | tuple[Duration, Duration]
 """The longest time between two rows that meet; of a pair, how far the right one may lie before and after the left."""
@@ -164,7 +165,7 @@ def interval_call(
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """What a window join may be told besides its sides, windows and condition; see `watersmeet.window_join`."""
+    """The options of a window join; see `watersmeet.window_join`."""
 
     left_pad: PadWith = "nulls"
     right_pad: PadWith = "nulls"

@@ -71,18 +71,30 @@ class Watermark:
 
 
 @dataclass(frozen=True)
+class WindowStart:
+    """A column that holds the start of a window around ``time`` of the same row.
+
+    ``length``: how long the window is at most, in microseconds; ``end``: the column with its end, "" without one.
+    """
+
+    column: str
+    time: str
+    length: int
+    end: str = ""
+
+
+@dataclass(frozen=True)
 class Source:
     """Something rows come from. Without a ``format`` the rows are handed in (a DataFrame, a case).
 
     ``order`` is the column that gives the order of arrival, which joins of windows follow; None: the order of delivery.
-    ``primary_key`` are the columns that tell the rows of a table apart; a table without one is a bag of rows that
+    ``primary_key`` are the columns that identify the rows of a table; a table without one is a bag of rows that
     change by explicit inserts and deletes. ``changes``: its rows come as a change feed of that form (``CHANGES FROM``).
-    ``is_static``: a table that is there as a whole and never changes, beside streams. ``read_from``: the file that its
+    ``is_static``: a complete table that never changes, next to streams. ``read_from``: the file that its
     columns were read from; empty: they are declared. ``ends``: columns that hold the end of a window around a time of
-    the same row, each with that time; ``starts``: columns that hold the start of such a window, each with the column of
-    its end and with how long the window is at most, in microseconds. ``final_columns``: columns of a table that have
-    watermarks, without being times of arrival: rows in which such a column is at or before its watermark change no
-    more.
+    the same row, each with that time; ``starts``: columns that hold the start of such a window. ``final_columns``:
+    columns of a table that have watermarks, without being times of arrival: rows in which such a column is at or before
+    its watermark change no more.
     """
 
     name: str
@@ -99,7 +111,7 @@ class Source:
     is_static: bool = False
     read_from: str = ""
     ends: tuple[tuple[str, str], ...] = ()
-    starts: tuple[tuple[str, str, int], ...] = ()
+    starts: tuple[WindowStart, ...] = ()
     final_columns: tuple[str, ...] = ()
 
     @property

@@ -152,6 +152,16 @@ def format_count(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else _plural(thing)}"
 
 
+def format_bytes(count: int) -> str:
+    """A number of bytes as people read it.
+
+    >>> format_bytes(999), format_bytes(25_400_000)
+    ('999 B', '25.4 MB')
+    """
+    power = min(max(0, (len(str(count)) - 1) // 3), 4)
+    return f"{count / 1000**power:.{min(power, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
 def align_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
     """Rows as lines of text whose cells stand below each other; ``right``: the columns that are flush right.
 

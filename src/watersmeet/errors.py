@@ -1,7 +1,7 @@
 """Every refusal as data: the condition, its parameters and its place in the text.
 
-The texts live in ``errors.toml``, one entry per condition. A pass returns `Refusal` values; whoever
-called the passes raises them together as one `WatersmeetError`, so a script with ten mistakes reports ten.
+The texts live in ``errors.toml``, one entry per condition. A pass returns `Refusal` values; the
+caller of the passes raises them together as one `WatersmeetError`, so a script with ten errors reports ten.
 """
 
 from __future__ import annotations

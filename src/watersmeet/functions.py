@@ -54,7 +54,7 @@ def builtin_signatures() -> Mapping[str, frozenset[int]]:
 
 
 def function_hint(name: str) -> str:
-    """What whoever calls a function that Spark does not have may have meant.
+    """Return the hint for a function that Spark does not have.
 
     >>> function_hint("uper"), function_hint("PROCTIME")
     ('did you mean `upper`?', 'write `current_timestamp()`.')
@@ -96,9 +96,12 @@ _BARE = frozenset({"current_timestamp", "current_date", "current_time", "localti
 
 _WORD = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|\S", re.DOTALL)
 _NAME = re.compile(r"\w+")
-_TIME_TYPES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz", "to_date", "to_timestamp"})
+_TIME_TYPES = frozenset(
+    {"date", "timestamp", "timestamp_ntz", "timestamp_ltz", "to_date", "try_to_date", "to_timestamp",
+     "try_to_timestamp", "to_timestamp_ltz", "to_timestamp_ntz"}
+)  # fmt: skip
 _TIME_WORDS = re.compile(r"['\"]\s*(now|today|tomorrow|yesterday)\b.*['\"]", re.IGNORECASE | re.DOTALL)
-_SUSPECT = NAMES.keys() | _TIME_TYPES | {"unix_timestamp", "cast", "aes_encrypt"}
+_SUSPECT = NAMES.keys() | _TIME_TYPES | {"unix_timestamp", "cast", "try_cast", "aes_encrypt"}
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def _cause(name: str, following: list[str]) -> Cause | None:
         return "clock"
     if name in _TIME_TYPES and any(is_time_of_now(word) for word in following[: 1 + is_call]):
         return "clock"
-    if name == "cast" and is_call and is_time_of_now(following[1]):
+    if name in ("cast", "try_cast") and is_call and is_time_of_now(following[1]):
         return "clock" if any(word.lower() in _TIME_TYPES for word in following[2:4]) else None
     return "random" if name == "aes_encrypt" and is_call and _draws_vector(following[1:]) else None
 

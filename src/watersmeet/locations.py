@@ -1,10 +1,13 @@
 """Paths with a scheme, so that none depends on Hadoop's default file system, and references to values.
 
 A path that a script, a project or a command names without a scheme is on this machine. Spark gets it with the scheme
-``file``: else Spark would look for it in ``fs.defaultFS``, while this process, which keeps marks, locks, histories and
-copies beside the checkpoint, looks for it here. A path that users hand to Spark themselves, such as the
+``file``: else Spark would look for it in ``fs.defaultFS``, while this process, which keeps watermarks, locks, histories
+and copies next to the checkpoint, looks for it here. A path that users hand to Spark themselves, such as the
 ``checkpointLocation`` of a query they start, keeps the meaning that Spark gives it. So a `Path` is always on this
 machine, and what comes from a user's own call to Spark stays a ``str``.
+
+A `Storage` is a file or a folder of a storage, wherever that is: a `Path`, or in a file system of Hadoop's the
+``HadoopStorage`` of ``spark/private/files.py``.
 
 References, ``${env:NAME}`` and ``${file:PATH}``, are resolved when a query is about to start: whatever is checked,
 explained or recorded has the reference. Their values, and passwords in a text, are masked in every refusal.
@@ -14,8 +17,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 FILE_OPTIONS = frozenset({"path", "basepath", "sourcearchivedir"})
 """The options of sources and sinks that name a folder, in small letters."""
@@ -32,15 +41,184 @@ def has_scheme(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def location_of(path: str | Path) -> str:
+class Storage(Protocol):
+    """A file or a folder of a storage: what is needed of `pathlib.Path`, which it is on this machine."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        ...
+
+    @property
+    def stem(self) -> str:
+        """The name without its suffix."""
+        ...
+
+    @property
+    def suffix(self) -> str:
+        """What follows the last full stop of the name, with it."""
+        ...
+
+    @property
+    def parent(self) -> Self:
+        """The folder in which it is."""
+        ...
+
+    def __truediv__(self, key: str) -> Self: ...
+    def __lt__(self, other: Any) -> bool: ...
+    def with_name(self, name: str) -> Self:
+        """Its sibling of that name."""
+        ...
+
+    def absolute(self) -> Self:
+        """The same, from the root of its file system on."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        ...
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        ...
+
+    def is_file(self) -> bool:
+        """Whether it is a file."""
+        ...
+
+    def stat(self) -> Any:
+        """Its size, and when it was written, as `os.stat_result` calls them."""
+        ...
+
+    def iterdir(self) -> Iterable[Self]:
+        """What is in a folder."""
+        ...
+
+    def glob(self, pattern: str) -> Iterable[Self]:
+        """What is below a folder and matches a pattern, part by part."""
+        ...
+
+    def rglob(self, pattern: str) -> Iterable[Self]:
+        """What is below a folder, at any depth, with a name that matches a pattern."""
+        ...
+
+    def read_bytes(self) -> bytes:
+        """What is in a file."""
+        ...
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+        """The text of a file."""
+        ...
+
+    def write_text(self, data: str, encoding: str | None = None) -> int:
+        """Write the text of a file."""
+        ...
+
+    def write_bytes(self, data: bytes) -> int:
+        """Write a file."""
+        ...
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Make a folder."""
+        ...
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Delete a file."""
+        ...
+
+    def rename(self, target: Any) -> Any:
+        """Give a file or a folder another name."""
+        ...
+
+
+class StorageError(OSError):
+    """A storage on another machine that does not answer, or denies access."""
+
+
+class RemoteStorage(Storage, Protocol):
+    """A storage that is not on this machine: what a `Path` does by links, locks and renames, it has methods for."""
+
+    def create(self, text: str) -> bool:
+        """Write a file unless it is there; whether it was written. Of two that try at once, one succeeds."""
+        ...
+
+    def delete_tree(self) -> None:
+        """Delete a file, or a folder with all that is in it, if it is there."""
+        ...
+
+    def copy_tree(self, target: Any) -> None:
+        """Copy a file, or a folder with all that is in it."""
+        ...
+
+    def set_time(self, seconds: float) -> None:
+        """Set the time at which a file counts as written, where there are such times to set."""
+        ...
+
+    def upload(self, source: Path) -> None:
+        """Write a file, or a folder with all that is in it, from this machine."""
+        ...
+
+    def download(self, target: Path) -> None:
+        """Copy a file to this machine."""
+        ...
+
+
+AnyStorage = TypeVar("AnyStorage", bound=Storage)
+
+
+def is_local(storage: Storage) -> TypeIs[Path]:
+    """Whether a storage is on this machine."""
+    return isinstance(storage, Path)
+
+
+def write_whole(file: Storage, text: str) -> None:
+    """Write a file of a storage so that it appears whole, and replaces an earlier one in one step."""
+    if not is_local(file):
+        file.write_text(text, "utf-8")
+        return
+    hidden = file.with_name(f".{file.name}-{uuid4().hex}")
+    hidden.write_text(text, "utf-8")
+    hidden.replace(file)
+
+
+CURRENT = ".current"
+"""What the name of the file ends with that names the folder of a checkpoint, where folders cannot be renamed."""
+GENERATION = "@"
+"""What is between the name of a query and the random rest, in the name of a folder that was made later."""
+
+
+def checkpoint_at(storage: AnyStorage, query: str) -> AnyStorage:
+    """The checkpoint of a query in a storage.
+
+    Elsewhere than on this machine a new checkpoint cannot take the name of the old one in one step: a file names it.
+    """
+    folder = storage / "checkpoints"
+    if is_local(folder):
+        return folder / query
+    with suppress(FileNotFoundError):
+        return folder / (folder / f"{query}{CURRENT}").read_text("utf-8").strip()
+    return folder / query
+
+
+def query_of(checkpoint: Storage) -> str:
+    """The query of a checkpoint, by the name of its folder.
+
+    >>> query_of(Path("checkpoints/joined@5f0c")), query_of(Path("checkpoints/joined"))
+    ('joined', 'joined')
+    """
+    return checkpoint.name.partition(GENERATION)[0]
+
+
+def location_of(path: str | Storage) -> str:
     """Where Spark finds a path: one without a scheme is of this machine.
 
     >>> location_of("/data/orders"), location_of("s3a://bucket/orders"), location_of(Path("/data/a:b"))
     ('file:///data/orders', 's3a://bucket/orders', 'file:///data/a:b')
     """
-    if isinstance(path, str) and has_scheme(path):
-        return path
-    return f"file://{Path(path).absolute()}"
+    if isinstance(path, Path):
+        return f"file://{path.absolute()}"
+    text = str(path)
+    return text if has_scheme(text) else f"file://{Path(text).absolute()}"
 
 
 def local_path(path: str) -> str:
@@ -86,7 +264,7 @@ _secrets: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option or setting of that name holds what nobody may see.
+    """Return whether an option or setting of that name holds a secret.
 
     >>> is_secret("kafka.ssl.truststore.password"), is_secret("path")
     (True, False)

@@ -22,6 +22,7 @@ from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
 from watersmeet.locations import (
+    Storage,
     anchor_references,
     find_missing,
     has_scheme,
@@ -147,7 +148,7 @@ class Project:
         return {name: anchor_references(value, self.root.absolute()) for name, value in self.configuration.items()}
 
     def check_settings(self) -> None:
-        """Refuse settings that refer to what is not there."""
+        """Refuse settings with references that cannot be resolved."""
         missing_values = [
             (name, reason) for name, value in self.settings_from_root.items() for reason in find_missing(value)
         ]
@@ -211,7 +212,7 @@ def _root_options(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
 
 
 def fill_columns(
-    script: Script, root: Path, storage: Path | None = None, *, sends: Sends = "resolved"
+    script: Script, root: Path, storage: Storage | None = None, *, sends: Sends = "resolved"
 ) -> tuple[Script, list[Refusal]]:
     """The script with the columns of sources that declare none, as their data has them; and those that have none.
 
@@ -237,7 +238,7 @@ def with_columns(script: Script) -> Script:
     return filled
 
 
-def _with_columns(source: Source, root: Path, storage: Path | None, sends: Sends) -> Source:
+def _with_columns(source: Source, root: Path, storage: Storage | None, sends: Sends) -> Source:
     if source.fields or source.format is None:
         return source
     placed = replace(source, options=_absolute_options(source.options, root))
@@ -374,12 +375,21 @@ def _read_text(path: Path) -> str:
     return text if text.endswith("\n") or not text else f"{text}\n"
 
 
+def storage_location(project: Project) -> str:
+    """Where the project's checkpoints lie: a path of this machine, or the address of a folder elsewhere."""
+    return local_path(absolute_path(project.storage, project.root))
+
+
+def has_local_storage(project: Project) -> bool:
+    """Whether the project's checkpoints lie on this machine."""
+    return storage_location(project).startswith("/")
+
+
 def storage_folder(project: Project) -> Path:
     """Where the project's checkpoints lie, as a folder of this machine."""
-    location = local_path(absolute_path(project.storage, project.root))
-    if not location.startswith("/"):
-        hint = "name a folder, for example `storage: storage`."
-        raise refuse(
-            "WRONG_PROJECT", path=project.root, reason=f"`storage` is {location}, not a folder here", hint=hint
-        )
+    location = storage_location(project)
+    if not has_local_storage(project):
+        hint = "run the command without Spark Connect, or name a folder, for example `storage: storage`."
+        reason = f"`storage` is {location}, which this command cannot reach"
+        raise refuse("WRONG_PROJECT", path=project.root, reason=reason, hint=hint)
     return Path(location)

@@ -22,8 +22,8 @@ _ANALYSES = tuple(family.analyze for family in FAMILIES.values())
 def read_script(text: str, name: str = "<sql>", *, external_names: Collection[str] | None = None) -> Script:
     """The statements of a text. All that cannot be read is refused together.
 
-    ``given``: the names of sources that no text declares. With them, what the analysis refuses in the rest of the text
-    is reported too.
+    ``external_names``: the names of sources that no text declares. With them, what the analysis refuses in the rest of
+    the text is reported too.
 
     >>> script = read_script("CREATE STREAM s (id BIGINT); SELECT STREAM id FROM s;")
     >>> script.sources[0].name, script.queries[0].relation.source
@@ -39,12 +39,12 @@ def read_script(text: str, name: str = "<sql>", *, external_names: Collection[st
 
 
 def read_readable(text: str, name: str = "<sql>") -> tuple[Script, UnreadPart]:
-    """The statements of a text that can be read, and what is wrong with the others."""
+    """Return the statements of a text that can be read, and the errors in the others."""
     return parser.read_partial_script(text, name, _GRAMMARS)
 
 
 def refusals_in(script: Script, unread: UnreadPart) -> list[Refusal]:
-    """What the analysis refuses in what is known of a script, but for what follows from the rest."""
+    """Return the refusals of the readable part of a script, without those that follow from the rest."""
     refusals = analysis.find_refusals(script, families=_ANALYSES)
     return [refusal for refusal in refusals if not unread.explains(refusal)]
 

@@ -390,3 +390,12 @@ def _arrow(kind: Type) -> Any:
         case name:
             factory, *arguments = BY_NAME[name].arrow
             return getattr(pa, factory)(*arguments)
+
+
+def quote(name: str) -> str:
+    """The name in backticks.
+
+    >>> quote("odd`name")
+    '`odd``name`'
+    """
+    return "`" + name.replace("`", "``") + "`"

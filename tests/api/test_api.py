@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ def both(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 ON = "left.id = right.id"
-TIMES = {"left_time": "t", "right_time": "t"}
+TIMES: dict[str, Any] = {"left_time": "t", "right_time": "t"}
 
 SPELLINGS = (
     "inner",
@@ -184,7 +185,7 @@ def test_sql_over_frames(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(found) == rows_of(own)
 
     streams = {"l": streamed(tmp_path / "l", [left]), "r": streamed(tmp_path / "r", [right])}
-    timed = {name: stream.withWatermark("t", "1 hour") for name, stream in streams.items()}
+    timed: dict[str, Any] = {name: stream.withWatermark("t", "1 hour") for name, stream in streams.items()}
     found = ws.sql(SQL, watermarks=end_of_input(spark, tmp_path / "m", "l.t", "r.t"), **timed)
     assert all_rows(found, tmp_path / "checkpoint") == rows_of(own)
 
@@ -197,7 +198,10 @@ def test_where_filters_the_result_of_a_join(spark: SparkSession, where: str) -> 
     text = (
         f"SELECT STREAM o.a, d.b FROM orders o FULL JOIN deliveries AS d WITHIN 10 MINUTES ON o.id = d.id WHERE {where}"
     )
-    frames = {"orders": left.withWatermark("t", "0 seconds"), "deliveries": right.withWatermark("t", "0 seconds")}
+    frames: dict[str, Any] = {
+        "orders": left.withWatermark("t", "0 seconds"),
+        "deliveries": right.withWatermark("t", "0 seconds"),
+    }
     own = own_join(left, right, "full").select("a", "b").where(where.replace("o.", "").replace("d.", ""))
     assert rows_of(ws.sql(text, **frames)) == rows_of(own)
 
@@ -228,7 +232,7 @@ def test_explain_tells_how_a_call_would_run(spark: SparkSession) -> None:
     shown = ws.explain(left, right, ON, within="10 minutes", how="left", left_lag="1 minute", **TIMES)
     for part in ("LEFT JOIN", "left.id = right.id", "10 min", "interval join"):
         assert part in shown
-    named = {"l": left.withWatermark("t", "1 hour"), "r": right.withWatermark("t", "1 hour")}
+    named: dict[str, Any] = {"l": left.withWatermark("t", "1 hour"), "r": right.withWatermark("t", "1 hour")}
     assert "LEFT JOIN" in ws.explain(SQL, **named)
 
 

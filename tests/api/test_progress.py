@@ -28,7 +28,7 @@ def minute(number: int) -> datetime:
     return datetime(2024, 1, 1, 12, number, tzinfo=UTC)
 
 
-def test_progress_is_told_as_values_also_after_an_empty_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_progress_is_reported_as_values_also_after_an_empty_batch(spark: SparkSession, tmp_path: Path) -> None:
     a = streamed(tmp_path / "a", [rows(spark, (1, 0), (2, 30), (1, 1), (3, 31))])
     b = streamed(tmp_path / "b", [rows(spark, (1, 5), (9, 40), (9, 41))])
     joined = ws.join(
@@ -61,7 +61,7 @@ def test_the_slow_side_is_named(spark: SparkSession, tmp_path: Path) -> None:
     joined = ws.join(
         a.withWatermark("t", "0 seconds"), b.withWatermark("t", "0 seconds"), "left.id = right.id", within="10 minutes"
     )
-    writer: Any = joined.writeStream.foreachBatch(lambda batch, number: batch.count())
+    writer: Any = joined.writeStream.foreachBatch(lambda batch, number: print(batch.count()))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     so_far = ws.progress(query)
@@ -79,7 +79,7 @@ def test_what_is_no_query_has_no_progress(spark: SparkSession) -> None:
 
 def test_every_result_can_be_explained(spark: SparkSession) -> None:
     a, b = rows(spark, (1, 0)), rows(spark, (1, 5))
-    times = {"left_time": "t", "right_time": "t"}
+    times: dict[str, Any] = {"left_time": "t", "right_time": "t"}
     asked: dict[str, DataFrame] = {
         "interval join": ws.join(a, b, "id", within="1 hour", **times),
         "window join": ws.window_join(a, b, "id", left_window="COUNT 1", right_window="COUNT 1"),

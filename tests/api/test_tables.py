@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +36,7 @@ QUERIES = (
 )
 
 
-def given(spark: SparkSession, folder: Path, schema: str, *batches: list[tuple[object, ...]]) -> DataFrame:
+def given(spark: SparkSession, folder: Path, schema: str, *batches: Sequence[tuple[object, ...]]) -> DataFrame:
     """Rows as a stream of these batches."""
     return streamed(folder, [spark.createDataFrame(rows, schema) for rows in batches])
 
@@ -51,7 +53,7 @@ def test_only_what_a_join_can_make_null_is_nullable(query: str, spark: SparkSess
             *(f"coalesce({f.name}, 0L) AS {f.name}" if not f.nullable else f.name for f in [*number, third])
         )
 
-    frames = {
+    frames: dict[str, Any] = {
         "a": empty("a", StructField("v", StringType())),
         "b": empty("b", StructField("w", StringType())),
         "c": empty("c", StructField("n", LongType(), nullable=False)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -50,7 +50,9 @@ def test_all_sections_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
         assert data_of(run.workload).is_dir()
     folders = [data_of(run.workload) for run in runs.values()]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        measured = dict(zip(runs, pool.map(lambda *of: measure(*of, spark), runs.values(), folders), strict=True))
+        measured = dict(
+            zip(runs, pool.map(lambda run, folder: measure(run, folder, spark), runs.values(), folders), strict=True)
+        )
     bench.main([*SIZE, "--sections", ",".join(SECTIONS)], lambda run: measured[kind(run)], tmp_path, tmp_path / "a.png")
     shown = capsys.readouterr().out
     assert shown.count("┏") == len(SECTIONS), "a table each"
@@ -72,7 +74,7 @@ def test_runs_share_a_process(spark: SparkSession, capsys: pytest.CaptureFixture
     assert told["rows"] == asked[0].workload.rows and told["median"] > 0
 
 
-def test_growth_has_every_point_that_was_asked_for() -> None:
+def test_growth_has_every_point_that_was_requested() -> None:
     found = {(run.axis, run.contender): set[int]() for run in points(Workload())}
     for run in (*points(Workload()), *largest(Workload())):
         found[run.axis, run.contender].add(run.value)
@@ -110,7 +112,7 @@ def test_the_soak_runs(
 
 
 @pytest.mark.parametrize("main", [bench.main, soak.main])
-def test_help_names_what_there_is(main: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_what_there_is(main: Callable[[list[str]], object], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     shown = capsys.readouterr().out

@@ -25,7 +25,7 @@ def test_our_words_for_every_query_may_run(query: Compared) -> None:
     assert len(query.flink_script(Path("/data"), "csv")) == len(query.streams)
 
 
-def test_a_difference_is_told_and_rows_that_agree_are_counted(
+def test_a_difference_is_reported_and_rows_that_agree_are_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def test_a_difference_is_told_and_rows_that_agree_are_counted(
         peers.main(["--queries", "q8", "--peers", "watersmeet,flink", "--rows", "2000", "--check"], told)
 
 
-def test_what_is_told_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def told(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
         assert query.name == "q13" and not collect
         seconds = (5 if peer == "watersmeet" else 9) + rows.rows / 400

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer import Typer
 from typer.testing import CliRunner, Result
 
 from watersmeet.cli import check
@@ -17,13 +18,15 @@ from watersmeet.errors import catalogue
 from watersmeet.version import __version__
 
 HELP = Path(__file__).parent / "help"
-COMMANDS = ("", *(str(command.name or command.callback.__name__) for command in app.registered_commands))
-GROUPS = {
-    str(group.name): [
-        str(command.name or command.callback.__name__) for command in group.typer_instance.registered_commands
-    ]
-    for group in app.registered_groups
-}
+
+
+def names_of(commands: Typer | None) -> list[str]:
+    """The names of commands as they are typed."""
+    return [str(c.name or getattr(c.callback, "__name__")) for c in (commands.registered_commands if commands else ())]  # noqa: B009
+
+
+COMMANDS = ("", *names_of(app))
+GROUPS = {str(group.name): names_of(group.typer_instance) for group in app.registered_groups}
 IN_GROUPS = [f"{group} {command}" for group, commands in GROUPS.items() for command in commands]
 
 
@@ -102,7 +105,7 @@ def test_check_refuses_what_is_most_likely_a_mistake(shop: Path) -> None:
     assert "note: Spark has no function named `uper`. Unless you register it: did you mean `upper`?" in noted.stdout
 
 
-def test_what_spark_would_pass_over_is_refused_before_it_is_asked(shop: Path) -> None:
+def test_what_spark_would_pass_over_is_refused_before_it_is_called(shop: Path) -> None:
     sql = shop / "sql" / "joined.sql"
     sql.write_text(sql.read_text().replace("(path", "(maxFilePerTrigger 1, path", 1))
     refused = watersmeet("check", shop, "--deep")
@@ -110,7 +113,7 @@ def test_what_spark_would_pass_over_is_refused_before_it_is_asked(shop: Path) ->
     assert "did you mean `maxFilesPerTrigger`?" in refused.stderr
 
 
-def test_check_asks_spark_only_if_it_is_told_to(shop: Path) -> None:
+def test_check_asks_spark_only_with_its_option(shop: Path) -> None:
     refused = watersmeet("check", shop, "--master", "local[1]")
     assert refused.exit_code == 2
     assert "--deep" in refused.stderr
@@ -268,6 +271,23 @@ def test_check_notes_a_join_that_two_queries_compute(shop: Path) -> None:
     note = "note: joined and paid compute the same join of orders and deliveries: each query reads, joins and keeps"
     ended = watersmeet("check", shop)
     assert ended.exit_code == 0 and note in ended.stdout, ended.output
-    # Another bound is another join.
+    # Another bound is another join, and so are the same groups of one side with others of the other side.
+    groups = "CREATE VIEW per AS SELECT TABLE order_id, count(*) AS n FROM orders GROUP BY order_id;"
+    views = (
+        "SELECT TABLE DISTINCT order_id FROM deliveries",
+        "SELECT TABLE order_id, max(courier) AS c FROM deliveries GROUP BY order_id",
+        "SELECT TABLE order_id, count(*) AS n FROM deliveries WHERE courier = 'a' GROUP BY order_id",
+    )
+    tables = "".join(
+        f"CREATE VIEW v{n} AS {view}; CREATE SINK t{n} USING json OPTIONS (path 'output/t{n}', changes 'log');"
+        f"INSERT INTO t{n} SELECT TABLE p.n FROM per p JOIN v{n} v ON p.order_id = v.order_id;"
+        for n, view in enumerate((*views, views[0]))
+    )
+    script.write_text(before + groups + tables)
+    ended = watersmeet("check", shop)
+    assert ended.exit_code == 0, ended.output
+    assert [line.split(": ")[2] for line in ended.stdout.splitlines() if "the same join" in line] == [
+        "t0 and t3 compute the same join of orders and deliveries"
+    ]
     script.write_text(before + TWICE.replace("60 MINUTES", "61 MINUTES"))
     assert "compute the same join" not in watersmeet("check", shop).stdout

@@ -37,7 +37,7 @@ def punctual(
                 taken.add(position)
             position += 1
         times = [getattr(row, column) - timedelta(minutes=10) for row in batch]
-        mark = max([*times, *([mark] if mark else [])], default=None)
+        mark = max([*times, *([mark] if mark else [])], default=None)  # pyright: ignore[reportAssignmentType] - of Any
     return taken, late
 
 

@@ -38,7 +38,7 @@ def test_every_stage_tells_more_than_the_one_before(shop: Path) -> None:
     assert watersmeet("explain", shop).stdout == physical
 
 
-def test_what_was_asked_is_shown_even_of_a_query_that_may_not_run(tmp_path: Path) -> None:
+def test_the_question_is_shown_even_of_a_query_that_may_not_run(tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(REFUSED)
     asked = watersmeet("explain", tmp_path / "q.sql", "--stage", "plan")
     assert (asked.exit_code, asked.stdout.splitlines()[0]) == (0, "SELECT STREAM")
@@ -46,7 +46,7 @@ def test_what_was_asked_is_shown_even_of_a_query_that_may_not_run(tmp_path: Path
     assert (refused.exit_code, "[UNBOUNDED_STATE]" in refused.stderr) == (1, True)
 
 
-def test_nothing_was_asked(tmp_path: Path) -> None:
+def test_explain_without_a_question(tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("-- nothing yet")
     refused = watersmeet("explain", tmp_path / "q.sql", "--stage", "plan")
     assert (refused.exit_code, "[NO_QUERY]" in refused.stderr) == (1, True)

@@ -117,7 +117,7 @@ def test_the_partitions_of_windows_have_a_column() -> None:
     assert "partitions" in shown and "1,200 + 0" in shown
 
 
-def test_elsewhere_there_is_a_short_line_per_batch() -> None:
+def test_without_a_terminal_there_is_a_short_line_per_batch() -> None:
     _, text = shown(Format.text, is_terminal=False)
     first, second = text.splitlines()
     assert first == (

@@ -65,7 +65,7 @@ def java_of(pid: int) -> int:
 
 @pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the JVM in /proc")
-def test_a_spark_that_dies_is_told_without_stacks(tmp_path: Path) -> None:
+def test_a_spark_that_dies_is_reported_without_stacks(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     init_project(shop)
     command = [WATERSMEET, "run", str(shop), "--master", "local[2]", *ON_LITTLE_DATA]
@@ -126,7 +126,7 @@ def test_a_query_that_fails_is_started_again_and_takes_no_other_with_it(tmp_path
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_a_broker_that_does_not_answer_is_told_at_once(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_answer_is_reported_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = f"127.0.0.1:{listening.getsockname()[1]}"
     script = tmp_path / "query.sql"

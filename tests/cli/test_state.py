@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -123,6 +124,7 @@ def test_a_query_runs_once_at_a_time(project: Path) -> None:
     with lock_storage(storage, "shared", [QUERY]):
         said = watersmeet("run", project, "--once")
         assert (said.exit_code, "[QUERY_IN_USE]" in said.stderr, QUERY in said.stderr) == (4, True, True)
+        assert f"process {os.getpid()} of" in " ".join(said.stderr.split()), "the refusal names who is in the way"
         # Others may go on beside it.
         with lock_storage(storage, "shared", ["another"]):
             pass

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -57,8 +58,8 @@ def test_draw_of_one_of_several_queries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("tests/cases/fails-no-bound.yaml", "queries to explain"),
-        ("tests/cases/nexmark-q15.yaml", "only Spark can evaluate"),
+        ("tests/cases/interval/refused/no-bound.yaml", "queries to explain"),
+        ("tests/cases/nexmark/q15.yaml", "only Spark can evaluate"),
         ("tests/cases/none.yaml", "FILE_NOT_FOUND"),
     ],
 )
@@ -71,7 +72,7 @@ def test_draw_refuses_what_it_cannot_draw(case: str, said: str) -> None:
 
 def test_play_says_where_it_is_and_ends_with_an_interrupt(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "watersmeet.cli", "play", str(STORY), "--save", str(tmp_path / "a.yaml")]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
     running = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes)
     try:
         assert running.stdout is not None
@@ -103,7 +104,7 @@ def test_play_refuses_before_it_serves(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("tests/cases", "a left row of an ANTI JOIN"),
+        ("tests/cases", "behind a FULL JOIN on a text"),
         ("examples/shop", "rows of shop"),
         ("examples/shop/cases/cities.yaml", "the table of cities"),
         ("examples/cluster/joined.sql", "rows of joined"),
@@ -124,7 +125,7 @@ def test_play_lays_out_what_it_is_given(path: str | None, name: str, monkeypatch
     assert tables[0].first.sql
 
 
-def test_play_elsewhere_prints_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_play_on_another_address_prints_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studio, "_serve", lambda table, listening: listening.close())
     assert re.search(
         r"http://0\.0\.0\.0:\d+/\?token=[\w-]{20,}\n", watersmeet("play", STORY, "--host", "0.0.0.0").stdout

@@ -41,7 +41,7 @@ def test_a_plan_is_explained_at_every_stage(stage: str, word: str, plan: Path) -
     assert word in shown.stdout
 
 
-def test_a_plan_reads_what_is_declared_beside_it(plan: Path) -> None:
+def test_a_plan_reads_what_is_declared_in_the_script(plan: Path) -> None:
     plan.with_suffix(".sql").write_text(TABLES)
     shown = watersmeet("explain", plan, "--json")
     assert shown.exit_code == 0, shown.output

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -119,7 +119,7 @@ def test_rows_are_read_as_fastavro_reads_them_and_damage_is_seen(seed: int) -> N
         if not found.bad[number]:
             stream = io.BytesIO(bytes(damaged[number]))
             try:
-                row = as_wanted(fastavro.schemaless_reader(stream, schema))
+                row = as_wanted(cast("dict[str, Any]", fastavro.schemaless_reader(stream, schema)))
             except OverflowError:  # a time that Python does not have
                 continue
             assert stream.read() == b""

@@ -35,7 +35,7 @@ def test_the_header_of_a_file_tells_columns(tmp_path: Path):
     assert read.file == str(file)
 
 
-def test_columns_of_several_files_come_together_if_their_types_do(tmp_path: Path):
+def test_columns_of_several_files_are_merged_if_their_types_agree(tmp_path: Path):
     write_avro(tmp_path / "day=2026-01-01" / "a.avro", record(("id", "int"), ("x", "float")))
     write_avro(tmp_path / "day=2026-01-01" / "b", record(("id", ["null", "long"]), ("more", "string")))
     want = {"id": "BIGINT", "x": "FLOAT", "more": "STRING", "day": "DATE"}

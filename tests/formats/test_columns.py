@@ -65,7 +65,7 @@ def test_types_of_files_that_nothing_reads_as_one_are_refused(tmp_path: Path):
     assert refused("parquet", tmp_path) == "its column `s.n` is BIGINT in one file and STRING in another"
 
 
-def test_columns_of_several_files_come_together_and_folders_make_some(tmp_path: Path):
+def test_columns_of_several_files_are_merged_and_folders_make_some(tmp_path: Path):
     for day, columns in (("2026-01-01", {"id": pa.array([1], pa.int32())}), ("2026-01-02", {"id": [2], "n": ["x"]})):
         folder = tmp_path / f"day={day}" / "shop=3"
         folder.mkdir(parents=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.case_files import FILES
 from typer.testing import CliRunner
 
 from watersmeet.catalog import Source
@@ -21,8 +22,6 @@ from watersmeet.formats.columns import NoColumnsError, columns_of, save_columns
 from watersmeet.project import fill_columns
 from watersmeet.queries import read_readable, read_script, refusals_in
 from watersmeet.tools.testing import read_case
-
-CASES = Path(__file__).parents[1] / "cases"
 
 
 def found(format: str, path: Path, changes: str | None = None, **options: str) -> dict[str, str]:
@@ -112,7 +111,7 @@ def test_delta_tells_its_columns_in_a_checkpoint_if_versions_before_are_gone(tmp
     assert "is incomplete" in refused("delta", tmp_path, versionAsOf="9")
 
 
-def test_what_the_log_of_delta_does_not_tell_is_refused_by_name(tmp_path: Path):
+def test_what_the_log_of_delta_does_not_name_is_refused_by_name(tmp_path: Path):
     assert refused("delta", tmp_path) == f"{tmp_path} has no Delta table yet"
     commit(tmp_path, 0, metadata(schema(("id", "long"))))
     assert "has no version 1" in refused("delta", tmp_path, versionAsOf="1")
@@ -215,7 +214,7 @@ def test_columns_of_delta_are_shown_and_stay_from_the_first_start(tmp_path: Path
     assert read() == [["id", "t", "name"]] * 2
 
 
-def test_only_the_cause_is_told_where_columns_are_not_known(tmp_path: Path):
+def test_only_the_cause_is_reported_where_columns_are_not_known(tmp_path: Path):
     (tmp_path / "q.sql").write_text(
         SQL
         + """\
@@ -234,7 +233,7 @@ def test_only_the_cause_is_told_where_columns_are_not_known(tmp_path: Path):
 
 
 def test_nothing_follows_from_columns_that_are_not_known():
-    for case in map(read_case, sorted(CASES.glob("*.yaml"))[::3]):
+    for case in map(read_case, FILES[::3]):
         script, unread = read_readable(case.sql)
         if case.fails or not script.sources:
             continue

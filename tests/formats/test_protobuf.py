@@ -264,7 +264,7 @@ def test_what_a_message_has_no_room_for_is_not_written(file: Path) -> None:
         ProtobufEncoder(old, pa.struct([("pieces", pa.int32())]))
 
 
-def test_columns_are_read_from_the_descriptor_and_what_is_wrong_with_it_is_told(file: Path, tmp_path: Path) -> None:
+def test_columns_are_read_from_the_descriptor_and_what_is_wrong_with_it_is_reported(file: Path, tmp_path: Path) -> None:
     def source(message: str, path: Path = file) -> Source:
         options = {"value.format": "protobuf", "value.descriptor": str(path), "value.message": message}
         return Source("s", (), format="kafka", options=options)

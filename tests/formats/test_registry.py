@@ -26,7 +26,7 @@ def asked_of(known: served.Registry, **more: str) -> Registry:
     return found
 
 
-def test_schemas_are_found_by_subject_and_by_number_with_those_they_refer_to_and_asked_for_once(
+def test_schemas_are_found_by_subject_and_by_number_with_those_they_refer_to_and_requested_once(
     known: served.Registry,
 ) -> None:
     item = known.add("shop/items", ITEM)
@@ -40,7 +40,7 @@ def test_schemas_are_found_by_subject_and_by_number_with_those_they_refer_to_and
     assert asked.register("new", ITEM) == item, "what is known has its number"
 
 
-def test_the_next_server_is_asked_if_one_is_silent(known: served.Registry) -> None:
+def test_the_next_server_is_tried_if_one_is_silent(known: served.Registry) -> None:
     known.add("a", ITEM)
     login = {"schema.registry.user": "me", "schema.registry.password": "pass"}
     asked = Registry.of({"schema.registry.url": f"http://127.0.0.1:9/, {known.url}/", **login})

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.logical.words import Fact
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 from watersmeet.queries import analyze, read_script
@@ -43,7 +44,7 @@ def test_every_golden_text_has_its_script():
 
 def test_json_says_what_the_tree_says():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
-    remarks = [("operator", ["an interval join"]), ("why", ["it has bounds", "in both directions"])]
+    remarks: list[Fact] = [("operator", ["an interval join"]), ("why", ["it has bounds", "in both directions"])]
     found = query_as_json(
         query, PlanDetails(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else [])
     )
@@ -98,7 +99,7 @@ def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
 
 def test_remarks_stand_in_the_tree():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
-    remarks = [("operator", ["interval join"]), ("why", ["it has bounds", "in both directions"])]
+    remarks: list[Fact] = [("operator", ["interval join"]), ("why", ["it has bounds", "in both directions"])]
     text = render_query(
         query, PlanDetails(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else [])
     )

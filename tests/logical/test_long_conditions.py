@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.logical.conftest import Analyzed, Refused
 
+from watersmeet.logical.relation import AnalyzedScan
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.condition import holds
@@ -52,7 +53,9 @@ def test_a_condition_of_thousands_of_parts_runs(analyzed: Analyzed, condition: s
 
 def test_a_list_of_constants_is_a_list_for_spark(analyzed: Analyzed) -> None:
     members = ", ".join(str(n) for n in range(MANY))
-    [part] = analyzed(f"{DECLARED} SELECT STREAM v FROM a WHERE v IN ({members});").relation.filters
+    relation = analyzed(f"{DECLARED} SELECT STREAM v FROM a WHERE v IN ({members});").relation
+    assert isinstance(relation, AnalyzedScan)
+    [part] = relation.filters
     assert part.sql() == f"(`a.v` IN ({members}))"
 
 
@@ -73,12 +76,14 @@ def test_a_list_of_constants_is_a_list_for_spark(analyzed: Analyzed) -> None:
         ("v IN (1, id)", "((`a.v` = 1) OR (`a.v` = `a.id`))"),
     ],
 )
-def test_what_spark_is_told_of_a_list(analyzed: Analyzed, condition: str, sql: str) -> None:
-    [part] = analyzed(f"{DECLARED} SELECT STREAM v FROM a WHERE {condition};").relation.filters
+def test_the_condition_that_spark_gets_for_a_list(analyzed: Analyzed, condition: str, sql: str) -> None:
+    relation = analyzed(f"{DECLARED} SELECT STREAM v FROM a WHERE {condition};").relation
+    assert isinstance(relation, AnalyzedScan)
+    [part] = relation.filters
     assert part.sql() == sql
 
 
-def test_how_spark_is_told_of_a_list_says_nothing_about_a_state(analyzed: Analyzed) -> None:
+def test_the_form_of_a_list_for_spark_says_nothing_about_a_state(analyzed: Analyzed) -> None:
     texts = [
         str(identity_of(assign_names(plan_query(analyzed(f"{JOINED} {on};"), OPERATORS)), 1))
         for on in ("a.v IN (1, 2)", "(a.v = 1 OR a.v = 2)")
@@ -90,7 +95,9 @@ def test_a_long_list_over_what_only_spark_knows_is_quick(analyzed: Analyzed, ref
     members = ", ".join(f"'v{n}'" for n in range(20_000))
     sql = f"{DECLARED} SELECT STREAM v FROM a WHERE upper({{}}) IN ({members});"
     begin = process_time()
-    [part] = analyzed(sql.format("s")).relation.filters
+    relation = analyzed(sql.format("s")).relation
+    assert isinstance(relation, AnalyzedScan)
+    [part] = relation.filters
     [refusal] = refused(sql.format("unknown"))
     # A second or two on a slow machine; a mistake that is told of every value takes minutes.
     assert process_time() - begin < 20

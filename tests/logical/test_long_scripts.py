@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.logical.query import AnalyzedQuery, result_columns
 from watersmeet.queries import analyze, read_script
 
 STREAM = "CREATE STREAM s (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t);"
@@ -36,8 +37,15 @@ SCRIPTS: dict[str, Callable[[int], str]] = {
 }
 
 
-def _steps(text: str) -> int:
-    """How many calls, of Python and of C, it takes to read and analyze a script."""
+def _views(depth: int, n: int) -> str:
+    """Views over views that compute all columns of a source, and a query of the last."""
+    columns = ", ".join(f"c{i} + 1 AS c{i}" for i in range(n))
+    views = (f"CREATE VIEW v{i} AS SELECT STREAM t, {columns} FROM {f'v{i - 1}' if i else 's'};" for i in range(depth))
+    return f"{_wide('s', n)} {' '.join(views)} SELECT STREAM * FROM v{depth - 1};"
+
+
+def _steps(text: str, use: Callable[[AnalyzedQuery], object] | None = None) -> int:
+    """How many calls, of Python and of C, it takes to read and analyze a script, and to use its queries."""
     count = 0
 
     def note(_: FrameType, event: str, __: object) -> None:
@@ -47,7 +55,9 @@ def _steps(text: str) -> int:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        analyze(read_script(text))
+        for query in analyze(read_script(text)):
+            if use is not None:
+                use(query)
     except WatersmeetError:
         pass
     finally:
@@ -59,6 +69,12 @@ def _steps(text: str) -> int:
 def test_steps_grow_with_the_script(script: str):
     _steps(SCRIPTS[script](2))
     assert _steps(SCRIPTS[script](800)) < 2.3 * _steps(SCRIPTS[script](400))
+
+
+def test_steps_to_list_columns_grow_with_the_views_and_with_their_columns():
+    _steps(_views(1, 2), result_columns)
+    assert _steps(_views(3, 80), result_columns) < 2.3 * _steps(_views(3, 40), result_columns)
+    assert _steps(_views(4, 20), result_columns) < 2.5 * _steps(_views(2, 20), result_columns)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_rows_are_there_once_whenever_the_process_is_killed(tmp_path: Path) -> N
         file = data / f"{batch}.json"
         file.write_text("".join(f"{json.dumps({'id': 10 * batch + n})}\n" for n in range(10)))
         # Spark takes files in the order of their times.
-        os.utime(file, (1_700_000_000 + batch,) * 2)
+        os.utime(file, (1_700_000_000 + batch, 1_700_000_000 + batch))
     with broker() as kafka:
         project.write_text(
             "CREATE STREAM paid (id BIGINT) USING json OPTIONS (path 'in', maxFilesPerTrigger '1');\n"
@@ -69,7 +70,7 @@ def test_rows_are_there_once_whenever_the_process_is_killed(tmp_path: Path) -> N
         def ran(moment: str) -> int:
             command = [sys.executable, "-c", KILLED, moment, str(project)]
             with said.open("ab") as file:
-                own = {"stdout": file, "stderr": file, "start_new_session": True}
+                own: dict[str, Any] = {"stdout": file, "stderr": file, "start_new_session": True}
                 return subprocess.run(command, timeout=200, check=False, **own).returncode
 
         def state(isolation: str = "read_committed") -> tuple[int, int, list[int]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.checkpoints.archives import HERE, add_rows, extract, run, written
-from tests.spark.conftest import broker, kafka, postgres  # noqa: F401 - fixtures
+from tests.spark.conftest import broker, kafka, postgres  # noqa: F401  # pyright: ignore[reportUnusedImport] - fixtures
 from tests.spark.state.test_rescale import arrive
 from tests.spark.state.test_rescale import run as run_chain
 from tests.spark.state.test_rescale import written as rows_of

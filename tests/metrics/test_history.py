@@ -69,7 +69,7 @@ def test_what_is_counted_stays_exact_however_small_the_file_must_be(
         totals = totals.plus(batch)
         if tears and log.path.exists():
             # As a process that was killed leaves it.
-            with log.path.open("ab") as file:
+            with Path(str(log.path)).open("ab") as file:
                 file.write(b'{"batch": 12, "rows_in": 5')
         log.append(batch)
     history = read_history(storage, "joined")
@@ -86,7 +86,7 @@ def test_what_is_counted_stays_exact_however_small_the_file_must_be(
 def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
     log = HistoryWriter(tmp_path, "joined")
     log.append(FULL)
-    with log.path.open("ab") as file:
+    with Path(str(log.path)).open("ab") as file:
         file.write(b'\n\n[1]\n{"no": "batch"}\nnull\n\xff\xfe\n')
         file.write(json.dumps({"batch": 9, "rows_in": 3, "of_a_later_version": {"a": 1}}).encode() + b"\n")
     assert [batch.batch for batch in read_history(tmp_path, "joined").batches] == [7, 9]
@@ -122,7 +122,7 @@ def test_a_process_that_is_gone_runs_nothing(tmp_path: Path) -> None:
     assert not read_history(tmp_path, "joined").is_running
 
 
-def test_a_history_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "progress").write_text("no folder")
     told: list[str] = []
     recorder = Recorder(tmp_path, told.append)

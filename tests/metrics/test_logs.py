@@ -38,7 +38,7 @@ def test_lines_of_json(tmp_path: Path) -> None:
     assert failed["text"] == "No way in:\npassword=*** is wrong."
 
 
-def test_as_much_as_is_asked_for(tmp_path: Path) -> None:
+def test_logs_have_as_many_lines_as_requested(tmp_path: Path) -> None:
     assert len(logged(tmp_path / "a", "warning", "text")) == 2
     assert len(logged(tmp_path / "b", "error", "json")) == 1
     assert '"rows_in": 700' in logged(tmp_path / "c", "debug", "text")[1]

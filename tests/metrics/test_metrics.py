@@ -167,7 +167,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
     assert samples(text)
 
 
-def test_counters_add_up_and_gauges_tell_of_the_latest_batch() -> None:
+def test_counters_add_up_and_gauges_show_the_latest_batch() -> None:
     found = samples(taken(FIRST, SECOND).text())
     operator = 'query="joined",operator="a and b",kind="interval"'
     assert found["watersmeet_operator_events_total", operator] == 8

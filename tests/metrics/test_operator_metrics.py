@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.metrics.metrics import ShardMetrics, by_join, merge_shard_metrics, to_text
+from watersmeet.metrics.metrics import by_join
 from watersmeet.metrics.progress import ProgressSchema, progress_of
+from watersmeet.operators.core.shard_metrics import ShardMetrics, merge_shard_metrics, to_text
 
 quick = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 maybe = st.none() | st.integers(-5, 5)
@@ -26,7 +27,7 @@ shards = st.fixed_dictionaries(
 
 @quick
 @given(st.lists(shards, min_size=1, max_size=6), st.integers(0, 6))
-def test_it_is_the_same_however_it_is_put_together(told: list[ShardMetrics], cut: int) -> None:
+def test_metrics_are_the_same_however_they_are_merged(told: list[ShardMetrics], cut: int) -> None:
     tasks = [part for part in (told[:cut], told[cut:]) if part]
     found = by_join(to_text("a and b", merge_shard_metrics(part)) for part in tasks)["a and b"]
 

@@ -12,8 +12,8 @@ from tests.operators.table_strategies import tuples
 from watersmeet.local.shards import MemoryStore, key_codes, step_in_shards
 from watersmeet.operators.changelog.definition import freeze_bits
 from watersmeet.operators.core.operator import Emission, StreamOperator, Watermarks
+from watersmeet.operators.core.routing import Route
 from watersmeet.physical import PortPlan, RelationPlan
-from watersmeet.physical.nodes import Route
 
 
 class Sharded:
@@ -40,7 +40,7 @@ class Sharded:
                 times=side.times,
                 shard_by=shard_by[n] if shard_by else (),
             )
-            for n, side in enumerate(operator.sides)
+            for n, side in enumerate(operator.ports)
         ]
 
     def restart(self) -> None:

@@ -84,7 +84,9 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoinOperator:
     times = [("t", "u") if two_times and draw(st.booleans()) else ("t",) for _ in "lr"]
     dead = draw(st.booleans())
     kind = draw(st.sampled_from(KINDS))
-    shown = [draw(st.sampled_from((("k", "t", "v"), ("v", "t", "k", "u"), ("t",)))) for _ in "lr"]
+    shown: list[tuple[str, ...]] = [
+        draw(st.sampled_from((("k", "t", "v"), ("v", "t", "k", "u"), ("t",)))) for _ in "lr"
+    ]
     if kind in ("semi", "anti"):
         shown[1] = ()
     sides = [

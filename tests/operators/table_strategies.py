@@ -68,7 +68,7 @@ class Drawn:
 
     def rows(self, port: int) -> st.SearchStrategy[Row]:
         """A change of a side. One number says it all, which is many times faster to draw than a value per column."""
-        s, side = "lr"[port], self.join.sides[port]
+        s, side = "lr"[port], self.join.ports[port]
 
         def spelled(number: int) -> Row:
             row: Row = {}
@@ -102,10 +102,11 @@ class Drawn:
 
     def positioned(self, batches: list[Changes]) -> list[Changes]:
         """The same, with the positions of upserts against the order in which they stand."""
-        return [
-            tuple([{**row, POSITION: -i} if OP in row else row for i, row in enumerate(rows)] for rows in batch)
-            for batch in batches
-        ]
+
+        def positions(rows: list[Row]) -> list[Row]:
+            return [{**row, POSITION: -i} if OP in row else row for i, row in enumerate(rows)]
+
+        return [(positions(left), positions(right)) for left, right in batches]
 
     def tables(self, batch: Changes) -> dict[int, pa.Table]:
         """The changes as a kernel takes them; a port without changes is absent."""
@@ -114,7 +115,7 @@ class Drawn:
     def table(self, port: int, rows: list[Row]) -> pa.Table:
         fields = [pa.field(f"{'lr'[port]}.{name}", type_) for name, type_ in TYPES.items()]
         changes = (
-            [(OP, pa.int8()), (POSITION, pa.int64())] if self.join.sides[port].upsert_key else [(WEIGHT, pa.int64())]
+            [(OP, pa.int8()), (POSITION, pa.int64())] if self.join.ports[port].upsert_key else [(WEIGHT, pa.int64())]
         )
         return pa.Table.from_pylist(rows, schema=pa.schema([*fields, *changes]))
 
@@ -127,7 +128,7 @@ def drawn_joins(draw: st.DrawFn, *, nested: bool = False, plain: bool = False) -
     dead = draw(st.booleans())
     kind = draw(st.sampled_from(KINDS))
     choices = (("k", "v"), ("v",), ("t", "v", "k")) if plain else (("k", "f", "x"), ("n", "t"), ("v",))
-    shown = [draw(st.sampled_from(choices)) for _ in "lr"]
+    shown: list[tuple[str, ...]] = [draw(st.sampled_from(choices)) for _ in "lr"]
     if kind in ("semi", "anti"):
         shown[1] = ()
     sides = [

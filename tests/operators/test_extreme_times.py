@@ -88,7 +88,7 @@ def test_a_bound_beyond_64_bits_matches_nothing(lower: int, time: int) -> None:
     assert join.step(store, {1: arrivals[1]}, {}).report.matched == 0
 
 
-def test_without_a_bound_times_may_be_any_distance_apart() -> None:
+def test_without_a_bound_times_may_be_any_distance_from_each_other() -> None:
     join = IntervalJoinOperator("inner", side("l"), side("r"), 0, UNLIMITED, (Bound("r.t", "l.t", 0),))
     emission = join.step(MemoryStore(), {0: times("l", LOWEST), 1: times("r", HIGHEST)}, {})
     assert emission.report.matched == 1
@@ -199,7 +199,9 @@ def test_a_window_join_equals_its_definition(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("end", ["window_end", "final_key"])
 def test_a_group_that_ends_at_the_lowest_time_has_not_ended_before_there_is_a_mark(end: str) -> None:
-    ending = {"window_end": "e", "time": "t"} if end == "window_end" else {"final_key": "e", "changes": True}
+    ending: dict[str, Any] = (
+        {"window_end": "e", "time": "t"} if end == "window_end" else {"final_key": "e", "changes": True}
+    )
     grouping = GroupByOperator(("e",), (Aggregate("count", (), "n"),), **ending)
     rows = [{"e": time, "#weight": 1} for time in (LOWEST, 0, HIGHEST)]
     mark = "t" if end == "window_end" else "e"
@@ -266,7 +268,8 @@ def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_asof_join(data:
             for s, rows in zip("lr", (drawn.left, drawn.right), strict=True)
         ]
         rows = tuple(map(float_keys, given_rows))
-        plain = test_asof.Batch(*with_plain_keys(rows), drawn.marks)
+        left, right = with_plain_keys(rows)
+        plain = test_asof.Batch(left, right, drawn.marks)
         step = reference.step({port: some for port, some in enumerate(rows) if some}, drawn.marks)
         emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
         assert test_group.spelled(test_asof.tuples(emission.rows)) == test_group.spelled(step.rows)

@@ -71,7 +71,7 @@ def test_kernel_and_shards_equal_the_definition(data: st.DataObject) -> None:
         before = dict(reference._tracker.received)  # pyright: ignore[reportPrivateUsage]
         rows = {port: unfolded("lr"[port], came[port], sizes) for port in (0, 1) if came[port]}
         mark = st.integers(0, 40) | st.just(END_OF_INPUT)
-        marks = data.draw(st.dictionaries(st.sampled_from(("l.t", "r.t")), mark, max_size=2))
+        marks: dict[str, int] = data.draw(st.dictionaries(st.sampled_from(("l.t", "r.t")), mark, max_size=2))
         step = reference.step(rows, marks)
         whole = join.step(stores[0], {port: pa.Table.from_pylist(some) for port, some in rows.items()}, marks)
         assert Counter(rows_of(whole)) == Counter(step.rows)
@@ -108,6 +108,27 @@ def test_kernel_and_shards_equal_the_definition(data: st.DataObject) -> None:
             for place, name in ((0, "l.t"), (3, "r.t")):
                 assert one[place] is None or one[place] >= emitted.get(name, 0)
         emitted |= step.watermarks
+
+
+@quick
+@given(st.data())
+def test_rows_of_some_windows_are_late_for_each(data: st.DataObject) -> None:
+    sizes = data.draw(st.sampled_from(SIZES))
+    whole = join_of("left", *sizes)
+    left = replace(whole.left, window=replace(whole.left.window, has_all=False))  # pyright: ignore[reportArgumentType]
+    join, store = replace(whole, left=left), MemoryStore()
+    reference, watermark = IntervalReference(join), -1
+    for _ in range(data.draw(st.integers(1, 6))):
+        came = data.draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 99)), max_size=4))
+        rows = [row for row in unfolded("l", came, sizes) if data.draw(st.booleans())]
+        marks: dict[str, int] = data.draw(
+            st.dictionaries(st.sampled_from(["l.t", "r.t"]), st.integers(0, 40), max_size=2)
+        )
+        step = reference.step({0: rows} if rows else {}, marks)
+        emission = join.step(store, {0: pa.Table.from_pylist(rows)} if rows else {}, marks)
+        assert Counter(rows_of(emission)) == Counter(step.rows)
+        assert emission.report.late[0] == len(step.late) == sum(row["l.e"] <= watermark for row in rows)
+        watermark = max(watermark, marks.get("l.t", -1))
 
 
 def test_a_row_joins_in_the_windows_that_are_open() -> None:

@@ -29,13 +29,13 @@ from watersmeet.operators.changelog.definition import ChangelogReference
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.core.changes import OP, POSITION
 from watersmeet.operators.core.operator import RUN, Port
+from watersmeet.operators.core.routing import Route
 from watersmeet.operators.interval.definition import IntervalReference, multiset
 from watersmeet.operators.lookup.definition import LookupReference
 from watersmeet.operators.state.reshard import FINGERPRINT, NULL_KEYS, merge_shards, places_null_keys, split_shard
 from watersmeet.operators.sync.definition import SyncReference
 from watersmeet.operators.window.definition import WindowReference
 from watersmeet.operators.window.kernel import WindowJoinOperator, WindowSpec
-from watersmeet.physical.nodes import Route
 from watersmeet.spark.state.rescale import make_shard_assignment
 
 
@@ -181,7 +181,7 @@ def test_a_window_join_is_its_definition_in_several_shards(data: st.DataObject) 
         tables = with_null_codes(batch.tables(), join.left.exact)
         if not join.left.exact:
             # The code of all keys, of which some may decide about the shard.
-            tables = {p: with_code(one, f"{'lr'[p]}.code", join.sides[p].keys) for p, one in tables.items()}
+            tables = {p: with_code(one, f"{'lr'[p]}.code", join.ports[p].keys) for p, one in tables.items()}
         emission = sharded.step(tables, marks)
         step = reference.step(dict(enumerate(batch.rows)), marks)
         assert Counter(test_window_properties.emitted(emission)) == Counter(step.rows)
@@ -216,7 +216,7 @@ def coded(codes: Sequence[str], op: int = 1, v: int = 1) -> dict[int, pa.Table]:
 
 def upserts(rows: Sequence[tuple[str, int, int]]) -> pa.Table:
     codes, ops, values = ([row[n] for row in rows] for n in range(3))
-    keys = pa.array([int(code) if code.isdecimal() else None for code in codes], pa.int64())
+    keys = pa.array([int(code) if str(code).isdecimal() else None for code in codes], pa.int64())
     places = pa.array(np.arange(len(rows)))
     columns = [pa.array(codes, pa.string()), pa.array(values, pa.int64()), keys, pa.array(ops, pa.int8()), places]
     return pa.Table.from_arrays(columns, names=["a.code", "a.v", "#l0", OP, POSITION])

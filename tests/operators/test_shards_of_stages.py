@@ -90,13 +90,14 @@ def test_the_first_rows_of_groups_are_their_definition_in_several_shards(data: s
             sharded.restart()
         emission = sharded.step({0: with_code(table, CODE, top.by)} if rows else {}, {})
         expected = reference.step({0: table.to_pylist()})
+        assert isinstance(expected, Counter)
         assert test_top.spelled(test_top.emitted(emission.rows)) == test_top.spelled(expected)
         assert top.changes or emission.report.state == (reference.shown.total(),)
 
 
 @quick
 @given(test_finality.batches(), st.sampled_from((test_finality.FIRST, test_finality.MOST)), SHARDS, SHARDS, st.data())
-def test_what_is_settled_is_forgotten_in_several_shards(
+def test_what_is_final_is_forgotten_in_several_shards(
     batches: list[tuple[list[tuple[int, int]], int | None]],
     behind: TopNOperator | GroupByOperator,
     shards: int,
@@ -124,6 +125,29 @@ def test_what_is_settled_is_forgotten_in_several_shards(
         if not isinstance(right, Counter):
             right = Counter({row[:-1]: row[-1] for row in map(freeze, right.rows)})
         assert changes(emission.rows) == right
+        assert dict(emission.report.watermarks) == step.watermarks
+
+
+@quick
+@given(test_finality.batches(), st.sampled_from(test_finality.KEYED), SHARDS, st.data())
+def test_windows_by_their_bounds_are_forgotten_in_several_shards(
+    batches: list[tuple[list[tuple[int, int]], int | None]],
+    keyed: TopNOperator | GroupByOperator,
+    shards: int,
+    data: st.DataObject,
+) -> None:
+    sharded = Sharded(replace(keyed, code=CODE), shards)
+    keys = keyed.by if isinstance(keyed, TopNOperator) else keyed.keys
+    expected: Any = TopReference(keyed) if isinstance(keyed, TopNOperator) else GroupReference(keyed)
+    for rows, until in batches:
+        if data.draw(st.booleans()):
+            sharded.restart()
+        table = test_finality.arrivals(rows)
+        marks = {} if until is None else {"t": test_finality.mark(until)}
+        emission = sharded.step({0: with_code(table, CODE, keys)} if rows else {}, marks)
+        step = expected.step({0: table.to_pylist()}, marks)
+        assert changes(emission.rows) == Counter({row[:-1]: row[-1] for row in map(freeze, step.rows)})
+        assert sum(emission.report.state) == step.state[0]
         assert dict(emission.report.watermarks) == step.watermarks
 
 

@@ -57,7 +57,7 @@ def stepped(query: str) -> tuple[JoinPlan, StepReport]:
         ("SELECT TABLE b.k, c.t AS u FROM b JOIN c ON b.k = c.k", None, None, []),
     ],
 )  # fmt: skip
-def test_how_far_apart_rows_are_that_met(query: str, unit: str | None, bound: int | None, lengths: list[int]) -> None:
+def test_distance_of_matched_rows_in_time(query: str, unit: str | None, bound: int | None, lengths: list[int]) -> None:
     plan, report = stepped(query)
     explain = OPERATORS[getattr(plan.analyzed, "family", "")].explain
     assert isinstance(explain, JoinExplainer)

@@ -159,7 +159,7 @@ def test_where_a_table_cannot_stand(refused, source: str, what: str):
     assert f"{what} is not supported." in [refusal.message for refusal in refusals]
 
 
-def test_the_stream_of_a_lookup_is_asked_for_its_time(refused):
+def test_the_stream_of_a_lookup_needs_its_time(refused):
     lookup = "CREATE STREAM x (k BIGINT, t BIGINT); SELECT STREAM x.k FROM x JOIN d ON d.k = x.k"
     [refusal] = refused(f"{STREAMS} {lookup} ASOF JOIN b MATCH_CONDITION (x.t >= b.t) ON x.k = b.k;")
     assert (refusal.condition, refusal.label) == ("MISSING_WATERMARK", "x has no watermark")

@@ -152,7 +152,11 @@ def cut(sequence: list[tuple[int, Row]], cuts: list[int]) -> list[Batch]:
     """The arrivals in batches; inside a batch the rows of a port may come in any order, here backwards."""
     edges = [0, *sorted(min(c, len(sequence)) for c in cuts), len(sequence)]
     parts = [sequence[edges[i] : edges[i + 1]] for i in range(len(edges) - 1)]
-    return [Batch(tuple(tuple(r for p, r in reversed(part) if p == port) for port in (0, 1)), {}) for part in parts]
+
+    def rows(part: list[tuple[int, Row]], port: int) -> tuple[Row, ...]:
+        return tuple(row for p, row in reversed(part) if p == port)
+
+    return [Batch((rows(part, 0), rows(part, 1)), {}) for part in parts]
 
 
 def with_partitions_by_key(join: WindowJoinOperator) -> WindowJoinOperator:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.case_files import FILES
 
 from watersmeet.catalog import Span
 from watersmeet.logical.expressions import Expr
@@ -49,6 +50,6 @@ def comments(text: str) -> list[str]:
 
 def known_scripts() -> list[str]:
     """The SQL of all cases and examples."""
-    cases = [yaml.safe_load(path.read_text("utf-8")) for path in sorted((ROOT / "tests" / "cases").glob("*.yaml"))]
+    cases = [yaml.safe_load(path.read_text("utf-8")) for path in FILES]
     examples = [path.read_text("utf-8") for path in sorted((ROOT / "examples").rglob("*.sql"))]
     return [*(case["sql"] for case in cases if "sql" in case), *examples]

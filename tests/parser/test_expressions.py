@@ -6,8 +6,9 @@ from decimal import Decimal
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.logical.expressions import Expr, aggregates_in, alternative, quote
+from watersmeet.logical.expressions import Expr, aggregates_in, alternative
 from watersmeet.parser import read_expression
+from watersmeet.schema import quote
 
 
 def shape(expr: Expr) -> str:
@@ -260,7 +261,7 @@ def test_a_long_list_is_no_deep_nesting():
         ("sum + first.last", "(+ sum first.last)"),
     ],
 )
-def test_aggregates_are_told_from_the_rest(text: str, expected: str):
+def test_aggregates_are_distinguished_from_the_rest(text: str, expected: str):
     assert shape(read_expression(text)) == expected
 
 
@@ -285,7 +286,7 @@ def test_a_count_of_rows_has_no_arguments():
         ("listagg(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
     ],
 )
-def test_aggregates_that_cannot_be_told_apart_are_refused(text: str, what: str, at: str):
+def test_aggregates_that_cannot_be_distinguished_are_refused(text: str, what: str, at: str):
     with pytest.raises(WatersmeetError) as error:
         read_expression(text)
     (refusal,) = error.value.refusals
@@ -346,7 +347,7 @@ def test_another_second_argument_is_refused():
         ("count(*) FILTER (WHERE y > 1) || 'x'", "count_if((`y` > 1)) || 'x'", ["count_if((`y` > 1))"]),
     ],
 )
-def test_text_around_aggregates_is_taken_apart(text: str, sql: str, calls: list[str]):
+def test_text_around_aggregates_is_split(text: str, sql: str, calls: list[str]):
     expr = read_expression(text)
     assert expr.op == "around"
     assert expr.sql(lambda ref: ref.parts[0] if ref.parts[0] in "ab" else f"`{ref.parts[0]}`") == sql

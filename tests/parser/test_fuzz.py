@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.logical.expressions import Expr, quote
+from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Join, Lateral, Relation, Scan, Union
+from watersmeet.operators.asof.analyze import ParsedAsofJoin
 from watersmeet.operators.sync.analyze import ParsedSyncJoin
 from watersmeet.parser import read_expression
 from watersmeet.queries import read_script
+from watersmeet.schema import quote
 
 SCRIPT = """\
 SET a.b = 1;
@@ -68,6 +70,7 @@ def expressions(relation: Relation) -> list[Expr]:
         return [*expressions(relation.input), relation.array]
     if isinstance(relation, ParsedSyncJoin):
         return [expr for leaf in relation.inputs for expr in expressions(leaf)]
+    assert isinstance(relation, Join | ParsedAsofJoin)
     own = [relation.on] if isinstance(relation, Join) else [relation.on, relation.match, relation.as_of]
     return [*expressions(relation.left), *expressions(relation.right), *(expr for expr in own if expr is not None)]
 

@@ -156,7 +156,7 @@ def test_how_a_result_is_stored(text: str, store: StorageFormats | None):
     assert (read and (read.key, read.value)) == (store and (store.key, store.value))
 
 
-def test_words_of_views_are_names_elsewhere():
+def test_words_of_views_are_names_in_other_places():
     asked = query("SELECT with, view, lateral, group FROM with group JOIN lateral ON store WHERE having")
     assert isinstance(asked.relation, Join)
     assert isinstance(asked.relation.left, Scan)

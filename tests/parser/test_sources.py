@@ -64,7 +64,7 @@ def test_parts_of_a_union_have_watermarks():
     assert [len(leaf.scans[0].watermarks) for leaf in leaves(relation) if not isinstance(leaf, Scan)] == [1]
 
 
-def test_watermark_is_a_name_elsewhere():
+def test_watermark_is_a_name_in_other_places():
     relation = query("SELECT * FROM a watermark JOIN table ON x").relation
     assert [(leaf.alias) for leaf in leaves(relation)] == ["watermark", "table"]
 

@@ -87,6 +87,7 @@ def test_spans_are_places_in_the_script():
     assert relation.within is not None
     assert relation.on is not None
     assert asked.where is not None
+    assert isinstance(asked.items[0], Star)
     spans = [
         asked.into_span, relation.left.span, relation.span, relation.within.span, relation.on.span, asked.where.span,
         script.sources[0].watermarks[0].span, asked.items[0].span, script.settings[0].span,
@@ -187,7 +188,7 @@ def test_the_first_rows_are_read_from_a_subquery():
         ("SELECT a FROM b ORDER BY a LIMIT ALL", "a number of rows"),
     ],
 )
-def test_an_order_and_a_limit_go_together(text: str, expected: str):
+def test_an_order_and_a_limit_are_combined(text: str, expected: str):
     with pytest.raises(WatersmeetError) as caught:
         query(f"{text};")
     assert expected in str(caught.value)
@@ -476,7 +477,7 @@ def test_what_an_unreadable_statement_would_declare_is_not_missed(unread: str):
         ("(id BIGINT)", "WATERMARK FOR at", "CREATE STREAM s (..., WATERMARK FOR at AS at - INTERVAL 5 SECONDS)"),
     ],
 )
-def test_a_watermark_behind_the_options_is_told_its_place(columns: str, behind: str, hint: str):
+def test_a_watermark_behind_the_options_is_refused_with_its_place(columns: str, behind: str, hint: str):
     with pytest.raises(WatersmeetError) as caught:
         read_script(f"CREATE STREAM s {columns} USING json OPTIONS (path '/in') {behind};")
     assert hint in caught.value.refusals[0].parameters["hint"]

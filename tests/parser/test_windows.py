@@ -9,8 +9,9 @@ import pytest
 
 from watersmeet.duration import MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
-from watersmeet.logical.expressions import Windows, windows_in
+from watersmeet.logical.expressions import windows_in
 from watersmeet.logical.nodes import Item, Lateral, Query, Scan
+from watersmeet.operators.core.columnar import Windows
 from watersmeet.queries import read_script
 
 
@@ -67,7 +68,7 @@ def spelled(found: Query) -> tuple[list[str], list[str]]:
         ),
     ],
 )  # fmt: skip
-def test_they_are_read_as_windows_of_spark(text: str, items: list[str], by: list[str]):
+def test_windows_are_read_as_those_of_spark(text: str, items: list[str], by: list[str]):
     found = query(text)
     assert spelled(found) == (items, by)
     assert isinstance(found.relation, Scan)

@@ -144,7 +144,7 @@ def test_an_edit_is_of_the_class_that_the_page_says(name: str) -> None:
 HOUR = 3_600_000_000
 
 
-def test_what_follows_is_told_with_its_times() -> None:
+def test_what_follows_is_reported_with_its_times() -> None:
     marks = [{"0.ts": 5 * HOUR, "1.ts": 6 * HOUR}]
     (longer,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, marks).effects
     assert longer.consequence.startswith(
@@ -173,7 +173,7 @@ def test_another_query_of_the_same_sources_is_no_table_and_reads_no_other_source
     assert (less.kind, less.difference) == ("rebuilt", "it had 3 sources, now it has 2")
 
 
-def test_of_two_edits_the_one_that_cannot_be_accepted_is_told() -> None:
+def test_of_two_edits_the_one_that_cannot_be_accepted_is_reported() -> None:
     found = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS", r"orders o JOIN": "orders o LEFT JOIN"})
     assert (found.kind, found.difference) == ("rebuilt", "the join of `o` and `d` was `inner`, now it is `left`")
 
@@ -207,6 +207,46 @@ def test_deletes_of_a_versioned_table_count_once_that_is_accepted() -> None:
     assert (
         classify_edit(now, replace(now, identity=identity), change_rules(), None, table_operators()).kind == "rebuilt"
     )
+
+
+WINDOWS = """
+CREATE STREAM bids (auction BIGINT, price BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL 5 MINUTES)
+USING parquet OPTIONS (path '/data/bids');
+CREATE VIEW windowed AS SELECT STREAM auction, price, window_start, window_end
+FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '10' MINUTES));
+"""
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT TABLE window_start, count(*) AS n FROM windowed GROUP BY window_start;",
+        "SELECT TABLE window_end, auction, count(*) AS n FROM windowed GROUP BY auction, window_end;",
+        "SELECT TABLE DISTINCT auction, window_start FROM windowed;",
+        "SELECT TABLE * FROM windowed QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY price) = 1;",
+    ],
+)
+def test_groups_of_ended_windows_are_removed_once_that_is_accepted(query: str) -> None:
+    now = told(WINDOWS + query)
+    identity = json.loads(json.dumps(now.identity))
+    stage = identity["stages"][0]
+    assert stage["ports"][0]["lags"] == {"0.at": 300_000_000}
+    stage["ports"][0]["lags"] = {}
+    stage["operator"].pop("window", None)
+    for name in ("time", "times"):
+        del stage["operator"]["ports"][0][name]
+    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
+    assert found.kind == "continued"
+    assert [one.change for one in found.effects] == [
+        "groups of windows of `bids` were kept forever, now each is removed once its window has ended"
+    ]
+    # The other way round, groups would be missing.
+    back = classify_edit(now, replace(now, identity=identity), change_rules(), None, table_operators())
+    assert back.kind == "refused"
+    # Another lag is not the only thing that differs.
+    stage["operator"]["changes"] = True
+    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
+    assert found.kind == "refused"
 
 
 def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:

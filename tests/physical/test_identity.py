@@ -7,9 +7,10 @@ import re
 import pytest
 
 from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.identity import canonical_json
 from watersmeet.physical import join_plans, plan_query
 from watersmeet.physical.difference import NamedIdentity, difference
-from watersmeet.physical.identity import canonical_json, identity_of, scan_words
+from watersmeet.physical.identity import identity_of, scan_words
 from watersmeet.queries import analyze, read_script
 
 ORDERS = """
@@ -205,7 +206,7 @@ def test_what_only_presents_a_query_is_not_in_its_identity(edit: str) -> None:
 
 
 @pytest.mark.parametrize("edit", OTHER)
-def test_what_changes_a_state_is_told_in_the_users_words(edit: str) -> None:
+def test_what_changes_a_state_is_reported_in_the_users_words(edit: str) -> None:
     before, edits, words = OTHER[edit]
     assert difference(told(before), told(edited(before, edits))) == words
 
@@ -215,11 +216,11 @@ def test_how_long_a_side_may_be_idle_does_not_matter() -> None:
     assert difference(told(idle), told(edited(idle, {"1 MINUTE": "2 MINUTES"}))) is None
 
 
-def test_the_number_of_shards_is_told() -> None:
+def test_the_number_of_shards_is_reported() -> None:
     assert difference(told(JOIN), told(JOIN, 2)) == "its state has 4 shards, now it would have 2"
 
 
-def test_secrets_are_not_kept() -> None:
+def test_secrets_are_not_stored() -> None:
     text = edited(JOIN, {"path '/data/orders'": "path '/data/orders', password 'swordfish', \"fs.s3a.secret.key\" 'x'"})
     assert "swordfish" not in canonical_json(told(text).identity)
     assert "s3a" not in canonical_json(told(text).identity)

@@ -141,7 +141,7 @@ def _tells_scans_apart(tree: ast.AST) -> bool:
     return any("ScanPlan" in _names(each) for each in compared)
 
 
-def test_the_search_finds_every_way_to_tell_scans_apart() -> None:
+def test_the_search_finds_every_way_to_distinguish_scans() -> None:
     ways = [
         "isinstance(a, ScanPlan)",
         "isinstance(a, ViewPlan | ScanPlan)",
@@ -153,7 +153,7 @@ def test_the_search_finds_every_way_to_tell_scans_apart() -> None:
     assert not _tells_scans_apart(ast.parse("def scan(plan: ScanPlan) -> None: ..."))
 
 
-def test_at_most_three_modules_tell_scans_from_other_nodes() -> None:
+def test_at_most_three_modules_match_on_scans() -> None:
     modules = [
         path.relative_to(SOURCE).as_posix()
         for path in sorted(SOURCE.rglob("*.py"))

@@ -74,6 +74,6 @@ def test_triggers_need_an_order_or_one_shard() -> None:
     assert plan(BY_KEY, "TIME 5s", items="_seq", order="ORDER BY v").ports[0].route == "one"
 
 
-def test_without_an_order_the_reader_is_told() -> None:
+def test_without_an_order_the_reader_is_warned() -> None:
     assert any("no ORDER BY" in line for line in plan(BY_KEY, BY_KEY).why)
     assert not any("no ORDER BY" in line for line in plan(BY_KEY, BY_KEY, order="ORDER BY v").why)

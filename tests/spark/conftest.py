@@ -38,7 +38,7 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def kafka(spark: SparkSession, broker: Broker) -> str:
     """The address of a broker that the session can read from."""
-    if "spark-sql-kafka" not in spark.conf.get("spark.jars", ""):
+    if "spark-sql-kafka" not in (spark.conf.get("spark.jars", "") or ""):
         pytest.skip("the connector of Kafka could not be fetched")
     return broker.address
 

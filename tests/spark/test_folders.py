@@ -95,7 +95,7 @@ def test_local_folders_are_ours_and_never_inside_those_of_another_process(tmp_pa
 
 @pytest.mark.spark
 def test_checkpoints_here_are_written_without_commands_and_replaced_in_one_step(spark: SparkSession) -> None:
-    assert spark.conf.get(MANAGER, "").endswith("FileSystemBasedCheckpointFileManager")
+    assert (spark.conf.get(MANAGER, "") or "").endswith("FileSystemBasedCheckpointFileManager")
     assert spark.conf.get(CHECKSUMS, "") == "false"
     kept = spark.newSession()
     kept.conf.set(MANAGER, "a.class.of.the.user")

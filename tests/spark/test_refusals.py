@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,7 @@ def conditions(call: Callable[[], object]) -> list[str]:
 
 
 @contextmanager
-def conf(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+def conf(spark: SparkSession, name: str, value: str) -> Generator[None]:
     """Another setting of the session, for a while."""
     before = str(spark.conf.get(name))
     spark.conf.set(name, value)
@@ -223,7 +223,7 @@ def test_scripts_that_cannot_run_leave_nothing(spark: SparkSession, tmp_path: Pa
     assert spark.streams.active == []
 
 
-def test_all_refusals_of_a_script_come_together(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_refusals_of_a_script_are_reported_at_once(spark: SparkSession, tmp_path: Path) -> None:
     text = script(
         tmp_path,
         f"json OPTIONS (path '{tmp_path}/none')",
@@ -296,7 +296,7 @@ USED = (
           "`out` writes to `c` in Kafka, but no server answers: j:1."]),
     ],
 )  # fmt: skip
-def test_what_kafka_says_is_told_with_topics_and_servers(text: str, condition: str, expected: list[str]) -> None:
+def test_what_kafka_says_is_reported_with_topics_and_servers(text: str, condition: str, expected: list[str]) -> None:
     found = kafka_failure(f"[STREAM_FAILED] ...\nCaused by: {text}\n\tat ...", USED)
     assert found is not None and {refusal.condition for refusal in found.refusals} == {condition}
     assert [refusal.message for refusal in found.refusals] == expected

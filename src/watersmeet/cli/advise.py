@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from watersmeet.cli.console import Format, print_text, show_wait
-from watersmeet.cli.run import Cluster, storage_folder
+from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import read_project
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import join_plans, plan_query
-from watersmeet.project import Project, fill_columns, resolve_paths, root_references
+from watersmeet.project import Project, fill_columns, has_local_storage, resolve_paths, root_references, storage_folder
 from watersmeet.queries import analyze
 from watersmeet.tools.advise.pair import AdviceRequest, PairAdvice, advise_pair
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ADVICE_FILE = "advice.json"
 """Where in the storage of a project the findings are kept, for forecasts."""
 _NAME_CONDITIONS = frozenset({"UNKNOWN_SOURCE", "UNKNOWN_COLUMN", "AMBIGUOUS_COLUMN", "UNKNOWN_ALIAS", "UNKNOWN_TYPE"})
-"""What is refused here too; all else that is wrong with a query does not hinder looking at rows."""
+"""The conditions that are refused here too; all other errors of a query do not prevent reading rows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SampleOptions:
 def advise_project(path: Path, options: SampleOptions, cluster: Cluster, format: Format, svg: Path | None) -> None:
     """Print what the rows of a project's sources say about its joins, or draw it."""
     project, script, queries = _read_queries(path)
-    storage = storage_folder(project)
+    storage = cluster.storage(project, script)
     with tempfile.TemporaryDirectory(prefix="watersmeet-advise-") as folder:
         typer.echo("Reading rows with Spark ...", err=True)
         try:
@@ -68,9 +68,11 @@ def advise_project(path: Path, options: SampleOptions, cluster: Cluster, format:
 
 
 def _read_queries(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:
-    """A project and its script, which need not be fit to run: the bounds may be what is missing."""
+    """A project and its script, which may not be able to run yet: bounds may be missing."""
     project, script = read_project(path)
-    script, refusals = fill_columns(script, project.root, storage_folder(project))
+    script, refusals = fill_columns(
+        script, project.root, storage_folder(project) if has_local_storage(project) else None
+    )
     if refusals:
         raise project.relocate(WatersmeetError(refusals))
     queries: tuple[AnalyzedQuery, ...] = ()
@@ -137,7 +139,7 @@ def _advice_request(
 def _sample_arrivals(
     project: Project, script: Script, pairs: Sequence[JoinPair], rows: int, cluster: Cluster, folder: Path
 ) -> dict[str, SampledRows]:
-    """The first rows of every source; what is said of it stays as it was written."""
+    """The first rows of every source; the declaration stays as it was written."""
     from watersmeet.spark.connectors.reading import resolve_options
     from watersmeet.tools.advise.sampling import sample_source
 

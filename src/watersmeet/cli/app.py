@@ -125,7 +125,7 @@ def check(
     context: typer.Context,
     path: ProjectPath = Path(),
     against: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--against", help="Compare with the queries that last ran with this storage folder.", metavar="DIR"
         ),
@@ -341,6 +341,33 @@ def fmt(
         (check_layout if check else format_files)(paths)
 
 
+@app.command()
+def doctor(
+    context: typer.Context,
+    path: ProjectPath = Path(),
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = None,
+    packages: PackagesOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Check a cluster before the first run. Starts Spark, but no query.
+
+    The report says whether every executor answers, has the Python, the packages and the time of this machine, has
+    enough local disk and memory, sees the storage and the folders of sources and sinks, and reaches their servers. It
+    also says whether the queries can start. Exits with 1 if something would stop them.
+
+    \b
+    Example:
+      watersmeet doctor shop --master spark://host:7077
+      watersmeet doctor shop --master yarn --conf spark.executor.instances=4 --format json
+    """
+    with report_errors(context, format):
+        from watersmeet.cli.doctor import examine_cluster
+
+        examine_cluster(path, _cluster(master, remote, conf, packages), format)
+
+
 @app.command(cls=_WithPage)
 @expand_options
 def run(
@@ -398,8 +425,11 @@ def page(
     host: Annotated[
         str, typer.Option("--host", help="Address of the page. Other machines need a token.", metavar="HOST")
     ] = "127.0.0.1",
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    packages: PackagesOption = None,
 ) -> None:
-    """Serve a page about the queries of a project. Does not start Spark.
+    """Serve a page about the queries of a project. Starts Spark only to reach a storage on another machine.
 
     The queries can be running, or have run before. The page shows what `run` writes to the storage: a drawing of each
     query with its numbers, watermarks, state and batches over time, failures, and problems with advice. It only
@@ -415,7 +445,7 @@ def page(
     with report_errors(context):
         from watersmeet.cli.studio import Page, show_page
 
-        show_page(path, Page(port, host))
+        show_page(path, Page(port, host), _cluster(master, None, conf, packages))
 
 
 @app.command()

@@ -16,6 +16,7 @@ from watersmeet.cli.console import Format, print_text, show_wait
 from watersmeet.cli.script import OpenedScript, check_external_references, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.locations import Storage
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import find_suspicions
 from watersmeet.logical.query import AnalyzedQuery, bounds_in_words, bounds_of
@@ -37,26 +38,27 @@ Edits = dict[str, tuple["EditKind | Literal['new']", "tuple[ChangeEffect, ...]"]
 """By query, the class of its edits since it wrote its state, and what follows from them; ``new``: it has none yet."""
 
 
-def check_on_spark(path: Path, cluster: Cluster, against: Path | None = None) -> Edits:
+def check_on_spark(path: Path, cluster: Cluster, against: str | None = None) -> Edits:
     """Refuse all that would be refused when the queries of a project start. Nothing is written to its storage.
 
     ``against``: the storage with which they are compared; then edits that can be accepted are told and not refused.
     """
-    from watersmeet.project import storage_folder
+    from watersmeet.cli.run import storage_on
+    from watersmeet.spark.private.files import open_storage
 
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
     with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder, show_wait("Starting Spark") as indicator:
         spark = cluster.session(opened.project, Path(folder), opened.script)
         indicator.wait_for("Checking the queries with Spark")
         if against is not None:
-            return _edits(opened, spark, against.absolute())
-        refusals = spark_refusals(opened, spark, storage_folder(opened.project), Path(folder))
+            return _edits(opened, spark, open_storage(spark, against).absolute())
+        refusals = spark_refusals(opened, spark, storage_on(spark, opened.project), Path(folder))
     if refusals:
         raise opened.project.relocate(WatersmeetError(refusals))
     return {}
 
 
-def _edits(opened: OpenedScript, spark: SparkSession, storage: Path) -> Edits:
+def _edits(opened: OpenedScript, spark: SparkSession, storage: Storage) -> Edits:
     from watersmeet.physical.change import ChangeEffect
     from watersmeet.spark.run.prepare import prepare
     from watersmeet.spark.state.owner import OWNER
@@ -80,7 +82,7 @@ def _edits(opened: OpenedScript, spark: SparkSession, storage: Path) -> Edits:
     return edits
 
 
-def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:
+def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Storage, empty: Path) -> list[Refusal]:
     """What speaks against starting these queries now; ``empty`` is a folder without input."""
     script = opened.script
     refusals = _prepare_refusals(script, spark, storage, opened.queries)
@@ -114,7 +116,7 @@ def _find_missing_inputs(
 
 
 def _prepare_refusals(
-    script: Script, spark: SparkSession, storage: Path, analyzed: Sequence[AnalyzedQuery] | None = None
+    script: Script, spark: SparkSession, storage: Storage, analyzed: Sequence[AnalyzedQuery] | None = None
 ) -> list[Refusal]:
     from watersmeet.spark.run.prepare import prepare
 
@@ -129,7 +131,7 @@ def _is_of_checkpoint(refusal: Refusal) -> bool:
     return "checkpoint" in refusal.parameters
 
 
-def check_project(path: Path, format: Format, cluster: Cluster | None = None, against: Path | None = None) -> None:
+def check_project(path: Path, format: Format, cluster: Cluster | None = None, against: str | None = None) -> None:
     """Print that all queries may run, what bounds the state of each, and what their author should know.
 
     With a ``cluster``, Spark is asked for all that only it can tell; ``against``: the storage whose states they would
@@ -179,11 +181,11 @@ _EDITS = {
     "continued": "it would continue with its state if you accept this: `watersmeet run --accept`.",
     "rebuilt": "its state must be rebuilt: `watersmeet run --rebuild`.",
 }
-"""What is said of a query, by the class of its edits."""
+"""The message about a query, by the class of its edits."""
 
 
 def _edit(kind: str, follows: tuple[ChangeEffect, ...]) -> Iterator[str]:
-    """What is said of the edits of a query."""
+    """Return the messages about the edits of a query."""
     yield from (f"{effect.change}: {effect.consequence}." for effect in follows)
     yield _EDITS[kind]
 
@@ -214,7 +216,7 @@ def _likely_mistakes(project: Project, script: Script) -> tuple[Refusal, ...]:
 
 
 def _unknown_options(project: Project, script: Script) -> Iterator[Refusal]:
-    """Of what is most likely a mistake, what Spark does not tell: it passes options over that it does not know."""
+    """Return the likely mistakes that Spark does not report, because it ignores options that it does not know."""
     likely = find_suspicions(script, may_add_functions=True).refusals
     return (refusal for refusal in likely if refusal.condition == "WRONG_OPTION")
 

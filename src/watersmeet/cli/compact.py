@@ -23,8 +23,7 @@ from watersmeet.duration import format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.sink import PATH
-from watersmeet.locations import local_path
-from watersmeet.project import storage_folder
+from watersmeet.locations import Storage, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +40,7 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
     from watersmeet.spark.connectors.reading import resolve_options
     from watersmeet.spark.state.owner import lock_storage
 
-    storage, script = storage_folder(opened.project), resolve_options(opened.script)
+    storage, script = cluster.storage(opened.project, opened.script), resolve_options(opened.script)
 
     @cache
     def spark() -> SparkSession:
@@ -121,11 +120,11 @@ def _reads(source: Source, folder: str) -> bool:
     return read.is_relative_to(written) or written.is_relative_to(read)
 
 
-def _last_committed(sink: Sink, checkpoints: Sequence[Path]) -> int | None:
+def _last_committed(sink: Sink, checkpoints: Sequence[Storage]) -> int | None:
     """The last finished batch of the checkpoint that a folder belongs to; None: that checkpoint is not here."""
     from watersmeet.spark.connectors.files import OWNER
     from watersmeet.spark.connectors.outputs import BatchPlans
-    from watersmeet.spark.private.files import LocalFolder
+    from watersmeet.spark.private.files import LocalFolder, folder_of
     from watersmeet.spark.private.introspection import query_id
 
     text = LocalFolder(Path(local_path(sink.lowercase_options[PATH]))).read(OWNER)
@@ -138,5 +137,5 @@ def _last_committed(sink: Sink, checkpoints: Sequence[Path]) -> int | None:
         return None
     if format_ != sink.format.lower() or run is None:
         return None
-    done = [BatchPlans(LocalFolder(path)).last_done for path in checkpoints if query_id(path) == run]
+    done = [BatchPlans(folder_of(None, path)).last_done for path in checkpoints if query_id(path) == run]
     return done[0] if done else None

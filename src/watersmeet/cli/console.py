@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from watersmeet.errors import WatersmeetError, escape_controls, refuse
-from watersmeet.locations import mask_secrets
+from watersmeet.locations import StorageError, mask_secrets
 
 REFUSED, WRONG, MISTAKE, FAILED, DIED, INTERRUPTED = 1, 2, 3, 4, 5, 128
 """The exit codes. Refused: the same again would be refused again. Wrong: a file, a folder or an option. A mistake of
@@ -28,7 +28,7 @@ retried. Interrupted: by a signal, whose number is added, as shells have it."""
 
 OF_SPARK = frozenset({"SPARK_DIED", "SPARK_NOT_STARTED"})
 UNREADABLE = frozenset({"FILE_NOT_FOUND", "WRONG_PROJECT", "WRONG_CASE", "FOLDER_NOT_EMPTY"})
-"""What is wrong before there is a query: exit code 2, as for a wrong option."""
+"""The conditions that are found before there is a query: exit code 2, as for a wrong option."""
 
 
 class Format(StrEnum):
@@ -48,7 +48,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def report_errors(context: typer.Context, format: Format = Format.text) -> Generator[None]:
-    """Turn what is raised inside into a message and an exit code."""
+    """Turn an exception inside the block into a message and an exit code."""
     is_debug = bool(context.find_root().obj)
     try:
         with _refuse_missing_spark():
@@ -58,6 +58,12 @@ def report_errors(context: typer.Context, format: Format = Format.text) -> Gener
             _show_stack()
         print_refusals(error, format)
         raise typer.Exit(exit_code(error)) from None
+    except StorageError as error:
+        if is_debug:
+            _show_stack()
+        unreachable = refuse("STORAGE_UNREACHABLE", reason=mask_secrets(str(error.strerror)).rstrip("."))
+        print_refusals(unreachable, format)
+        raise typer.Exit(exit_code(unreachable)) from None
     except KeyboardInterrupt as interrupt:
         number = interrupt.number if isinstance(interrupt, Interrupted) else signal.SIGINT
         raise typer.Exit(INTERRUPTED + number) from None
@@ -84,7 +90,7 @@ def _refuse_missing_spark() -> Generator[None]:
 
 
 def _show_stack() -> None:
-    """What was asked for with --debug, before the message: without what nobody else may read."""
+    """Print the stack trace for --debug before the message, with secrets masked."""
     sys.stderr.write(escape_controls(mask_secrets(traceback.format_exc())))
 
 
@@ -97,7 +103,7 @@ def print_refusals(error: WatersmeetError, format: Format) -> None:
 
 
 def exit_code(error: WatersmeetError) -> int:
-    """What tells whoever started the command what to do: to mend something, or to try again."""
+    """Return the exit code, which says whether a retry can help."""
     conditions = {refusal.condition for refusal in error.refusals}
     if conditions & UNREADABLE:
         return WRONG
@@ -121,17 +127,17 @@ def print_text(text: str, *, err: bool = False) -> None:
 
 
 REFRESHED = 4
-"""How often in a second what moves is shown anew."""
+"""Refreshes of a live display per second."""
 
 
 class WaitIndicator:
-    """What is waited for, and since when; shown with the seconds that have gone by."""
+    """What a command waits for, and since when; shown with the elapsed seconds."""
 
     def __init__(self, what: str) -> None:
         self.wait_for(what)
 
     def wait_for(self, what: str) -> None:
-        """Say what is waited for from now on."""
+        """Show what the command waits for from now on."""
         self._what, self._began = what, time.monotonic()
 
     def __rich__(self) -> Text:
@@ -140,7 +146,7 @@ class WaitIndicator:
 
 @contextmanager
 def show_wait(what: str) -> Generator[WaitIndicator]:
-    """Show on the terminal of the standard error what is waited for meanwhile; elsewhere nothing.
+    """Show on a terminal at standard error what the block waits for; otherwise nothing.
 
     The line is gone afterwards. The standard output is left alone.
     """

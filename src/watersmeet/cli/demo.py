@@ -1,4 +1,4 @@
-"""``demo``: two made-up streams that keep arriving, joined on local Spark, and the result beside the truth."""
+"""``demo``: two made-up streams that keep arriving, joined on local Spark and compared with the expected result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def init_project(folder: Path) -> None:
 
 
 def copy_folder(package: str, name: str, folder: Path) -> None:
-    """Copy a folder that lies beside the code of a package; files of the same name are replaced."""
+    """Copy a folder from inside a package; files of the same name are replaced."""
     with as_file(files(package).joinpath(name)) as source:
         copytree(source, folder, dirs_exist_ok=True)
 
@@ -153,7 +153,7 @@ def _run_and_show(
 
 
 def prepare_folder(folder: Path, project: str = "folder") -> None:
-    """Make the demo's project anew; a folder with anything else in it, or an edited query, is left alone."""
+    """Write the demo's project again; a folder with other files, or an edited query, is left alone."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         written = files("watersmeet.cli").joinpath("demo_projects", project, SQL).read_text("utf-8")
         if not (folder / SQL).is_file():
@@ -211,7 +211,7 @@ def _collect_result(rows: DataFrame, late: int) -> DemoResult:
 
 
 def show_result(result: DemoResult, truth: Truth, console: Console) -> bool:
-    """Print samples, and the counts beside the truth; True if all agree and every single pair is the right one."""
+    """Print samples and compare the counts with the expected ones; True if all counts and all pairs are right."""
     console.print(_sample_table(result.samples))
     matched = sum(count for (_, delivery), count in result.pairs.items() if delivery is not None)
     counts = (

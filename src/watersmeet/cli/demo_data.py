@@ -249,6 +249,7 @@ PACKAGES = ("org.apache.kafka:kafka_2.13:3.9.1",)
 SECONDS = 60.0
 """How long it has to answer after it was started."""
 
+# Records of demos and tests have times of years ago: with a retention time, the broker deletes them within minutes.
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -258,6 +259,7 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{inner}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 log.dirs={data}
 auto.create.topics.enable=false
+log.retention.ms=-1
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
@@ -272,7 +274,7 @@ num.network.threads=2
 """
 _JAVA = ("-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
-# The broker ends with whoever started it, however that ends: then nobody holds the other end of this pipe.
+# The broker ends with the process that started it, however that ends: the other end of this pipe is then closed.
 _GUARDED = """exec 3<&0
 "$@" </dev/null 3<&- & broker=$!
 { read -r _ <&3; kill -9 $broker; } & wait $broker

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import typer
 
 from watersmeet.cli.console import Format, print_text, show_wait
-from watersmeet.cli.run import Cluster, storage_folder
+from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import check_external_references, open_script, read_project
 from watersmeet.duration import format_count
 from watersmeet.errors import refuse
+from watersmeet.locations import is_local
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import FAMILIES, OPERATORS
@@ -121,7 +122,9 @@ def why_project(path: Path, request: WhyRequest, cluster: Cluster, format: Forma
     request.check()
     opened = open_script(path, "absolute")
     check_external_references(opened)
-    storage = storage_folder(opened.project)
+    storage = cluster.storage(opened.project, opened.script)
+    if not is_local(storage):
+        opened = open_script(path, "absolute", storage=storage)
     from watersmeet.spark.connectors.reading import resolve_options
 
     script = resolve_options(opened.script)

@@ -13,7 +13,7 @@ import typer
 from watersmeet.cli.advise import ADVICE_FILE
 from watersmeet.cli.console import Format, print_text
 from watersmeet.cli.options import Load
-from watersmeet.cli.run import storage_folder
+from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.duration import align_columns, format_count, parse_duration
 from watersmeet.errors import did_you_mean, refuse
@@ -52,7 +52,10 @@ def forecast_project(path: Path, load: Load, format: Format) -> None:
 
 def _forecast_inputs(opened: OpenedScript, load: Load, plans: Mapping[str, QueryPlan]) -> ForecastInput:
     """What is given goes before what the last runs saw, and that before what was sampled; without rates, nothing."""
-    names, storage = {source.name.lower() for source in opened.script.sources}, storage_folder(opened.project)
+    names, storage = (
+        {source.name.lower() for source in opened.script.sources},
+        Cluster().storage(opened.project, opened.script),
+    )
     observed = merge_rates(
         [observe_rates(read_history(storage, name).batches, plan) for name, plan in plans.items()],
         read_sampled_rates(storage / ADVICE_FILE),

@@ -71,7 +71,7 @@ class Restart(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """``debug``: every number of every batch; ``warning``: what is started again; ``error``: failures alone."""
+    """``debug``: every number of every batch; ``warning``: restarts; ``error``: failures alone."""
 
     debug = "debug"
     info = "info"
@@ -102,7 +102,7 @@ JarsOption = Annotated[
 
 @dataclass(frozen=True)
 class Load:
-    """What a forecast is told: rates (``orders=1000/s``), times that are behind (``orders=5m``), keys, and cores."""
+    """The inputs of a forecast: rates (``orders=1000/s``), times that are behind (``orders=5m``), keys, and cores."""
 
     rate: Annotated[
         list[str] | None,

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.console import REFRESHED, Format, WaitIndicator
-from watersmeet.duration import SECOND, format_count, rough_duration
+from watersmeet.duration import SECOND, format_bytes, format_count, rough_duration
 from watersmeet.metrics.progress import Progress, Totals, watermark_text
 from watersmeet.operators.core.operator import END_OF_INPUT
 
@@ -53,7 +53,7 @@ class ProgressDisplay:
             self._live.stop()
 
     def wait_for(self, what: str) -> None:
-        """Say what is waited for from now on, until there is a batch."""
+        """Show what the run waits for, until there is a batch."""
         self._waiting.wait_for(what)
 
     def show(self, progress: Progress) -> None:
@@ -90,7 +90,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def progress_summary(progress: Progress) -> str:
-    """A batch as one short line: what is zero and rarely is not is left out.
+    """A batch as one short line, without numbers that are usually zero and are zero here.
 
     >>> progress_summary(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
     'joined: batch 3, 1,200 rows in, 700 out, 2 late, 400 kept, 1.2 s, watermark 17'
@@ -148,7 +148,7 @@ def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> 
 
 
 def _grid(names: Iterable[str]) -> Table:
-    """A table without lines whose second column has these names; what is too long goes on below, and is not cut off."""
+    """A table without lines whose second column has these names; long cells are wrapped, not cut off."""
     table = Table.grid(padding=(0, _GAP))
     for width in (None, min(_NAME, max(map(len, names), default=0)), None, None):
         table.add_column(overflow="fold", min_width=width)
@@ -185,16 +185,6 @@ def _holdback_text(total: Totals) -> Iterator[Text]:
     column, by = slowest
     length = "" if by is None else rough_duration(by) if column in last.temporal else f"{by:,}"
     yield Text(f"{column} holds the others back{f' by {length}' if length else ': no row yet'}")
-
-
-def format_bytes(count: int) -> str:
-    """A number of bytes as people read it.
-
-    >>> format_bytes(999), format_bytes(25_400_000)
-    ('999 B', '25.4 MB')
-    """
-    power = min(max(0, (len(str(count)) - 1) // 3), 4)
-    return f"{count / 1000**power:.{min(power, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def _rate(rows: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -30,12 +31,12 @@ from watersmeet.cli.script import OpenedScript, check_declared, check_external_r
 from watersmeet.cli.studio import Page, PageHooks
 from watersmeet.errors import WatersmeetError, escape_controls
 from watersmeet.formats.connectors import JARS, formats_in
-from watersmeet.locations import resolve_references
+from watersmeet.locations import Storage, checkpoint_at, is_local, resolve_references
 from watersmeet.metrics.endpoint import LOOPBACK, NAMES, serve_metrics
 from watersmeet.metrics.history import Recorder
 from watersmeet.metrics.logs import LogOptions, guard_observer, log
 from watersmeet.metrics.prometheus import MetricsRegistry, make_size_probe
-from watersmeet.project import Project, absolute_path, storage_folder
+from watersmeet.project import Project, absolute_path, has_local_storage, storage_folder, storage_location
 from watersmeet.tools.forecast.alerts import ForecastMonitor
 
 if TYPE_CHECKING:
@@ -44,12 +45,13 @@ if TYPE_CHECKING:
     from watersmeet.logical.nodes import Script
     from watersmeet.metrics.progress import Progress
     from watersmeet.physical import QueryPlan
+    from watersmeet.spark.leases import Leases
 
 Trigger = Literal["continuous", "available_now", "end"]
-"""``continuous``: until stopped. ``available_now``: what is there. ``end``: that, and the input counts as finished."""
+"""``continuous``: until stopped. ``available_now``: the available input. ``end``: also, the input is finished."""
 
 PATIENCE = 300.0
-"""Seconds after which a query hangs of which nothing was heard, if nobody says otherwise."""
+"""Seconds of silence after which a query counts as hanging, by default."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +91,32 @@ class Cluster:
         own = {setting.name: setting.value for setting in script.settings if setting.name.startswith(JARS)}
         return resolve_references({**project.settings_from_root, **own, **self.conf})
 
-    def session(self, project: Project, storage: Path, script: Script) -> SparkSession:
-        """A session with these settings, which knows the formats of the script."""
+    def storage(self, project: Project, script: Script) -> Storage:
+        """The storage of a project: a folder of this machine, or one that a session reaches, started for it."""
+        if has_local_storage(project) or self.remote is not None:
+            return storage_folder(project)
+        with show_wait("Starting Spark"):
+            spark = self.session(project, None, script)
+        return storage_on(spark, project)
+
+    def session(self, project: Project, storage: Storage | None, script: Script) -> SparkSession:
+        """A session with these settings, which knows the formats of the script.
+
+        ``storage``: where it logs, if that is on this machine; else into a temporary folder of this process.
+        """
+        from watersmeet.spark.folders import own_folder
         from watersmeet.spark.private.files import keep_checkpoints_here
         from watersmeet.spark.private.jvm import silence_py4j
         from watersmeet.spark.session import session
 
         silence_py4j()
+        folder = storage if storage is not None and is_local(storage) else own_folder(Path(tempfile.gettempdir()))
         spark = session(
-            self.master, self.remote, self.settings(project, script), self.packages, log=storage / "spark.log",
+            self.master, self.remote, self.settings(project, script), self.packages, log=folder / "spark.log",
             formats=formats_in(script),
         )  # fmt: skip
-        keep_checkpoints_here(spark)
+        if storage is not None and is_local(storage):
+            keep_checkpoints_here(spark)
         if project.catalog:
             spark.catalog.setCurrentCatalog(project.catalog)
         if project.database:
@@ -108,12 +124,21 @@ class Cluster:
         return spark
 
 
+def storage_on(spark: SparkSession, project: Project) -> Storage:
+    """The storage of a project, as a session reaches it."""
+    if has_local_storage(project):
+        return storage_folder(project)
+    from watersmeet.spark.private.files import open_storage
+
+    return open_storage(spark, storage_location(project))
+
+
 @dataclass(frozen=True)
 class RunPolicy:
-    """What is done when something fails: how often it is started again, and whether one query stops all others.
+    """The handling of failures: how often a query is restarted, and whether one failure stops all other queries.
 
-    ``changed``: what becomes of queries that have changed since their checkpoints were written. ``ahead``: what becomes
-    of sinks that have batches which the checkpoint, put back from an older copy, does not have.
+    ``changed``: how to start queries that have changed since their checkpoints were written. ``ahead``: how to start
+    with sinks that have batches which the checkpoint, restored from an older copy, does not have.
     """
 
     restarts: int = 0
@@ -131,7 +156,7 @@ class Endpoint:
     patience: float | None = None
 
     def metrics(self, trigger: Trigger) -> MetricsRegistry:
-        """What is served. A batch of all that is there may take as long as it takes, unless somebody says how long."""
+        """The health that is served. A batch over all available input has no time limit, unless one is set."""
         return MetricsRegistry(PATIENCE if self.patience is None and trigger == "continuous" else self.patience)
 
     @contextmanager
@@ -179,18 +204,22 @@ def run_project(
             check_declared(opened)
         from watersmeet.spark.state.owner import lock_storage
 
-    storage = storage_folder(opened.project)
+    with interruptible():
+        storage = cluster.storage(opened.project, opened.script)
+    if not is_local(storage):
+        # The columns of the first start can only be read now.
+        opened = open_script(path, "absolute", storage=storage)
     again = f"watersmeet run {path}"
     board, metrics = ProgressDisplay(format), endpoint.metrics(trigger)
     try:
-        # Whoever makes a state anew puts it in the place of another.
+        # A rebuild replaces the old state.
         use = "alone" if policy.changed == "rebuild" else "shared"
         used = lock_storage(storage, use, _names(opened)) if cluster.remote is None else nullcontext()
         with (
             interruptible(),
             endpoint.serve(metrics),
-            page.serve(opened, metrics.text, str(path)) as page_hooks,
-            used,
+            page.serve(opened, storage, metrics.text, str(path)) as page_hooks,
+            used as leases,
             _open_log(logging, storage),
             board,
         ):
@@ -200,7 +229,7 @@ def run_project(
                 board.wait_for("Waiting for the first batch")
                 if cluster.remote is None:
                     guard_observer("The page", page_hooks.ready, notify)(spark)
-                run_opened(opened, spark, storage, trigger, board, metrics, policy, page, page_hooks)
+                run_opened(opened, spark, storage, trigger, board, metrics, policy, page, page_hooks, leases)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
         raise
@@ -220,19 +249,21 @@ def _names(opened: OpenedScript) -> list[str]:
 def run_opened(
     opened: OpenedScript,
     spark: SparkSession,
-    storage: Path,
+    storage: Storage,
     trigger: Trigger,
     board: ProgressDisplay,
     metrics: MetricsRegistry | None = None,
     policy: RunPolicy = RunPolicy(),  # noqa: B008 - it is frozen
     page: Page = Page(),  # noqa: B008 - it is frozen
     page_hooks: PageHooks = PageHooks(),  # noqa: B008 - it is frozen
+    leases: Leases | None = None,
 ) -> None:
     """Run what was opened; refusals have their places in the user's files.
 
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error. A
     second one does not wait.
     """
+    from watersmeet.spark.leases import NO_LEASES
     from watersmeet.spark.run import watching
     from watersmeet.spark.run.running import run_script
 
@@ -257,12 +288,13 @@ def run_opened(
                 on_news=notify,
                 on_plans=observers.take_plans,
                 is_interrupted=lambda: bool(noted),
+                leases=leases or NO_LEASES,
             )
         except KeyboardInterrupt:
             raise Interrupted(*noted[:1]) from None
         except WatersmeetError as error:
             if noted and exit_code(error) == DIED:
-                # A signal to the whole group ends Spark too: what went wrong then is no failure.
+                # A signal to the whole process group ends Spark too; errors after it are not failures.
                 raise Interrupted(noted[0]) from None
             raise opened.project.relocate(error) from error
         finally:
@@ -274,28 +306,30 @@ Observer = Callable[["Progress"], None]
 
 @dataclass(frozen=True)
 class RunObservers:
-    """Everything that follows a run: its metrics, its history, its log, and what is shown of it."""
+    """The observers of a run: metrics, history, log and display."""
 
     metrics: MetricsRegistry
     recorder: Recorder
     forecasts: ForecastMonitor
     batches: tuple[Observer, ...]
-    checkpoints: Mapping[str, Path]
+    checkpoints: Mapping[str, Storage]
 
     @classmethod
     def of(
         cls,
         opened: OpenedScript,
         spark: SparkSession,
-        storage: Path,
+        storage: Storage,
         metrics: MetricsRegistry,
         displays: tuple[Observer, Observer],
     ) -> RunObservers:
         """The observers of the queries of a script; ``displays`` are the progress and the page."""
-        from watersmeet.spark.exchange.observations import spark_ui_url
+        from watersmeet.spark.run.watching import spark_ui_url
 
-        checkpoints = {name: storage / "checkpoints" / name for name in _names(opened)}
-        metrics.checkpoints = {name: make_size_probe(folder) for name, folder in checkpoints.items()}
+        checkpoints = {name: checkpoint_at(storage, name) for name in _names(opened)}
+        metrics.checkpoints = {
+            name: make_size_probe(folder) for name, folder in checkpoints.items() if is_local(folder)
+        }
         recorder = Recorder(storage, notify, spark_ui_url(spark))
         forecasts = ForecastMonitor({}, storage)
 
@@ -362,7 +396,7 @@ def log_batch(progress: Progress) -> None:
 
 
 @contextmanager
-def _open_log(logging: LogOptions, storage: Path) -> Generator[None]:
+def _open_log(logging: LogOptions, storage: Storage) -> Generator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(logging.attach(storage))
@@ -373,7 +407,7 @@ def _open_log(logging: LogOptions, storage: Path) -> Generator[None]:
 
 
 def restart(error: WatersmeetError, policy: RunPolicy, *, is_first: bool) -> None:
-    """Begin anew in the place of this process, if that is still allowed: of Spark, nothing is left to go on with.
+    """Replace this process by a new run, if the limit allows it: Spark has died.
 
     ``is_first``: a batch succeeded since the last time, so failures before it count no more.
     """
@@ -393,7 +427,7 @@ def restart(error: WatersmeetError, policy: RunPolicy, *, is_first: bool) -> Non
 
 
 RESTARTED = "WATERSMEET_RESTARTED"
-"""How often the command began anew without a batch in between: what it tells itself through its environment."""
+"""The number of restarts without a batch in between, which the command passes to itself in its environment."""
 
 
 def _outputs(opened: OpenedScript) -> str:

@@ -12,7 +12,7 @@ import typer
 from watersmeet.duration import format_count
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.records import VALUE_FORMAT
-from watersmeet.locations import local_path
+from watersmeet.locations import Storage
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes import sort_refusals
 from watersmeet.logical.passes.check_declarations import check_references
@@ -21,11 +21,12 @@ from watersmeet.parser import UnreadPart
 from watersmeet.project import (
     Project,
     Sends,
-    absolute_path,
     fill_columns,
+    has_local_storage,
     open_project,
     resolve_paths,
     root_references,
+    storage_folder,
     visible_files,
 )
 from watersmeet.queries import analyze, format_script, read_readable, refusals_in
@@ -45,15 +46,19 @@ def open_script(
     paths: Paths = "written",
     further: Callable[[Project, Script], Iterable[Refusal]] | None = None,
     sends: Sends = "resolved",
+    storage: Storage | None = None,
 ) -> OpenedScript:
     """Read and analyze all queries of a project; refuses with places in the files that the user wrote.
 
-    ``further`` is what else is refused in a script, together with all the rest.
+    ``further`` is what else is refused in a script, together with all the rest. ``storage``: where the columns of the
+    first start are; without it that of the project, if it is on this machine.
     """
     project, script, unread = _read_readable(path)
     script = root_references(script, project.root.absolute())
     script = resolve_paths(script, project.root) if paths == "absolute" else script
-    script, unfilled = fill_columns(script, project.root, _storage(project), sends=sends)
+    if storage is None and has_local_storage(project):
+        storage = storage_folder(project)
+    script, unfilled = fill_columns(script, project.root, storage, sends=sends)
     refusals = [*unread.refusals, *unfilled, *(further(project, script) if further else ())]
     if refusals:
         raise project.relocate(WatersmeetError(sort_refusals([*refusals, *refusals_in(script, unread)])))
@@ -64,10 +69,6 @@ def open_script(
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
     return OpenedScript(project, script, queries)
-
-
-def _storage(project: Project) -> Path:
-    return Path(local_path(absolute_path(project.storage, project.root)))
 
 
 def check_external_references(opened: OpenedScript) -> None:
@@ -107,9 +108,9 @@ def read_project(path: Path) -> tuple[Project, Script]:
 
 
 def _read_readable(path: Path) -> tuple[Project, Script, UnreadPart]:
-    """A project, what can be read of the script that its files are, and what is wrong with the rest.
+    """A project, the readable part of its script, and the errors in the rest.
 
-    A Substrait plan reads the tables that the SQL file of the same name beside it declares, if there is one, and writes
+    The SQL file next to a Substrait plan, with the same name, declares the tables that the plan reads. The plan writes
     to its one sink.
     """
     if path.suffix != PLAN or not path.is_file():
@@ -157,7 +158,7 @@ class _SqlFile:
 
 
 def format_files(paths: list[Path]) -> None:
-    """Write every file anew that is not in canonical layout. If one cannot be read, none is written."""
+    """Rewrite every file that is not in canonical layout. If one cannot be read, none is written."""
     files = _read_layouts(paths)
     changed = [file for file in files if not file.is_canonical]
     for file in changed:

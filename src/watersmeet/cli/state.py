@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from watersmeet.cli.console import REFUSED, Format, print_text, report_errors
-from watersmeet.cli.options import FormatOption, MasterOption
+from watersmeet.cli.options import ConfOption, FormatOption, MasterOption, PackagesOption, expand_options
 from watersmeet.duration import align_columns, format_count
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.locations import location_of
+from watersmeet.locations import (
+    CURRENT,
+    Storage,
+    checkpoint_at,
+    has_scheme,
+    is_local,
+    local_path,
+    location_of,
+    query_of,
+    resolve_references,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.catalog import Source
+    from watersmeet.cli.run import Cluster
     from watersmeet.spark.state.inspect import State
     from watersmeet.spark.state.rescale import Parallelism
+
+
+OWNER, SPEC_NAME = "watersmeet.json", "watersmeet.yml"
+"""The files of a checkpoint and of a project by which they are known."""
 
 
 def collect_rows(state: State, frame: DataFrame) -> list[dict[str, Any]]:
@@ -154,6 +170,35 @@ app = typer.Typer(
 )
 
 
+@dataclass(frozen=True)
+class ReachOptions:
+    """What a session is given that only reaches a storage."""
+
+    conf: ConfOption = None
+    packages: PackagesOption = None
+
+    def cluster(self) -> Cluster:
+        """Where it runs, and with which settings."""
+        from watersmeet.cli.run import Cluster
+
+        return Cluster.of(None, None, self.conf or [], self.packages)
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What a session is given that reads states."""
+
+    master: MasterOption = None
+    conf: ConfOption = None
+    packages: PackagesOption = None
+
+    def cluster(self) -> Cluster:
+        """Where it runs, and with which settings."""
+        from watersmeet.cli.run import Cluster
+
+        return Cluster.of(self.master, None, self.conf or [], self.packages)
+
+
 class FileFormat(StrEnum):
     """The format of files."""
 
@@ -162,8 +207,18 @@ class FileFormat(StrEnum):
     csv = "csv"
 
 
+def parse_place(typed: str | Path) -> Any:
+    """A path of this machine, or an address as it is: a path would lose one of its slashes."""
+    text = str(typed)
+    local = local_path(text)
+    return text if has_scheme(local) and "://" in local else Path(local)
+
+
 StatePath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A project, its storage folder, or the checkpoint of a query.")
+    Path,
+    typer.Argument(
+        metavar="PATH", help="A project, its storage folder, or the checkpoint of a query.", parser=parse_place
+    ),
 ]
 QueryOption = Annotated[str | None, typer.Option("--query", help="Only the query into this sink.", metavar="NAME")]
 OperatorOption = Annotated[
@@ -172,12 +227,13 @@ OperatorOption = Annotated[
 
 
 @app.command()
+@expand_options
 def show(
     context: typer.Context,
     path: StatePath = Path(),
     query: QueryOption = None,
     shards: Annotated[bool, typer.Option("--shards", help="Show one line per shard.")] = False,
-    master: MasterOption = None,
+    options: SessionOptions = SessionOptions(),  # noqa: B008 - it is frozen
     format: FormatOption = Format.text,
 ) -> None:
     """Show the size and times of every state. For each side: rows, bytes, times, watermarks, what expires next.
@@ -188,7 +244,7 @@ def show(
       watersmeet state show shop --query joined --shards
       watersmeet state show shop/storage/checkpoints/joined --format json
     """
-    with report_errors(context, format), _states(path, query, master) as states:
+    with report_errors(context, format), _states(path, query, options.cluster()) as states:
         summaries = [summarize_state(name, state) for name, state in states]
         if format is Format.json:
             typer.echo(json.dumps(summaries, indent=2))
@@ -197,6 +253,7 @@ def show(
 
 
 @app.command()
+@expand_options
 def read(
     context: typer.Context,
     path: StatePath = Path(),
@@ -213,7 +270,7 @@ def read(
     into: Annotated[
         Path | None, typer.Option("--into", help="New folder for the files. Default: state-QUERY-SIDE.", metavar="DIR")
     ] = None,
-    master: MasterOption = None,
+    options: SessionOptions = SessionOptions(),  # noqa: B008 - it is frozen
     format: FormatOption = Format.text,
 ) -> None:
     """Read the rows in a state. Each row shows whether it has matched, and when it expires.
@@ -228,7 +285,7 @@ def read(
     with report_errors(context, format):
         if into is not None and files is None:
             raise typer.BadParameter("--into is for --as")
-        with _states(path, query, master) as states:
+        with _states(path, query, options.cluster()) as states:
             name, state = _single_state(states)
             rows = _filter_rows(state.rows(side, operator), where)
             if files is None:
@@ -244,11 +301,12 @@ def read(
 
 
 @app.command()
+@expand_options
 def check(
     context: typer.Context,
     path: StatePath = Path(),
     query: QueryOption = None,
-    master: MasterOption = None,
+    options: SessionOptions = SessionOptions(),  # noqa: B008 - it is frozen
     format: FormatOption = Format.text,
 ) -> None:
     """Check that a state is consistent. It can be read, counts and times agree, and no row has outlived its expiry.
@@ -259,7 +317,7 @@ def check(
     Example:
       watersmeet state check shop
     """
-    with report_errors(context, format), _states(path, query, master) as states:
+    with report_errors(context, format), _states(path, query, options.cluster()) as states:
         results = [(name, state, collect_rows(state, state.problems)) for name, state in states]
         if format is Format.json:
             payload = [{"query": name, "batch": state.batch, "problems": rows} for name, state, rows in results]
@@ -279,6 +337,7 @@ def check(
 
 
 @app.command("export")
+@expand_options
 def export_(
     context: typer.Context,
     path: StatePath = Path(),
@@ -286,8 +345,9 @@ def export_(
     to: Annotated[
         Path | None, typer.Option("--to", help="New file. Default: QUERY.state.tar.gz.", metavar="FILE")
     ] = None,
+    options: ReachOptions = ReachOptions(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Export the checkpoint of a stopped query to one file. Does not start Spark.
+    """Export the checkpoint of a stopped query to one file. Starts Spark only to reach a storage on another machine.
 
     \b
     Example:
@@ -298,11 +358,11 @@ def export_(
         from watersmeet.spark.state.moving import export_checkpoint
         from watersmeet.spark.state.owner import lock_storage
 
-        checkpoints = select_checkpoints(checkpoints_at(path), query)
+        checkpoints = select_checkpoints(checkpoints_at(path, options.cluster()), query)
         if len(checkpoints) > 1:
-            names = ", ".join(checkpoint.name for checkpoint in checkpoints)
+            names = ", ".join(query_of(checkpoint) for checkpoint in checkpoints)
             raise typer.BadParameter(f"there are several queries; choose one with --query: {names}")
-        archive = to or Path(f"{checkpoints[0].name}.state.tar.gz")
+        archive = to or Path(f"{query_of(checkpoints[0])}.state.tar.gz")
         if archive.exists():
             raise refuse("FOLDER_NOT_EMPTY", path=archive, what="already exists", hint="name another file with --to.")
         with lock_storage(checkpoints[0].parent.parent, "alone"):
@@ -311,16 +371,22 @@ def export_(
 
 
 @app.command("import")
+@expand_options
 def import_(
     context: typer.Context,
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="File that `state export` wrote.")],
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The project, or its storage folder.")] = Path(),
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The project, or its storage folder.", parser=parse_place)
+    ] = Path(),
     move: Annotated[
         bool,
         typer.Option("--move", help="Continue with the same sinks. The query must not run at its old place again."),
     ] = False,
+    options: ReachOptions = ReachOptions(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Import an exported checkpoint into a project. The next run continues from it. Does not start Spark.
+    """Import an exported checkpoint into a project. The next run continues from it.
+
+    Starts Spark only to reach a storage on another machine.
 
     The project must not have a state of that query yet. The command compares every file with what was exported, and
     changes paths inside the old project folder to the new one. It names sources that are missing: folders, topics, and
@@ -340,10 +406,10 @@ def import_(
 
         if not archive.is_file():
             raise refuse("FILE_NOT_FOUND", path=archive, hint="name a file that `watersmeet state export` wrote.")
-        storage = storage_at(path)
+        storage = storage_at(path, options.cluster())
         with lock_storage(storage, "alone"):
             manifest = import_checkpoint(archive, storage, _root(path), "same" if move else "own")
-        missing = absent_sources(storage / "checkpoints" / manifest.query, _project_sources(path))
+        missing = absent_sources(checkpoint_at(storage, manifest.query), _project_sources(path))
         for note in missing:
             typer.echo(f"note: {note}", err=True)
         then = "Provide what is missing before the next run." if missing else "The next run continues it."
@@ -351,29 +417,78 @@ def import_(
 
 
 @contextmanager
-def _states(path: Path, query: str | None, master: str | None) -> Generator[list[tuple[str, State]]]:
+def _states(path: Path, query: str | None, cluster: Cluster) -> Generator[list[tuple[str, State]]]:
     """The states at a path, by query."""
-    checkpoints = select_checkpoints(checkpoints_at(path), query)
-    from watersmeet.cli.console import show_wait
-    from watersmeet.spark.private.jvm import silence_py4j
-    from watersmeet.spark.session import session
+    checkpoints = select_checkpoints(checkpoints_at(path, cluster), query)
     from watersmeet.spark.state.inspect import open_state
 
-    silence_py4j()
     with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
-        with show_wait("Starting Spark"):
-            spark = session(master, log=Path(folder) / "spark.log")
-        yield [(checkpoint.name, open_state(checkpoint, spark)) for checkpoint in checkpoints]
+        spark = _session(path, cluster, Path(folder) / "spark.log")
+        yield [(query_of(checkpoint), open_state(checkpoint, spark)) for checkpoint in checkpoints]
 
 
-def checkpoints_at(path: Path) -> list[Path]:
+def _session(path: Path | str, cluster: Cluster | None, log: Path) -> SparkSession:
+    """A session with the settings of the command line and, where the path is a project, those of that."""
+    from watersmeet.cli.console import show_wait
+    from watersmeet.cli.run import Cluster
+    from watersmeet.spark.private.jvm import silence_py4j
+    from watersmeet.spark.session import session
+
+    silence_py4j()
+    cluster = cluster or Cluster()
+    own: Mapping[str, str] = {}
+    if (
+        isinstance(path, Path)
+        and not (path / "checkpoints").is_dir()
+        and (path.is_file() or (path / SPEC_NAME).is_file())
+    ):
+        from watersmeet.project import open_project
+
+        own = open_project(path).settings_from_root
+    with show_wait("Starting Spark"):
+        return session(cluster.master, None, resolve_references({**own, **cluster.conf}), cluster.packages, log=log)
+
+
+def _open(path: Storage | str, cluster: Cluster | None) -> Storage:
+    """A place: a path of this machine, or what a session reaches."""
+    if not isinstance(path, str):
+        return path
+    from watersmeet.spark.folders import own_folder
+    from watersmeet.spark.private.files import open_storage
+
+    return open_storage(_session(path, cluster, own_folder(Path(tempfile.gettempdir())) / "spark.log"), path)
+
+
+def checkpoints_at(path: Storage | str, cluster: Cluster | None = None) -> list[Storage]:
     """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
+    place = _open(path, cluster)
+    if not is_local(place):
+        return [place] if (place / OWNER).is_file() else checkpoints_in(place)
+    return _local_checkpoints(place, cluster)
+
+
+def checkpoints_in(storage: Storage) -> list[Storage]:
+    """The checkpoints of a storage that is not on this machine."""
+    folder = storage / "checkpoints"
+    queries = (
+        sorted({query_of(entry) for entry in folder.iterdir() if entry.suffix != CURRENT}) if folder.is_dir() else []
+    )
+    checkpoints = [checkpoint_at(storage, query) for query in queries]
+    checkpoints = [checkpoint for checkpoint in checkpoints if (checkpoint / OWNER).is_file()]
+    if not checkpoints:
+        raise refuse("NO_CHECKPOINT", path=storage, reason="no query has run there")
+    return checkpoints
+
+
+def _local_checkpoints(path: Path, cluster: Cluster | None) -> list[Storage]:
     from watersmeet.spark.state.checkpoint import recover_swap, recover_swaps
 
     recover_swap(path.absolute())
-    if (path / "offsets").is_dir() or (path / "watersmeet.json").is_file():
+    if (path / "offsets").is_dir() or (path / OWNER).is_file():
         return [path.absolute()]
-    storage = storage_at(path)
+    storage = storage_at(path, cluster)
+    if not is_local(storage):
+        return checkpoints_in(storage)
     recover_swaps(storage / "checkpoints")
     folders = sorted(
         folder for folder in (storage / "checkpoints").glob("[!.]*") if (folder / "watersmeet.json").is_file()
@@ -383,27 +498,35 @@ def checkpoints_at(path: Path) -> list[Path]:
     return [folder.absolute() for folder in folders]
 
 
-def storage_at(path: Path) -> Path:
+def storage_at(path: Storage | str, cluster: Cluster | None = None) -> Storage:
     """The storage folder at a path: itself, or that of a project."""
-    if (path / "checkpoints").is_dir():
-        return path
-    from watersmeet.cli.run import storage_folder
-    from watersmeet.project import open_project
+    place = _open(path, cluster)
+    if not is_local(place) or (place / "checkpoints").is_dir():
+        return place
+    from watersmeet.project import has_local_storage, open_project, storage_folder
 
-    return storage_folder(open_project(path))
+    project = open_project(place)
+    if has_local_storage(project):
+        return storage_folder(project)
+    from watersmeet.cli.run import Cluster
+    from watersmeet.cli.script import read_project
+
+    return (cluster or Cluster()).storage(project, read_project(place)[1])
 
 
-def _project_sources(path: Path) -> tuple[Source, ...]:
+def _project_sources(path: Path | str) -> tuple[Source, ...]:
     """The sources of a project; none where there is only its storage."""
-    if (path / "checkpoints").is_dir() and not (path / "watersmeet.yml").is_file():
+    if isinstance(path, str) or ((path / "checkpoints").is_dir() and not (path / SPEC_NAME).is_file()):
         return ()
     from watersmeet.cli.script import open_script
 
     return open_script(path, "absolute").script.sources
 
 
-def _root(path: Path) -> Path:
-    """The folder with which the paths of a project begin; without a project, that of its storage."""
+def _root(path: Path | str) -> Path:
+    """The folder with which the paths of a project begin; without a project, that of its storage, if it is here."""
+    if isinstance(path, str):
+        return Path().absolute()
     if (path / "checkpoints").is_dir():
         return path.absolute().parent
     if (path / "watersmeet.json").is_file():
@@ -413,14 +536,16 @@ def _root(path: Path) -> Path:
     return open_project(path).root
 
 
-def select_checkpoints(checkpoints: list[Path], query: str | None) -> list[Path]:
+def select_checkpoints(checkpoints: list[Storage], query: str | None) -> list[Storage]:
     """Those of the checkpoints that are of a query."""
     if query is None:
         return checkpoints
-    matches = [checkpoint for checkpoint in checkpoints if checkpoint.name.lower() == query.lower()]
+    matches = [checkpoint for checkpoint in checkpoints if query_of(checkpoint).lower() == query.lower()]
     if not matches:
         raise refuse(
-            "UNKNOWN_SINK", sink=query, suggestion=did_you_mean(query, [checkpoint.name for checkpoint in checkpoints])
+            "UNKNOWN_SINK",
+            sink=query,
+            suggestion=did_you_mean(query, [query_of(checkpoint) for checkpoint in checkpoints]),
         )
     return matches
 
@@ -447,6 +572,7 @@ def _filter_rows(rows: DataFrame, where: str | None) -> DataFrame:
         raise typer.BadParameter(f"--where {where}: {first_line(error)}") from None
 
 
+@expand_options
 def rescale(
     context: typer.Context,
     path: StatePath = Path(),
@@ -458,7 +584,7 @@ def rescale(
     partitions: Annotated[
         int | None, typer.Option("--partitions", help="Number of tasks. Default: no change.", metavar="M", min=1)
     ] = None,
-    master: MasterOption = None,
+    options: SessionOptions = SessionOptions(),  # noqa: B008 - it is frozen
     format: FormatOption = Format.text,
 ) -> None:
     """Change the number of shards and partitions of a state. Stop the queries first. The results stay the same.
@@ -477,43 +603,42 @@ def rescale(
             raise typer.BadParameter("give --shards N, --partitions M, or both")
         results: list[dict[str, object]] = []
         with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
-            for checkpoint in select_checkpoints(checkpoints_at(path), query):
-                was, now = _rescale(checkpoint, shards, partitions, master, Path(folder) / "spark.log")
+            cluster = options.cluster()
+            for checkpoint in select_checkpoints(checkpoints_at(path, cluster), query):
+                start = partial(_session, path, cluster, Path(folder) / "spark.log")
+                was, now = _rescale(checkpoint, shards, partitions, start)
                 if now.partitions > now.shards:
                     empty = format_count(now.partitions - now.shards, "partition")
                     typer.echo(
-                        f"note: {empty} of {checkpoint.name} will have no shard, but still start a task.", err=True
+                        f"note: {empty} of {query_of(checkpoint)} will have no shard, but still start a task.", err=True
                     )
-                results.append({"query": checkpoint.name, "was": asdict(was), "now": asdict(now)})
+                results.append({"query": query_of(checkpoint), "was": asdict(was), "now": asdict(now)})
                 if format is Format.text:
-                    typer.echo(
-                        f"{checkpoint.name}: {_words(now)}, {'as before' if now == was else f'before: {_words(was)}'}."
-                    )
+                    before = "as before" if now == was else f"before: {_words(was)}"
+                    typer.echo(f"{query_of(checkpoint)}: {_words(now)}, {before}.")
         if format is Format.json:
             typer.echo(json.dumps(results, indent=2))
 
 
 def _rescale(
-    checkpoint: Path, shards: int | None, partitions: int | None, master: str | None, log: Path
+    checkpoint: Storage, shards: int | None, partitions: int | None, start: Callable[[], SparkSession]
 ) -> tuple[Parallelism, Parallelism]:
     """Rescale one checkpoint; its parallelism before and after."""
     from watersmeet.spark.private.files import keep_checkpoints_here
-    from watersmeet.spark.private.jvm import silence_py4j
-    from watersmeet.spark.session import session
     from watersmeet.spark.state.checkpoint import Checkpoint
     from watersmeet.spark.state.owner import lock_storage
     from watersmeet.spark.state.rescale import Parallelism, current_parallelism, rescale
 
-    silence_py4j()
     # A checkpoint of a program has no storage folder around it.
     is_ours = checkpoint.parent.name == "checkpoints"
     with lock_storage(checkpoint.parent.parent, "alone") if is_ours else nullcontext():
-        spark = session(master, log=log)
-        keep_checkpoints_here(spark)
+        spark = start()
+        if is_local(checkpoint):
+            keep_checkpoints_here(spark)
         was = current_parallelism(Checkpoint.open(spark, checkpoint))
         now = Parallelism(shards or was.shards, partitions or was.partitions)
         if now != was:
-            rescale(spark, checkpoint, checkpoint.name, now)
+            rescale(spark, checkpoint, query_of(checkpoint), now)
     return was, now
 
 

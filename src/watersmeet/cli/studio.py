@@ -1,4 +1,4 @@
-"""``page``: what the queries of a project do and did, in a browser; and the page beside a run."""
+"""``page``: the queries of a project and their history in a browser; and the page of a run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from watersmeet.cli.script import OpenedScript, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.local.cells import FAILURES, NeedsSparkError
+from watersmeet.locations import Storage
 from watersmeet.metrics.endpoint import bind_failure, is_loopback
 from watersmeet.metrics.progress import Progress
-from watersmeet.project import SPEC_NAME, storage_folder
+from watersmeet.project import SPEC_NAME
 from watersmeet.tools.studio.board.model import blank_other_queries
 from watersmeet.tools.studio.drawing import draw_timeline
 from watersmeet.tools.testing import Case, read_case
@@ -35,6 +36,7 @@ from watersmeet.tools.trace import Lineage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from watersmeet.cli.run import Cluster
     from watersmeet.tools.studio.board.server import BoardSession
 
 
@@ -46,7 +48,7 @@ TOKEN = "WATERSMEET_PAGE_TOKEN"
 
 @dataclass(frozen=True)
 class PageHooks:
-    """What a run tells the page beside it: each batch, and that the session is there by which rows are asked about."""
+    """The observer that passes each batch, and the session that answers questions about rows, to the page of a run."""
 
     take: Take = lambda progress: None
     ready: Callable[[SparkSession], None] = lambda spark: None
@@ -67,11 +69,11 @@ class Page:
 
     @contextmanager
     def serve(
-        self, opened: OpenedScript, metrics: Callable[[], str] | None = None, typed: str = "."
+        self, opened: OpenedScript, storage: Storage, metrics: Callable[[], str] | None = None, typed: str = "."
     ) -> Generator[PageHooks]:
         """Serve it while this is entered, and say where; gives what a run tells it.
 
-        ``metrics``: what Prometheus is told, where queries run here; ``typed``: the project, as it was typed.
+        ``metrics``: the text for Prometheus, if queries run here; ``typed``: the project, as it was typed.
         """
         if self.port is None:
             yield PageHooks()
@@ -81,7 +83,7 @@ class Page:
         from watersmeet.tools.studio.page.model import SWITCHED_OFF, RowSamples
         from watersmeet.tools.studio.page.server import Watch, serve_page
 
-        queries = describe_queries(opened.script, opened.queries, storage_folder(opened.project))
+        queries = describe_queries(opened.script, opened.queries, storage)
         rows = None if metrics is None else RowSamples() if self.shows_rows else RowSamples(SWITCHED_OFF)
         watch = Watch(opened.project.name, queries, metrics, rows)
         with serve_page(watch, self.port, self.host, os.environ.get(TOKEN)) as address:
@@ -91,7 +93,7 @@ class Page:
                 from watersmeet.spark.connectors.reading import resolve_options
                 from watersmeet.tools.trace.live import LiveDiagnosis
 
-                script, storage = resolve_options(opened.script), storage_folder(opened.project)
+                script = resolve_options(opened.script)
                 watch.ask = LiveDiagnosis(spark, script, opened.queries, storage, typed).why
 
             yield PageHooks(watch.take, ready if self.shows_rows else lambda spark: None)
@@ -104,10 +106,12 @@ def check_installed() -> None:
             raise refuse("PAGE_NOT_INSTALLED", package=package)
 
 
-def show_page(path: Path, page: Page) -> None:
+def show_page(path: Path, page: Page, cluster: Cluster) -> None:
     """Serve the page of a project until Ctrl-C, whether its queries run or not."""
     opened = open_script(path)
-    with interruptible(), page.serve(opened):
+    with interruptible():
+        storage = cluster.storage(opened.project, opened.script)
+    with interruptible(), page.serve(opened, storage):
         Event().wait()
 
 
@@ -140,7 +144,7 @@ def play_board(path: Path | None, save: Path | None, host: str, port: int | None
 
 
 def _first(path: Path | None, catalog_paths: list[Path]) -> Path:
-    """What lies on the board at first: of a folder that is no project, what is found first in it."""
+    """The content of the board at its start: of a folder that is not a project, the first entry in it."""
     if path is None or (path.is_dir() and not (path / SPEC_NAME).is_file()):
         return next(
             (entry_path for entry_path in catalog_paths if path is not None and entry_path.is_relative_to(path)),

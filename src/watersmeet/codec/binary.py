@@ -244,4 +244,4 @@ def spark_type_name(type_: Any) -> str:
     if pa.types.is_timestamp(type_):
         return "TIMESTAMP_NTZ" if type_.tz is None else "TIMESTAMP"
     nested = {pa.types.is_struct: "STRUCT", pa.types.is_list: "ARRAY", pa.types.is_map: "MAP"}
-    return next((name for is_, name in nested.items() if is_(type_)), _SPELLED.get(type_, str(type_)))
+    return next((name for is_nested, name in nested.items() if is_nested(type_)), _SPELLED.get(type_, str(type_)))

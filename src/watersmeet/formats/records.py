@@ -19,13 +19,11 @@ from watersmeet.formats.protobuf.descriptor import OPTIONS as OF_PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
 from watersmeet.formats.source import SourceFormat
-from watersmeet.logical.expressions import quote
-from watersmeet.schema import is_moment, parse_type_name
+from watersmeet.operators.core.changes import CHANGE
+from watersmeet.schema import is_moment, parse_type_name, quote
 
 KEY_FORMAT = "key.format"
 """Our own option: how the key of a record is encoded."""
-CHANGE = "_change"
-"""The column of a table's rows with their change: insert (``+``) or delete (``-``)."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Registry:
 
     def _fetch(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer of the first server that responds."""
-        from urllib.error import HTTPError  # imported late: whoever checks a script needs no network
+        from urllib.error import HTTPError  # imported late: checking a script needs no network
         from urllib.request import urlopen
 
         reason = ""

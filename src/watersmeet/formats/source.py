@@ -16,19 +16,19 @@ from watersmeet.locations import is_secret, local_path, mask_secrets
 MALFORMED = "malformed"
 """Our own option of a source, and behind INTO the words that keep such rows."""
 SHOWN = "_malformed"
-"""The column in which a result shows them beside its rows."""
+"""The column of a result that holds them."""
 
 MalformedPolicy = Literal["fail", "drop"]
 """``fail``: the query stops and names the first one. ``drop``: they are counted and left out."""
 
 
-def policy_for(source: Source, unsaid: MalformedPolicy = "fail") -> MalformedPolicy:
-    """What becomes of the malformed rows of a source.
+def policy_for(source: Source, default_policy: MalformedPolicy = "fail") -> MalformedPolicy:
+    """Return the policy for malformed rows of a source.
 
     >>> policy_for(Source("orders", (), options={"malformed": "drop"}))
     'drop'
     """
-    return "drop" if source.lowercase_options.get(MALFORMED, unsaid).lower() == "drop" else "fail"
+    return "drop" if source.lowercase_options.get(MALFORMED, default_policy).lower() == "drop" else "fail"
 
 
 def wrong_policy(source: Source, *, may_be: bool) -> Refusal | None:
@@ -111,7 +111,7 @@ class SourceFormat:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a batch need not take all that is there."""
+        """Whether an option limits the rows of a batch."""
         return not self.limits.isdisjoint(self.source.lowercase_options)
 
     @property

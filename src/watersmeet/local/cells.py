@@ -21,10 +21,9 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import Field
 from watersmeet.errors import refuse
-from watersmeet.formats.records import CHANGE
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.relation import Padding
-from watersmeet.operators.core.changes import WEIGHT, consolidate_changes
+from watersmeet.operators.core.changes import CHANGE, WEIGHT, consolidate_changes
 from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator, Watermarks
 from watersmeet.operators.core.python_values import arrow_values, python_rows, python_value
 from watersmeet.physical import PADDED, Derived, JoinPlan
@@ -235,7 +234,7 @@ class Definition(Protocol):
 
 
 def definition_of(operator: StreamOperator) -> Definition:
-    """The definition that says what an operator must give: ``DEFINITION`` of the module beside it.
+    """The definition of an operator's output: ``DEFINITION`` of the module next to it.
 
     >>> from watersmeet.operators.core.operator import Port
     >>> from watersmeet.operators.latest.kernel import LatestOperator
@@ -263,7 +262,7 @@ def step_by_definition(
         (
             port,
             _make_unmatched_table(
-                [row for p, row in unmatched_rows if p == port], operator.sides[port].unmatched, table
+                [row for p, row in unmatched_rows if p == port], operator.ports[port].unmatched, table
             ),
         )
         for port, table in tables.items()

@@ -332,7 +332,7 @@ class LocalQuery:
         schema = output_schema(operator, tables)
         # A padded column takes the type it has elsewhere.
         joined = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in emission.rows)])
-        rows = _where(complete_rows(plan, joined), plan.after)
+        rows = _where(complete_rows(plan, joined), plan.post_filters)
         late = tuple((port, table.select(list(operator.late_columns[port]))) for port, table in emission.late)
         return BatchOutput(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
 

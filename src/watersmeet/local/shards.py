@@ -93,7 +93,7 @@ def _split(operator: StreamOperator, port: PortPlan, place: int, table: pa.Table
     else:
         by = port.times[0] if port.route == "time" else str(port.code)
         is_partition = port.route == "partition"
-        side = operator.sides[place]
+        side = operator.ports[place]
         codes = route_codes(table, by, () if is_partition else null_key_columns(side, port.columns, names))
     batch = table.combine_chunks().to_batches()[0]
     parts = split_rows(batch, codes, shards)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.duration import parse_duration
+from watersmeet.duration import largest_shift, parse_duration
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.logical.expressions import Expr, Reference, windows_in
 from watersmeet.operators.core.condition import Apply, ColumnRef, Columns, Condition, Constant, evaluate, holds
@@ -83,12 +85,24 @@ def _type_of(condition: Condition, types: TypeOf) -> pa.DataType:
                 _type_of(arg, types)
             return pa.bool_()
         case Apply("+" | "-" | "*" | "/" | "%" | "negate" as operator, args):
-            return _result_type(operator, [_type_of(arg, types) for arg in args])
+            kinds = [_type_of(arg, types) for arg in args]
+            if _CLOCKS_MOVE.get():
+                _check_days(operator, args, kinds)
+            return _result_type(operator, kinds)
         case Apply(operator, args):
             left, right = (_type_of(arg, types) for arg in args)
             if not compares_as_spark(left, right):
                 raise NeedsSparkError(f"`{operator}` of {left} and {right}")
             return pa.bool_()
+
+
+def _check_days(operator: str, args: Iterable[Condition], kinds: list[pa.DataType]) -> None:
+    """Leave days, and differences of TIMESTAMPs, to Spark where the clocks of its session move."""
+    is_time = any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)
+    constants = [arg.value for arg in args if isinstance(arg, Constant)]
+    is_short = any(isinstance(value, timedelta) and abs(value) < timedelta(days=1) for value in constants)
+    if is_time and not is_short:
+        raise NeedsSparkError(f"`{operator}` of {' and '.join(map(str, kinds))} in a zone whose clocks move")
 
 
 def _result_type(operator: Any, kinds: list[pa.DataType]) -> pa.DataType:
@@ -160,6 +174,19 @@ SparkEvaluator = Callable[[str, pa.Table], pa.Array]
 
 SPARK_EVALUATOR: ContextVar[SparkEvaluator | None] = ContextVar("elsewhere", default=None)
 """The evaluator for expressions that only Spark can evaluate; None: they are refused."""
+
+
+_CLOCKS_MOVE: ContextVar[bool] = ContextVar("clocks_move", default=False)
+
+
+@contextmanager
+def in_session_zone(zone: str | None) -> Generator[None]:
+    """Evaluate meanwhile as a session with that time zone does; None: in UTC."""
+    token = _CLOCKS_MOVE.set(zone is not None and largest_shift(zone) > 0)
+    try:
+        yield
+    finally:
+        _CLOCKS_MOVE.reset(token)
 
 
 _COLLATED = b"watersmeet.collated"

@@ -19,44 +19,9 @@ from decimal import Decimal
 from typing import Literal
 
 from watersmeet.catalog import NOWHERE, Span
-
-
-@dataclass(frozen=True)
-class Windows:
-    """As many windows as ``number`` at most, counted from the beginning of the one of length ``base`` around a time.
-
-    The window with number n, from 0 on, goes from ``start * n`` to ``first_end + end * n`` behind it; a time lies in
-    those of them that end behind it. All lengths are in microseconds.
-    """
-
-    base: int
-    number: int
-    start: int
-    first_end: int
-    end: int
-
-    @property
-    def longest(self) -> int:
-        """How long the longest of them is.
-
-        >>> windows_of("CUMULATE", (10, 60)).longest, windows_of("HOP", (10, 25)).longest
-        (60, 25)
-        """
-        return self.first_end + (self.end - self.start) * (self.number - 1)
-
-
-def windows_of(function: str, lengths: tuple[int, ...]) -> Windows:
-    """The windows of a function: TUMBLE has a size, HOP a slide and a size, CUMULATE a step and a size.
-
-    >>> windows_of("CUMULATE", (10, 60))
-    Windows(base=60, number=6, start=0, first_end=10, end=10)
-    >>> windows_of("HOP", (10, 25))
-    Windows(base=10, number=3, start=-10, first_end=25, end=-10)
-    """
-    step, size = lengths[0], lengths[-1]
-    if function == "CUMULATE":
-        return Windows(size, size // step, 0, step, step)
-    return Windows(step, -(-size // step), -step, size, -step)
+from watersmeet.operators.core.aggregates import NAMES
+from watersmeet.operators.core.columnar import Windows, windows_of
+from watersmeet.schema import quote
 
 
 def windows_sql(time: str, windows: Windows) -> str:
@@ -100,15 +65,14 @@ in it, CASE for example: its args one behind the other, of which the aggregates 
 text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as intervals, of
 the function in ``text``. Every other function is ``other``."""
 
-AGGREGATES = frozenset({
-    "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any",
-    "bit_and", "bit_or", "bit_xor", "stddev", "std", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop",
-    "min_by", "max_by", "any_value", "first", "first_value", "last", "last_value", "collect_list", "array_agg",
-    "collect_set", "approx_count_distinct", "median", "mode", "percentile", "percentile_approx", "corr", "covar_pop",
-    "covar_samp", "skewness", "kurtosis", "regr_slope", "try_sum", "try_avg", "listagg", "string_agg", "product",
+OTHER_AGGREGATES = frozenset({
+    "approx_count_distinct", "median", "mode", "percentile", "percentile_approx", "corr", "covar_pop", "covar_samp",
+    "skewness", "kurtosis", "regr_slope", "try_sum", "try_avg", "listagg", "string_agg", "product",
 })  # fmt: skip
-"""Spark's aggregate functions, those that no query may use too: each is refused at its place and never read as another
-function."""
+"""Aggregate functions of Spark that no query may use: each is refused at its place, and never read as another one."""
+
+AGGREGATES = OTHER_AGGREGATES | {name for name in NAMES if name.isidentifier()}
+"""The names of all aggregate functions in SQL: those of a grouping, and those that are refused."""
 
 CLOSED = "closed"
 """The value of an AND or OR whose parts the text itself holds together, so that there is one way to read it."""
@@ -254,15 +218,6 @@ def finality_column(expr: Expr) -> str | None:
 def windows_in(expr: Expr) -> Windows:
     """What ``windows`` there are."""
     return windows_of(expr.text, tuple(int(length.value or 0) for length in expr.args[1:]))
-
-
-def quote(name: str) -> str:
-    """The name in backticks.
-
-    >>> quote("odd`name")
-    '`odd``name`'
-    """
-    return "`" + name.replace("`", "``") + "`"
 
 
 def conjuncts(expr: Expr | None) -> tuple[Expr, ...]:

@@ -57,6 +57,9 @@ class AnalyzedGroup:
 
     ``final_columns``: those of ``by`` by which groups become final, once the watermark has passed them. Without a
     ``time`` the rows are those of a table with final columns: ``final_by`` is the one by which groups are dropped.
+
+    ``behind``: ``window`` is not a whole window or its end but a column that is so long before the end, in
+    microseconds; 0 for the end of a window whose time the rows do not show.
     """
 
     family: ClassVar[str] = "group"
@@ -69,6 +72,7 @@ class AnalyzedGroup:
     having: tuple[Expr, ...] = ()
     is_session: bool = False
     final_columns: tuple[FinalColumn, ...] = ()
+    behind: int | None = None
 
     @property
     def final_by(self) -> str | None:
@@ -92,6 +96,9 @@ class AnalyzedTop:
 
     ``ties``: rows that are equal in the order share one rank, and all of them are shown or none. ``final_by``: the
     index of the one of ``by`` by which groups become final.
+
+    Of a stream that is the start or end of a window around ``time``, so long ``behind`` its end; ``final_columns`` are
+    then the columns that become final with it, each with how long before the end it is.
     """
 
     family: ClassVar[str] = "top"
@@ -101,6 +108,9 @@ class AnalyzedTop:
     by: tuple[AnalyzedSortKey, ...] = ()
     ties: bool = False
     final_by: int | None = None
+    time: TimeColumn | None = None
+    behind: int = 0
+    final_columns: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -255,10 +265,11 @@ class ResultColumn:
 
 def result_columns(query: AnalyzedQuery) -> tuple[ResultColumn, ...]:
     """The columns of a result, those of a grouping as the expressions they stand for."""
+    exprs, types = _group_exprs(query.group), _column_types(query.relation)
     return tuple(
-        ResultColumn(output.name, expr, _type(query, expr), can_be_null)
+        ResultColumn(output.name, expr, _type(expr, types), can_be_null)
         for output, can_be_null in zip(query.outputs, nullable(query), strict=True)
-        for expr in (expand_group(output.expr, query.group),)
+        for expr in (_expand(output.expr, exprs),)
     )
 
 
@@ -277,18 +288,29 @@ def column_lines(columns: tuple[ResultColumn, ...]) -> list[str]:
 
 def expand_group(expr: Expr, group: AnalyzedGroup | None) -> Expr:
     """The expression with columns of a grouping replaced by the expressions they stand for."""
-    if group is None:
+    return _expand(expr, _group_exprs(group))
+
+
+def _group_exprs(group: AnalyzedGroup | None) -> Mapping[str, Expr]:
+    return {} if group is None else {output.name: output.expr for output in (*group.by, *group.aggregates)}
+
+
+def _expand(expr: Expr, exprs: Mapping[str, Expr]) -> Expr:
+    if not exprs:
         return expr
-    exprs = {output.name: output.expr for output in (*group.by, *group.aggregates)}
     if expr.op == "column" and expr.refs[0].source == GROUP and not expr.refs[0].path:
         return exprs.get(expr.refs[0].name, expr)
     if expr.op == "other" and any(ref.source == GROUP for ref in expr.refs):
         text = expr.sql(lambda ref: expression_in_words(exprs[ref.name]) if ref.name in exprs else ref.column)
         return replace(expr, text=text, refs=())
-    return replace(expr, args=tuple(expand_group(arg, group) for arg in expr.args))
+    return replace(expr, args=tuple(_expand(arg, exprs) for arg in expr.args))
 
 
-def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
+_Types = Mapping[str, str | None]
+"""The type of each column, by ``column`` of a reference in small letters; None where only Spark knows it."""
+
+
+def _type(expr: Expr, types: _Types) -> str | None:
     if expr.op == "cast":
         return str(expr.value)
     if expr.op in COMPARISONS or expr.op in ("and", "or", "not", "is_null"):
@@ -297,17 +319,20 @@ def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
         return function_of(expr.function).gives
     if expr.op != "column" or expr.refs[0].path:
         return None
-    ref = expr.refs[0]
-    extra = query.relation.extra_columns if isinstance(query.relation, AnalyzedJoin) else ()
-    if any(field.name == ref.column for field in extra):
-        return next(field.type for field in extra if field.name == ref.column)
-    view = next((leaf for leaf in leaves(query.relation) if leaf.alias == ref.source), None)
-    if isinstance(view, AnalyzedView):
-        view_type = next((column.type for column in result_columns(view.query) if column.name == ref.name), None)
-        return view_type or next((field.type for field in view.source.fields if field.name == ref.name), None) or None
-    source = sources_by_alias(query.relation).get(ref.source)
-    field = source.field(ref.name) if source is not None else None
-    return field.type or None if field is not None else None
+    return types.get(_column_key(expr.refs[0].source, expr.refs[0].name))
+
+
+def _column_types(relation: AnalyzedRelation) -> _Types:
+    """The types of all columns of a relation. Each view is looked through once, however many columns it has."""
+    views = {leaf.alias: leaf for leaf in leaves(relation) if isinstance(leaf, AnalyzedView)}
+    types: dict[str, str | None] = {}
+    for alias, source in sources_by_alias(relation).items():
+        # Of several columns of a name, the first counts.
+        declared = {_column_key(alias, field.name): field.type or None for field in reversed(source.fields)}
+        shown = result_columns(views[alias].query) if alias in views else ()
+        types |= declared | {_column_key(alias, c.name): c.type for c in reversed(shown) if c.type is not None}
+    extra = relation.extra_columns if isinstance(relation, AnalyzedJoin) else ()
+    return types | {field.name.lower(): field.type for field in extra}
 
 
 _BY = {"time": "time", "ends": "the end time in each row", "keys": "the number of keys", "limit": "a limit"}

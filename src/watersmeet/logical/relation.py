@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from watersmeet.logical.query import AnalyzedQuery
 
 Padding = Literal["nulls", "zeros"] | Values
-"""The values of a side's columns beside an unmatched row of the other side.
+"""The values of a side's columns next to an unmatched row of the other side.
 
 Given values are constants for columns of that side (by declared name), to be cast to the column's type; other columns
 are NULL. ``zeros``: 0, the empty string, false and so on, by type.
@@ -388,7 +388,7 @@ class ConditionalJoin(AnalyzedJoin):
         return tuple(pair[self.kind == "right"] for pair in self.keys)
 
     def pads(self, port: int) -> Padding | None:
-        """NULLs beside a preserved row of the other side."""
+        """NULLs next to a preserved row of the other side."""
         return "nulls" if self.kind in (("right", "full"), ("left", "full", "anti"))[port] else None
 
     def can_push_down_filter(self, port: int) -> bool:

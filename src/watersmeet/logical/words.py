@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
-from watersmeet.logical.expressions import FILTERED, Expr, Reference, conjuncts, quote
+from watersmeet.logical.expressions import FILTERED, Expr, Reference, conjuncts
 from watersmeet.logical.nodes import LEFT_ONLY, JoinKind, ParsedJoin, Within
 from watersmeet.logical.relation import AnalyzedRelation, Padding, laterals, leaves
+from watersmeet.schema import quote
 
 _LEAF = 8
 _STRENGTH = {
@@ -88,7 +89,7 @@ def _bracket(expr: Expr, needed: int) -> str:
 
 
 def _flatten(ref: Reference) -> Reference:
-    # A source that nobody can name, such as that of `_seq`, is not shown.
+    # A source without a name, such as that of `_seq`, is not shown.
     # The element of an array has the alias as its name, which is written once.
     is_element = ref.source == ref.name and len(ref.parts) == 1 + len(ref.path)
     source = () if "#" in ref.source or is_element else (ref.source,)
@@ -120,7 +121,7 @@ def keys(pairs: tuple[tuple[Expr, Expr], ...]) -> Fact:
 
 
 def conditions(label: str, parts: tuple[Expr, ...], remark: str = "") -> Fact:
-    """Parts of a condition, each with what becomes of a row that fails it."""
+    """Parts of a condition, each with the outcome of a row that fails it."""
     return label, [f"{text} ({remark})" if remark else text for text in texts(parts)]
 
 
@@ -130,7 +131,7 @@ def texts(parts: tuple[Expr, ...]) -> list[str]:
 
 
 def padding_in_words(padding: Padding) -> str:
-    """What stands beside a row that stayed alone.
+    """Describe the padding of an unmatched row.
 
     >>> padding_in_words("zeros"), padding_in_words((("price", Expr("literal", text="0")),))
     ('zeros', 'price 0')
@@ -141,7 +142,7 @@ def padding_in_words(padding: Padding) -> str:
 
 
 def sources_by_alias(relation: AnalyzedRelation) -> dict[str, Source]:
-    """What each alias of a relation stands for; what is inside a view has no alias outside.
+    """Return the source of each alias of a relation; sources inside a view have no alias outside.
 
     >>> from watersmeet.logical.relation import AnalyzedScan
     >>> [*sources_by_alias(AnalyzedScan("o", Source("orders", ())))]
@@ -151,7 +152,7 @@ def sources_by_alias(relation: AnalyzedRelation) -> dict[str, Source]:
 
 
 def row_names(relation: AnalyzedRelation) -> dict[str, str]:
-    """What to call the rows of each alias: by their source, or by the alias where that occurs twice or has no name."""
+    """Name the rows of each alias by the source, or by the alias if the source occurs twice or has no name."""
     sources = sources_by_alias(relation)
     names = [source.name for source in sources.values()]
     return {
@@ -161,7 +162,7 @@ def row_names(relation: AnalyzedRelation) -> dict[str, str]:
 
 
 def is_unnamed(name: str) -> bool:
-    """Whether a name is one that nobody can write, such as that of a subquery."""
+    """Return whether a name is generated, such as that of a subquery."""
     return name.startswith("#")
 
 

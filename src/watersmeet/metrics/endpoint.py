@@ -80,7 +80,7 @@ def _own_names() -> tuple[str, str]:
 
 
 LOOPBACK = "127.0.0.1"
-"""Nobody but this machine is answered unless somebody says so."""
+"""By default only this machine is answered."""
 NAMES = "WATERSMEET_METRICS_HOSTS"
 """The variable that lists further names by which the endpoint answers, with commas between them; ``*``: any."""
 _PLAIN = "text/plain; charset=utf-8"
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.NOT_FOUND, _PLAIN, "There are /metrics and /health.\n")
 
     def _wrong_host(self, server: _Server) -> tuple[HTTPStatus, str] | None:
-        """What is said to who asks by a name that is not this server's; a check without one is no browser's."""
+        """Return the answer to a request with a foreign host name; one without a name is not from a browser."""
         hosts = self.headers.get_all("Host") or []
         if not hosts:
             return None

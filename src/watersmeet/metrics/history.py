@@ -1,9 +1,9 @@
 """The history of a query: what each of its batches did, and when it was started, failed or ended.
 
 It is a file of the project's storage, ``progress/QUERY.jsonl``, with a line of JSON for each. A line is written whole
-or not at all: what a crash left of one is passed over. The file never grows far beyond ``LARGEST``: then the older half
-of the batches is put together two by two, again and again as they get older. What is counted stays exact; only how it
-was spread over time is known less finely.
+or not at all: a line that a crash cut off is skipped. The file never grows far beyond ``LARGEST``: then the older half
+of the batches is merged in pairs, again and again as they get older. Counts stay exact; only their distribution over
+time becomes coarser.
 
 >>> from tempfile import TemporaryDirectory
 >>> with TemporaryDirectory() as storage:
@@ -26,16 +26,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
+from watersmeet.locations import AnyStorage, Storage, is_local
+from watersmeet.metrics.metrics import COUNTED, OperatorMetrics, SideMetrics
 from watersmeet.metrics.progress import Progress, Totals, watermark_text
+from watersmeet.operators.core.operator import HISTOGRAMS
 
 N = TypeVar("N", Progress, OperatorMetrics, SideMetrics)
 
-_COUNTED = frozenset({
-    "rows_in", "rows_out", "matched", "padded", "late", "dropped", "written", "malformed", "seconds", "batches",
-    "events", "events_processed", "rows", "stored", "bytes",
-})  # fmt: skip
-"""What adds up over batches; of the rest the latest counts."""
 _COUNTED_BY_NAME = ("sources", "malformed_of", "parts")
 """The same, where there is a number per name."""
 _SETS = ("temporal", "silent")
@@ -66,7 +63,7 @@ def _operator_as_json(numbers: OperatorMetrics) -> dict[str, object]:
 
 
 def _non_default_fields(value: Progress | OperatorMetrics | SideMetrics) -> dict[str, object]:
-    """What is not as it is by itself."""
+    """The fields that differ from their defaults."""
     field_values = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in _UNWRITTEN}
     return {
         name: field_value
@@ -108,7 +105,10 @@ def _operator_from_json(values: Mapping[str, Any]) -> OperatorMetrics:
 
 
 _NAMES = {kind: frozenset(field.name for field in fields(kind)) for kind in (Progress, OperatorMetrics, SideMetrics)}
-_ADDED = {kind: tuple(names & _COUNTED) for kind, names in _NAMES.items()}
+_ADDED = {
+    kind: tuple(field.name for field in fields(kind) if COUNTED.items() <= field.metadata.items()) for kind in _NAMES
+}
+"""What adds up over batches; of the rest the latest counts."""
 
 
 def _select_fields(kind: type[Progress | OperatorMetrics | SideMetrics], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,9 +145,7 @@ def merge_metrics(numbers: Sequence[OperatorMetrics]) -> OperatorMetrics:
     for metrics in numbers:
         for side, of_side in metrics.sides.items():
             sides.setdefault(side, []).append(of_side)
-    spreads: dict[str, Any] = {
-        name: _sum_by_name(getattr(metrics, name) for metrics in numbers) for name in ("delays", "lateness")
-    }
+    spreads: dict[str, Any] = {name: _sum_by_name(getattr(metrics, name) for metrics in numbers) for name in HISTOGRAMS}
     return replace(
         _sum_counts(numbers), **spreads, sides={side: _sum_counts(of_one_side) for side, of_one_side in sides.items()}
     )
@@ -171,17 +169,18 @@ FOLDER = "progress"
 LARGEST = 3_000_000
 """The size in bytes at which a history is thinned out; that is about four thousand batches of a join."""
 MOST_EVENTS = 1000
+REMOTE_LARGEST, REMOTE_SECONDS = 300_000, 10.0
+"""The same size for a history that is written whole each time, and the seconds between two such times."""
 
 EventKind = Literal["started", "failed", "retried", "ended", "stopped"]
-"""``failed``: for good; ``retried``: it failed and starts again by itself; ``ended``: by itself; ``stopped``: by
-somebody."""
+"""``failed``: for good; ``retried``: it failed and restarts; ``ended``: its input ended; ``stopped``: by the user."""
 
 
 @dataclass(frozen=True)
 class QueryEvent:
-    """Something that happened to a query: when, in seconds since 1970, and what is to be said of it.
+    """An event of a query: when, in seconds since 1970, and a message.
 
-    ``process`` is the one that ran it, ``spark`` the address of Spark's own page.
+    ``process`` is the process that ran it, ``spark`` the address of Spark's own page.
     """
 
     kind: EventKind
@@ -193,7 +192,7 @@ class QueryEvent:
 
 @dataclass(frozen=True)
 class History:
-    """What is known of a query, oldest first. Of older batches, several are one value (`Progress.batches`)."""
+    """The history of a query, oldest first. Older batches are merged into one value (`Progress.batches`)."""
 
     query: str
     batches: tuple[Progress, ...] = ()
@@ -216,17 +215,17 @@ class History:
         return last is not None and last.kind in ("started", "retried") and bool(last.process) and _is_alive(last)
 
 
-def queries_of(storage: Path) -> list[str]:
+def queries_of(storage: Storage) -> list[str]:
     """The queries of which there is a history, by name."""
     return sorted(path.stem for path in (storage / FOLDER).glob("*.jsonl"))
 
 
-def history_file(storage: Path, query: str) -> Path:
+def history_file(storage: AnyStorage, query: str) -> AnyStorage:
     """Where the history of a query lies."""
     return storage / FOLDER / f"{query}.jsonl"
 
 
-def read_history(storage: Path, query: str) -> History:
+def read_history(storage: Storage, query: str) -> History:
     """The history of a query; an empty one where nothing is known."""
     try:
         text = history_file(storage, query).read_bytes()
@@ -238,7 +237,7 @@ def read_history(storage: Path, query: str) -> History:
 
 
 def records_in(text: bytes, query: str) -> Iterator[Progress | QueryEvent]:
-    """What the whole lines of a file hold of a query; what is none of ours is passed over."""
+    """Return the records in the complete lines of a file; lines that are not ours are skipped."""
     for line in text.split(b"\n"):
         with suppress(ValueError, TypeError, KeyError, AttributeError):
             if line:
@@ -248,12 +247,17 @@ def records_in(text: bytes, query: str) -> Iterator[Progress | QueryEvent]:
 class HistoryWriter:
     """Writes the history of a query. ``largest``: the bytes at which it is thinned out."""
 
-    def __init__(self, storage: Path, query: str, largest: int = LARGEST) -> None:
+    def __init__(self, storage: Storage, query: str, largest: int = LARGEST) -> None:
         self.query, self.path = query, history_file(storage, query)
         self.largest = largest
+        self._remote: _RemoteHistory | None = None
 
     def append(self, record: Progress | QueryEvent) -> None:
         """Write down one more batch, or what happened; raises OSError where that cannot be done."""
+        if not is_local(self.path):
+            self._remote = self._remote or _RemoteHistory(self.path, self.query)
+            self._remote.append(record)
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             # What a crash left without its end must not swallow this line too.
@@ -261,17 +265,44 @@ class HistoryWriter:
             file.write((b"\n" if torn else b"") + _line(record))
             size = file.tell()
         if size > self.largest:
-            self._thin_out()
+            self._thin_out(self.path)
 
-    def _thin_out(self) -> None:
+    def _thin_out(self, path: Path) -> None:
         """Write the file anew with fewer records, as one that takes its place at once."""
-        records = list(records_in(self.path.read_bytes(), self.query))
-        replacement = self.path.with_suffix(".new")
+        records = list(records_in(path.read_bytes(), self.query))
+        replacement = path.with_suffix(".new")
         with replacement.open("wb") as file:
             file.writelines(_line(record) for record in thin_records(records))
             file.flush()
             os.fsync(file.fileno())
-        replacement.replace(self.path)
+        replacement.replace(path)
+
+
+class _RemoteHistory:
+    """A history that is not on this machine, where files do not grow: it is written whole, and not with every batch.
+
+    What happened to a query is written at once, a batch with the next record after `REMOTE_SECONDS`: a driver that is
+    killed takes the batches of these seconds out of the history, and out of nothing else.
+    """
+
+    def __init__(self, path: Storage, query: str) -> None:
+        self.path, self.query = path, query
+        self.written_at = 0.0
+        try:
+            self.text = path.read_bytes()
+        except FileNotFoundError:
+            self.text = b""
+
+    def append(self, record: Progress | QueryEvent) -> None:
+        """Write down one more batch, or what happened."""
+        torn = b"" if not self.text or self.text.endswith(b"\n") else b"\n"
+        self.text += torn + _line(record)
+        if len(self.text) > REMOTE_LARGEST:
+            self.text = b"".join(map(_line, thin_records(records_in(self.text, self.query))))
+        if isinstance(record, QueryEvent) or time.monotonic() - self.written_at >= REMOTE_SECONDS:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(self.text)
+            self.written_at = time.monotonic()
 
 
 def thin_records(records: Iterable[Progress | QueryEvent]) -> list[Progress | QueryEvent]:
@@ -312,18 +343,18 @@ def _is_alive(event: QueryEvent) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        # It is there, and somebody else's.
+        # It exists and belongs to another user.
         return True
     return True
 
 
 class Recorder:
-    """The histories of all queries of a run. Where one cannot be written that is told once, and the run goes on.
+    """Write the histories of all queries of a run. If one cannot be written, that is reported once.
 
     ``spark`` is the address of Spark's own page, if it has one.
     """
 
-    def __init__(self, storage: Path, on_news: Callable[[str], None], spark: str = "") -> None:
+    def __init__(self, storage: Storage, on_news: Callable[[str], None], spark: str = "") -> None:
         self.storage, self.on_news, self.spark = storage, on_news, spark
         self._logs: dict[str, HistoryWriter] = {}
         self._going_on: set[str] = set()

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import traceback
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from typing import Any, Literal, ParamSpec
 
 from watersmeet.errors import escape_controls
-from watersmeet.locations import mask_secrets
+from watersmeet.locations import Storage, is_local, mask_secrets
 from watersmeet.metrics.history import History, QueryEvent, history_file, merge_metrics, merge_operators, records_in
 from watersmeet.metrics.metrics import OperatorMetrics
 from watersmeet.metrics.progress import Progress, Totals
 
 FILE = "watersmeet.log"
 LARGEST, BACKUP_COUNT = 10_000_000, 5
-"""The bytes of a file, and how many older ones are kept beside it."""
+"""The size of a log file in bytes, and the number of older files that are kept."""
+
+PIECES = "log"
+"""The folder with the pieces of logs, in a storage that is not on this machine."""
+PIECE_BYTES, PIECE_SECONDS = 100_000, 10.0
+"""The size at which a piece is finished, and how often it is written."""
 
 Level = Literal["debug", "info", "warning", "error"]
-"""``debug``: every number of every batch, as text too; ``info``: a line per batch; ``warning``: what is started again,
+"""``debug``: every number of every batch, as text too; ``info``: a line per batch; ``warning``: restarts,
 and what else there is to say; ``error``: failures."""
 Form = Literal["text", "json"]
 
@@ -42,10 +47,14 @@ class LogOptions:
     form: Form = "text"
 
     @contextmanager
-    def attach(self, storage: Path) -> Generator[None]:
+    def attach(self, storage: Storage) -> Generator[None]:
         """Log into the storage while this is entered. Raises OSError where that cannot be done."""
         storage.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(storage / FILE, maxBytes=LARGEST, backupCount=BACKUP_COUNT, encoding="utf-8")
+        handler: logging.Handler
+        if is_local(storage):
+            handler = RotatingFileHandler(storage / FILE, maxBytes=LARGEST, backupCount=BACKUP_COUNT, encoding="utf-8")
+        else:
+            handler = _PieceHandler(storage / PIECES)
         handler.setFormatter(_AsJson() if self.form == "json" else _AsText())
         before = LOGGER.level, LOGGER.propagate
         LOGGER.addHandler(handler)
@@ -64,6 +73,49 @@ def log(level: Level, event: str, query: str = "", text: str = "", numbers: Mapp
     """Log what happened to a query; ``numbers`` are for those who read JSON, and for ``debug``."""
     entry = {"event": event, "query": query, "text": mask_secrets(text), "numbers": numbers or {}}
     LOGGER.log(_NUMBERS[level], event, extra={"told": entry})
+
+
+class _PieceHandler(logging.Handler):
+    """Writes a log in pieces to a storage where files do not grow: a piece is written whole every few seconds.
+
+    Two runs at once write different pieces, as their names have the start of the run.
+    """
+
+    def __init__(self, folder: Storage) -> None:
+        super().__init__()
+        self._folder, self._begun = folder, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        self._lines: list[str] = []
+        self._number = self._size = 0
+        self._written_at = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a line; warnings are written at once."""
+        line = self.format(record) + "\n"
+        self._lines.append(line)
+        self._size += len(line)
+        try:
+            if record.levelno >= logging.WARNING or time.monotonic() - self._written_at >= PIECE_SECONDS:
+                self.flush()
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Write the piece as it is now; the next line begins another one if it is long enough."""
+        if not self._lines:
+            return
+        file = self._folder / f"{self._begun}-{self._number:05}.log"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(self._lines), "utf-8")
+        self._written_at = time.monotonic()
+        if self._size >= PIECE_BYTES:
+            self._lines, self._size = [], 0
+            self._number += 1
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        with suppress(OSError):
+            self.flush()
+        super().close()
 
 
 class _AsText(logging.Formatter):
@@ -97,7 +149,7 @@ P = ParamSpec("P")
 def guard_observer(what: str, observe: Callable[P, None], on_news: Callable[[str], None]) -> Callable[P, None]:
     """The same observer, of which an error does not get out: it is told once, and logged each time.
 
-    An output that nobody reads any more (``watersmeet run | head``) still ends the run.
+    An output that is no longer read (``watersmeet run | head``) still ends the run.
 
     >>> failing = guard_observer("The page", lambda batch: print(1 / batch), print)
     >>> failing(0), failing(0)
@@ -125,13 +177,16 @@ def guard_observer(what: str, observe: Callable[P, None], on_news: Callable[[str
 class HistoryFollower:
     """The history of a query as far as it was read. ``version`` changes with whatever is new."""
 
-    def __init__(self, storage: Path, query: str) -> None:
+    def __init__(self, storage: Storage, query: str) -> None:
         self.query, self.path = query, history_file(storage, query)
         self.version = 0
+        self._looked, self._changed = 0.0, (0, 0.0)
         self._forget()
 
     def poll(self) -> bool:
         """Read what is new; whether there is something."""
+        if not is_local(self.path):
+            return self._poll_remote(self.path)
         try:
             stat = self.path.stat()
             if stat.st_ino != self._file or stat.st_size < self._read:
@@ -151,6 +206,25 @@ class HistoryFollower:
         self._take(list(records_in(new[:whole], self.query)))
         self.version += bool(whole)
         return bool(whole)
+
+    def _poll_remote(self, path: Storage) -> bool:
+        """The same where a file is written whole each time: it is read again if it has changed."""
+        if time.monotonic() - self._looked < PIECE_SECONDS and self._looked:
+            return False
+        self._looked = time.monotonic()
+        try:
+            stat = path.stat()
+            changed = (stat.st_size, stat.st_mtime)
+            if changed == self._changed:
+                return False
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return False
+        self._forget()
+        self._changed = changed
+        self._take(list(records_in(text, self.query)))
+        self.version += 1
+        return True
 
     @property
     def history(self) -> History:

@@ -14,16 +14,36 @@ A micro-batch has no queues between its operators whose length could be read. So
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from operator import add
 from typing import Any, Literal, cast
+
+from watersmeet.operators.core.operator import HISTOGRAMS
+from watersmeet.operators.core.shard_metrics import ShardMetrics, merge_shard_metrics
 
 Health = Literal[0, 1]
 """1: its query runs; 0: it has failed."""
 
 ROUNDED = 0.05
 """Spark reports rates with one digit after the point, so they may be less by so much."""
+
+
+COUNTED: Mapping[str, str] = {"merge": "sum"}
+"""The property of numbers that add up over batches; of the rest the latest counts."""
+
+
+def name_in_reports(number: str) -> Mapping[str, str]:
+    """The property of a number that shards report under this name, per port or not."""
+    return {"reported": number}
+
+
+def sum_reported(metrics: type[Any], observed: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The numbers of a class that shards report, of several operators together."""
+    return {
+        number.name: sum_number(observed, number.metadata["reported"])
+        for number in fields(metrics)
+        if "reported" in number.metadata
+    }
 
 
 @dataclass(frozen=True)
@@ -33,13 +53,13 @@ class SideMetrics:
     ``stored``: rows that were written to the state, those of merged runs too; ``bytes``: what they took there.
     """
 
-    rows: int = 0
-    late: int = 0
-    padded: int = 0
-    dropped: int = 0
+    rows: int = field(default=0, metadata=COUNTED)
+    late: int = field(default=0, metadata=COUNTED)
+    padded: int = field(default=0, metadata=COUNTED)
+    dropped: int = field(default=0, metadata=COUNTED)
     state_rows: int = 0
-    stored: int = 0
-    bytes: int = 0
+    stored: int = field(default=0, metadata=COUNTED)
+    bytes: int = field(default=0, metadata=COUNTED)
 
     @property
     def state_bytes(self) -> int | None:
@@ -70,17 +90,17 @@ class OperatorMetrics:
     busy: float = 0.0
     backpressure: float = 0.0
     health: Health = 1
-    events: int = 0
-    events_processed: int = 0
-    matched: int = 0
-    padded: int = 0
-    late: int = 0
-    dropped: int = 0
-    state_rows: int = 0
-    written: int = 0
-    seconds: float = 0.0
+    events: int = field(default=0, metadata={**COUNTED, **name_in_reports("emitted")})
+    events_processed: int = field(default=0, metadata={**COUNTED, **name_in_reports("rows")})
+    matched: int = field(default=0, metadata={**COUNTED, **name_in_reports("matched")})
+    padded: int = field(default=0, metadata={**COUNTED, **name_in_reports("padded")})
+    late: int = field(default=0, metadata={**COUNTED, **name_in_reports("late")})
+    dropped: int = field(default=0, metadata={**COUNTED, **name_in_reports("dropped")})
+    state_rows: int = field(default=0, metadata=name_in_reports("state"))
+    written: int = field(default=0, metadata={**COUNTED, **name_in_reports("written")})
+    seconds: float = field(default=0.0, metadata=COUNTED)
     shards: int = 0
-    fullest: int = 0
+    fullest: int = field(default=0, metadata=name_in_reports("fullest"))
     delays: Mapping[str, int] = field(default_factory=dict[str, int])
     lateness: Mapping[str, int] = field(default_factory=dict[str, int])
     sides: Mapping[str, SideMetrics] = field(default_factory=dict[str, SideMetrics])
@@ -97,30 +117,18 @@ def operator_metrics(
     >>> found.busy, found.events_processed
     (0.375, 5)
     """
-
-    def total(number: str) -> int:
-        return sum_number([observed], number)
-
     shards = int(observed.get("shards") or 0)
     computed = float(observed.get("seconds") or 0.0)
+    numbers: dict[str, Any] = {name: _spread(observed.get(name)) for name in HISTOGRAMS}
+    numbers |= sum_reported(OperatorMetrics, [observed])
     return OperatorMetrics(
         kind=observed.get("operator") or "",
         busy=busy_share(computed, seconds, shards if cores is None else min(shards, cores)),
         backpressure=backpressure,
-        events=total("emitted"),
-        events_processed=total("rows"),
-        matched=total("matched"),
-        padded=total("padded"),
-        late=total("late"),
-        dropped=total("dropped"),
-        state_rows=total("state"),
-        written=total("written"),
         seconds=round(computed, 6),
         shards=shards,
-        fullest=total("fullest"),
-        delays=_spread(observed.get("delays")),
-        lateness=_spread(observed.get("lateness")),
         sides=_sides(observed),
+        **numbers,
     )
 
 
@@ -229,46 +237,14 @@ def _offset(written: Any) -> Any:
         return written
 
 
-ShardMetrics = dict[str, dict[str, Any]]
-"""Numbers by name, by what is made of those of two shards. None: a shard has nothing to say of it."""
-
 REPORTS = "reports"
 """The number of an observation that holds the texts of all tasks."""
-
-
-def _add_counts(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
-    return {**left, **{name: left.get(name, 0) + number for name, number in right.items()}}
-
-
-FOLDS: Mapping[str, Callable[[Any, Any], Any]] = {"sum": add, "highest": max, "lowest": min, "sums": _add_counts}
-
-
-def merge_shard_metrics(reports: Iterable[ShardMetrics]) -> ShardMetrics:
-    """The numbers of several shards as those of one.
-
-    >>> merge_shard_metrics([{"sum": {"rows": 1}, "lowest": {"a.t": 5}}, {"sum": {"rows": 2}, "lowest": {"a.t": None}}])
-    {'sum': {'rows': 3}, 'lowest': {'a.t': 5}}
-    """
-    merged: ShardMetrics = {}
-    for report in reports:
-        for fold, numbers in report.items():
-            merged_numbers = merged.setdefault(fold, {})
-            for name, number in numbers.items():
-                before = merged_numbers.get(name)
-                merged_numbers[name] = (
-                    number if before is None else before if number is None else FOLDS[fold](before, number)
-                )
-    return merged
-
-
-def to_text(join: str, metrics: ShardMetrics) -> str:
-    """What a join tells, as Spark collects it."""
-    return json.dumps({"join": join, **metrics}, default=int)
 
 
 def by_join(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The numbers of each join, from the texts of all tasks.
 
+    >>> from watersmeet.operators.core.shard_metrics import to_text
     >>> by_join(to_text("a and b", {"sum": {"rows": rows}}) for rows in (1, 2))
     {'a and b': {'rows': 3}}
     """

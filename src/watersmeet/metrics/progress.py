@@ -10,16 +10,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from watersmeet.metrics.metrics import (
+    COUNTED,
     REPORTS,
     OperatorMetrics,
     backlog_of,
     backpressure_of,
     by_join,
+    name_in_reports,
     operator_metrics,
     sum_number,
+    sum_reported,
 )
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.python_values import DistantTime
+from watersmeet.operators.core.shard_metrics import EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX
 
 RESULT_OBSERVATION = "watersmeet"
 """The observation that counts the rows of the result."""
@@ -27,12 +31,6 @@ JOIN_PREFIX = "watersmeet:"
 """How the names of the observations of joins begin."""
 MALFORMED_PREFIX = "watersmeet.malformed:"
 """How the names of the observations begin that count malformed rows, by source."""
-WATERMARK_PREFIX = "watermark:"
-"""How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
-EXAMPLE_PREFIX = "example:"
-"""How the names begin under which some rows are told, by kind, as JSON."""
-OWN_WATERMARK_PREFIX = "own:"
-"""How the names of marks begin that a side has by itself, whether the other side is as far or not."""
 
 
 Examples = dict[str, dict[str, list[dict[str, str | None]]]]
@@ -77,22 +75,22 @@ class Progress:
 
     query: str
     batch: int
-    rows_in: int = 0
-    rows_out: int = 0
-    matched: int = 0
-    padded: int = 0
-    late: int = 0
-    state_rows: int = 0
+    rows_in: int = field(default=0, metadata=COUNTED)
+    rows_out: int = field(default=0, metadata=COUNTED)
+    matched: int = field(default=0, metadata={**COUNTED, **name_in_reports("matched")})
+    padded: int = field(default=0, metadata={**COUNTED, **name_in_reports("padded")})
+    late: int = field(default=0, metadata={**COUNTED, **name_in_reports("late")})
+    state_rows: int = field(default=0, metadata=name_in_reports("state"))
     watermarks: Mapping[str, str] = field(default_factory=dict[str, str])
-    seconds: float = 0.0
-    dropped: int = 0
-    written: int = 0
+    seconds: float = field(default=0.0, metadata=COUNTED)
+    dropped: int = field(default=0, metadata={**COUNTED, **name_in_reports("dropped")})
+    written: int = field(default=0, metadata={**COUNTED, **name_in_reports("written")})
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
     operators: Mapping[str, OperatorMetrics] = field(default_factory=dict[str, OperatorMetrics])
     marks: Mapping[str, int] = field(default_factory=dict[str, int])
     temporal: frozenset[str] = frozenset()
     backpressure: float = 0.0
-    malformed: int = 0
+    malformed: int = field(default=0, metadata=COUNTED)
     malformed_of: Mapping[str, int] = field(default_factory=dict[str, int])
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
     own: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -101,7 +99,7 @@ class Progress:
     at: float = 0.0
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     backlog: Mapping[str, int] = field(default_factory=dict[str, int])
-    batches: int = 1
+    batches: int = field(default=1, metadata=COUNTED)
     examples: Examples = field(default_factory=dict[str, dict[str, list[dict[str, str | None]]]], compare=False)
 
 
@@ -119,12 +117,6 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
         batch=int(reported["batchId"]),
         rows_in=sum(sources.values()) if sources else sum_number(joins, "rows") if joins else _rows_read(reported),
         rows_out=_rows_out(observed, reported, schema),
-        matched=sum_number(joins, "matched"),
-        padded=sum_number(joins, "padded"),
-        late=sum_number(joins, "late"),
-        dropped=sum_number(joins, "dropped"),
-        written=sum_number(joins, "written"),
-        state_rows=sum_number(joins, "state"),
         partitions=_partitions(joins),
         watermarks={
             column: watermark_text(watermark, is_temporal=column in temporal)
@@ -150,6 +142,7 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
         parts={n: ms / 1000 for n, ms in reported["durationMs"].items() if n != "triggerExecution" and ms},
         backlog=backlog_of(reported),
         examples=_examples(observed, joins_by_name),
+        **sum_reported(Progress, joins),
     )
 
 
@@ -247,15 +240,6 @@ def _partitions(joins: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The partitions of the windows, by side; other joins report NULL."""
     pairs = [(n, v) for values in joins for n, v in values.items() if n.startswith("partitions_")]
     return {name.removeprefix("partitions_"): int(value) for name, value in pairs if value is not None}
-
-
-def port_names(ports: int) -> tuple[str, ...]:
-    """What the ports of a join are called in its numbers.
-
-    >>> port_names(2), port_names(3)
-    (('left', 'right'), ('1', '2', '3'))
-    """
-    return ("left", "right") if ports == 2 else tuple(str(port + 1) for port in range(ports))
 
 
 def watermark_text(watermark: int, *, is_temporal: bool) -> str:

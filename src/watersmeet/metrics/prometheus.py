@@ -44,7 +44,9 @@ OPERATOR = (
     MetricFamily("operator_matched_total", "counter", "Pairs that were matched.", "matched"),
     MetricFamily("operator_padded_total", "counter", "Rows that were emitted without a match.", "padded"),
     MetricFamily("operator_late_total", "counter", "Late rows.", "late"),
-    MetricFamily("operator_dropped_total", "counter", "Rows that were dropped before they could match.", "dropped"),
+    MetricFamily(
+        "operator_dropped_total", "counter", "Rows that a limit removed, or that have no usable key or time.", "dropped"
+    ),
     MetricFamily("operator_written_total", "counter", "Rows that were written to the state.", "written"),
     MetricFamily("operator_busy_seconds_total", "counter", "Compute time of all shards, in seconds.", "seconds"),
     MetricFamily("operator_state_rows", "gauge", "Rows in the state.", "state_rows"),
@@ -64,7 +66,9 @@ TOTAL = (
     MetricFamily("query_padded_total", "counter", "Rows that were emitted without a match.", "padded"),
     MetricFamily("query_late_total", "counter", "Late rows.", "late"),
     MetricFamily("query_malformed_total", "counter", "Rows that could not be read.", "malformed"),
-    MetricFamily("query_dropped_total", "counter", "Rows that were dropped before they could match.", "dropped"),
+    MetricFamily(
+        "query_dropped_total", "counter", "Rows that a limit removed, or that have no usable key or time.", "dropped"
+    ),
 )
 """Per query, what its batches did together."""
 
@@ -105,7 +109,7 @@ _SUMMED_FIELDS = ("seconds", *(metric.number for metric in TOTAL))
 
 @dataclass(frozen=True)
 class QueryMetrics:
-    """What is known of a query: its ``latest`` batch, and what all batches did together (``total``, ``operators``).
+    """The state of a query: its ``latest`` batch, and the totals of all batches (``total``, ``operators``).
 
     ``longest``: the seconds of the longest batch; ``within``: how many batches took no longer than each of `BOUNDS`;
     ``sources`` and ``malformed``: rows of each source.
@@ -191,7 +195,7 @@ class MetricsRegistry:
 
     @property
     def queries(self) -> dict[str, QueryMetrics]:
-        """What is known of each query."""
+        """The state of each query."""
         with self._lock:
             return dict(self._queries)
 
@@ -227,7 +231,7 @@ class MetricsRegistry:
 
 
 def _add_progress(before: Progress | None, now: Progress) -> Progress:
-    """Both together: what is counted adds up, of the rest the latest is told."""
+    """Merge two values: counters add up, gauges take the latest."""
     if before is None:
         return now
     return replace(now, **{name: getattr(before, name) + getattr(now, name) for name in _SUMMED_FIELDS})

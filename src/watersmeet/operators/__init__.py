@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from watersmeet.logical.passes import FamilyAnalysis
-    from watersmeet.operators.explainer import JoinExplainer, StageExplainer
-    from watersmeet.operators.forecaster import Forecaster
+    from watersmeet.operators.explainer import Forecaster, JoinExplainer, StageExplainer
     from watersmeet.operators.state.state_schema import StateSchema
     from watersmeet.operators.tracer import FamilyTracer
     from watersmeet.parser import Grammar
@@ -84,6 +83,8 @@ class JoinFamily(_StatefulFamily):
 class StageFamily(_StatefulFamily):
     """A stateful stage behind the relation of a query, whose result is a changelog; its parts are those of a family."""
 
+    may_change: bool = False
+
     @property
     def plan(self) -> StagePlanner:
         """Its planner: the operator and its columns."""
@@ -119,14 +120,21 @@ FAMILIES: Mapping[str, JoinFamily] = {
 
 OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
     **FAMILIES,
-    **{name: StageFamily(name) for name in ("top", "group", "latest")},
+    **{
+        family.name: family
+        for family in (
+            StageFamily("top", may_change=True),
+            StageFamily("group", may_change=True),
+            StageFamily("latest"),
+        )
+    },
 }
 """Whatever keeps rows, by name: all that is planned and explained. Of stages the outermost comes first."""
 
 
 def change_rules() -> Mapping[str, ChangeRule]:
     """The rules for changes with which a state can continue, by the names of operators in identities."""
-    changeable = [family for family in FAMILIES.values() if family.may_change]
+    changeable = [family for family in OPERATORS.values() if family.may_change]
     return {
         name: _load_part(family.name, "plan", "CHANGE") for family in changeable for name in family.state_schema.names
     }

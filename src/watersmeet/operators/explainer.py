@@ -1,4 +1,4 @@
-"""The interface through which explain gets the description of a family."""
+"""The interfaces through which explain gets the description of a family, and a forecast its retention."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from watersmeet.logical.nodes import Clause, Relation
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.logical.relation import AnalyzedJoin
 from watersmeet.logical.words import Fact
+from watersmeet.physical.nodes import JoinPlan
 
 Names = Mapping[str, str]
 """The words for the rows of each alias."""
@@ -107,3 +108,50 @@ def explainer(families: Families, join: AnalyzedJoin) -> JoinExplainer[Any]:
 
 Inputs = Literal["sides", "inputs", "parts", "input"]
 """The name of the inputs of a block: ``sides`` are left and right."""
+
+
+By = Literal["time", "keys", "number", "unknown"]
+"""What determines the number of stored rows. ``time``: the rows that arrive in a length of event time, or of the clock.
+``keys``: one per key. ``number``: a fixed number. ``unknown``: the plan does not say.
+"""
+
+
+@dataclass(frozen=True)
+class PortRetention:
+    """The retention of a port.
+
+    ``amount``: the length, in units of event time, or the number; ``per_key``: of each partition or key. ``behind``:
+    the port whose watermark expires the rows, so that the lag of that port adds to the retention. ``bound``: how far
+    rows of that port may be after those of this one. ``law``: in words.
+    """
+
+    port: int
+    by: By
+    amount: int = 0
+    law: str = ""
+    behind: int | None = None
+    per_key: bool = False
+    bound: int | None = None
+
+
+Forecaster = Callable[[JoinPlan], tuple[PortRetention, ...]]
+"""Computes the retentions of an operator, in the order of its ports; a port may have several, or none."""
+
+
+class Forecastable(Protocol):
+    """A family, as seen by a forecast."""
+
+    @property
+    def forecast(self) -> Forecaster:
+        """Its retention per port."""
+        ...
+
+
+ForecastFamilies = Mapping[str, Forecastable]
+"""The families by name, as seen by a forecast."""
+
+
+def lag_of(plan: JoinPlan, port: int, column: str | None = None) -> int:
+    """The lag of a port's watermark, or of a column's, behind its latest row; for a union the largest."""
+    lags = [lag.lag for lag in plan.ports[port].lags if column is None or lag.column == column]
+    return max(lags, default=0)

@@ -231,6 +231,15 @@ def value_in_words(value: object) -> str:
     return str(value) if isinstance(value, date) else str(value)[: 2 * _LONG]
 
 
+def window_end(bound: object, before_end: int) -> object:
+    """The end of a window that a value is so many microseconds before; anything but a time as it is.
+
+    >>> window_end(datetime(2026, 3, 2, 8, 15), 60_000_000)
+    datetime.datetime(2026, 3, 2, 8, 16)
+    """
+    return bound + timedelta(microseconds=before_end) if isinstance(bound, datetime) else bound
+
+
 def _of_parts(value: Mapping[str, object] | Sequence[object]) -> str:
     """A struct, a list or a map in words; a map is a list of pairs.
 

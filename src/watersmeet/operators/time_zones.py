@@ -8,29 +8,59 @@ which is extended by the largest shift that the zone has ever had.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from watersmeet.duration import SESSION_ZONE, largest_shift
+from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Script
+from watersmeet.logical.passes.conditions import SPLIT_HINT, not_evaluated
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin
+from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin, joins
+from watersmeet.logical.words import expression_in_words, kind_in_words
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, lowest_bounds
 from watersmeet.physical import sources_of
 from watersmeet.physical.nodes import DeclaredTypes, Types
 
 
-def in_zone_of_script(query: AnalyzedQuery, script: Script) -> AnalyzedQuery:
-    """The query as it runs in the zone that its script sets; unchanged if it sets none."""
+def zone_of_script(script: Script) -> str | None:
+    """The zone that a script sets; None: it sets none."""
     zones = [setting.value.strip() for setting in script.settings if setting.name.lower() == SESSION_ZONE]
-    types = DeclaredTypes(sources_of(query.relation))
-    return in_zone(query, zones[-1].strip("'\""), types) if zones else query
+    return zones[-1].strip("'\"") if zones else None
 
 
-def in_zone(query: AnalyzedQuery, zone: str, types: Types) -> AnalyzedQuery:
-    """The query with conditions that have Spark's meaning in this zone."""
+def in_zone_of_script(query: AnalyzedQuery, script: Script, default: str | None = None) -> AnalyzedQuery:
+    """The query as it runs in the zone that its script sets, or else in the default; unchanged if there is none."""
+    zone = zone_of_script(script) or default
+    return query if zone is None else in_zone(query, zone, DeclaredTypes(sources_of(query.relation)), script)
+
+
+def in_zone(query: AnalyzedQuery, zone: str, types: Types, script: Script) -> AnalyzedQuery:
+    """The query with conditions that have Spark's meaning in this zone; refused if a join cannot evaluate them."""
     shift = largest_shift(zone)
-    return replace(query, relation=_in_zone(query.relation, shift, types)) if shift else query
+    if not shift:
+        return query
+    relation = _in_zone(query.relation, shift, types)
+    refusals = [refusal for join in joins(relation) for refusal in _refuse_intervals(join, zone, script)]
+    if refusals:
+        raise WatersmeetError(refusals)
+    return replace(query, relation=relation)
+
+
+def _refuse_intervals(join: AnalyzedRelation, zone: str, script: Script) -> Iterator[Refusal]:
+    """Refuse sums of a time and the other side's interval where they determine which rows are unmatched."""
+    if not isinstance(join, ConditionalJoin) or join.kind == "inner":
+        return
+    for _, expr in not_evaluated(join):
+        if expr.op != "call" or expr.args[0].op not in ("+", "-"):
+            continue
+        parameters = {
+            "kind": kind_in_words(join.kind), "condition": expression_in_words(expr.args[0]),
+            "cause": f"an interval of the other side, whose days have no fixed length in {zone}",
+            "hint": SPLIT_HINT.format("use an INNER JOIN"),
+        }  # fmt: skip
+        yield Refusal("UNSUPPORTED_CONDITION", parameters, script.place(expr.span))
 
 
 def _in_zone(relation: AnalyzedRelation, shift: int, types: Types) -> AnalyzedRelation:
@@ -68,14 +98,21 @@ def _by_spark(condition: Expr) -> Expr:
 
 
 def _by_local_times(expr: Expr, sides: tuple[frozenset[str], frozenset[str]], types: Types) -> Expr:
-    """A condition in which the difference of two TIMESTAMPs, one of each side, is that of their local times."""
+    """A condition in which the difference of two TIMESTAMPs, one of each side, is that of their local times.
+
+    A sum of a TIMESTAMP and an interval that involve both sides is left to Spark.
+    """
     if any(expr.sources <= side for side in sides):
         return expr
-    if expr.op == "-" and len(expr.args) == 2:
+    if expr.op in ("+", "-") and len(expr.args) == 2:
         owners = [[side for side in sides if arg.sources and arg.sources <= side] for arg in expr.args]
-        if all(owners) and all(types.type_of(arg) == "TIMESTAMP" for arg in expr.args):
+        is_time = [types.type_of(arg) == "TIMESTAMP" for arg in expr.args]
+        if all(owners) and all(is_time):
             local = (_opaque(Expr("cast", (arg,), value="TIMESTAMP_NTZ", span=arg.span)) for arg in expr.args)
             return replace(expr, args=tuple(local))
+        if any(is_time):
+            # An interval that is not of the side of the time: only Spark knows how long its days are.
+            return _opaque(expr)
     return replace(expr, args=tuple(_by_local_times(arg, sides, types) for arg in expr.args))
 
 

@@ -32,7 +32,7 @@ class TraceContext:
 
     def time(self, port: int, row: Row) -> int | None:
         """The compared time of a row."""
-        side = self.operator.sides[port]
+        side = self.operator.ports[port]
         return event_time(row[side.time]) if side.times or side.compared else None
 
 
@@ -55,7 +55,7 @@ class FamilyTracer:
 
     def equal_columns(self, operator: Any, port: int) -> tuple[str, ...]:
         """The columns in which rows must be equal to match: their keys."""
-        return operator.sides[port].keys
+        return operator.ports[port].keys
 
     def axis(self, operator: Any) -> Axis:
         """The axis on which the family measures how long rows live."""
@@ -67,7 +67,7 @@ class FamilyTracer:
 
     def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
         """Why a row can never match; None: it may."""
-        side, non_null = context.operator.sides[port], self.non_null_columns(context.operator, port)
+        side, non_null = context.operator.ports[port], self.non_null_columns(context.operator, port)
         for name in side.keys:
             if row[name] is None:
                 return (
@@ -92,7 +92,7 @@ class FamilyTracer:
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
         """Why a row was late, and the column whose watermark had passed it."""
-        for name in context.operator.sides[port].times:
+        for name in context.operator.ports[port].times:
             watermark, time = context.received.get(name), event_time(row[name])
             if watermark is not None and context.words.is_end(watermark):
                 return f"It arrived after the end of {context.names[port]}.", name

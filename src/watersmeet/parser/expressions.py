@@ -1,6 +1,6 @@
 """The structure of an expression, by Spark's precedence: OR, AND, NOT, predicates, comparisons, bits, sums, products.
 
-Every function takes one level off the cursor. What is no operator of ours becomes one ``other`` over its whole text.
+Every function takes one level off the cursor. Anything else becomes one ``other`` over its whole text.
 
 ORDER BY ... LIMIT and QUALIFY are read here too: the first n rows of a query, or of each group by ROW_NUMBER() or
 RANK(). RANK() gives rows that are equal in the order one number.

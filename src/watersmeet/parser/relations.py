@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import Expr
-from watersmeet.logical.nodes import Clause, Join, Lateral, Query, Relation, Scan, Star, Union, Within
+from watersmeet.logical.nodes import Clause, Join, Lateral, Query, Relation, Scan, Star, Union, Within, leaves
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.leaves import read_amount, starts_amount
 from watersmeet.parser.unsupported import KINDS, at_lateral, at_watermark, join_words, read_alias, refuse_clause
 from watersmeet.parser.windows import NamedSource, read_name, read_table_function, with_watermark
+from watersmeet.schema import quote
 
 ReadQuery = Callable[[Cursor], Query]
 """What reads a query up to the bracket that closes it, or up to UNION ALL."""
@@ -148,8 +149,44 @@ def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
     while (further := _read_further(cursor, relation, read_query)) is not None:
         relation = further
     if cursor.at(","):
-        raise cursor.refuse_unsupported("A list of sources", "write `a JOIN b ON ...` in place of `a, b`.")
+        raise _list_refusal(cursor, relation, read_query)
     return relation
+
+
+def _list_refusal(cursor: Cursor, left: Relation, read_query: ReadQuery) -> WatersmeetError:
+    """The refusal of ``FROM a, b``, with the JOIN to write in place of the comma; takes what follows the comma."""
+    comma, hint = cursor.position, "write JOIN and a condition in place of the comma: `JOIN ... ON ...`."
+    cursor.skip(1)
+    if at_lateral(cursor):
+        hint = "leave out the comma before LATERAL."
+    elif cursor.peek().is_name and not cursor.at("TABLE", "("):
+        right = read_leaf(cursor, read_query).alias
+        source = " ".join(cursor.text_from(comma + 1).split())
+        aliases = [leaf.alias for leaf in leaves(left)]
+        condition = _equality_text(cursor, aliases, right)
+        example = "" if condition else ", for example"
+        condition = condition or f"{_name_text(aliases[-1])}.id = {_name_text(right)}.id"
+        hint = f"write JOIN in place of the comma: `JOIN {source} ON {condition}`{example}."
+    cursor.position = comma
+    return cursor.refuse_unsupported("A list of sources", hint)
+
+
+def _equality_text(cursor: Cursor, left: Sequence[str], right: str) -> str | None:
+    """The first equality in the rest of the statement between a column of ``right`` and one of the others, as text."""
+    sides = {right.lower(): "right", **{alias.lower(): "left" for alias in left}}
+    for start in range(cursor.position + 1, len(cursor.tokens) - 7):
+        before, *tokens, following = cursor.tokens[start - 1 : start + 8]
+        is_part = before.word in ("WHERE", "AND") and (following.word in ("AND", ";") or following.kind == "end")
+        source, other = tokens[0].value.lower(), tokens[4].value.lower()
+        is_equality = [token.word for token in tokens[1::2]] == [".", "=", "."]
+        if is_part and is_equality and {sides.get(source), sides.get(other)} == {"left", "right"}:
+            return "{}{}{} {} {}{}{}".format(*(token.text for token in tokens))
+    return None
+
+
+def _name_text(name: str) -> str:
+    """A name as SQL has it, in backticks if it needs them."""
+    return name if name.isidentifier() else quote(name)
 
 
 def _read_further(cursor: Cursor, left: Relation, read_query: ReadQuery) -> Relation | None:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from watersmeet.catalog import Amount, Span, Watermark
 from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
-from watersmeet.logical.expressions import Expr, Reference, column, quote
+from watersmeet.logical.expressions import Expr, Reference, column
 from watersmeet.logical.nodes import Item, Lateral, Query, Relation, Scan, Star, WindowFunction
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.leaves import read_amount, starts_amount
 from watersmeet.parser.unsupported import at_clause
+from watersmeet.schema import quote
 
 FUNCTIONS = {
     f"{name}{field}": f").{field[1:].lower()}" if field else ")"
@@ -152,7 +153,7 @@ def _not_grouped(cursor: Cursor, window: WindowFunction, what: str) -> Watersmee
 
 
 def _check_partition(cursor: Cursor, window: WindowFunction, group_by: tuple[Expr, ...]) -> None:
-    """Sessions are apart by what a query groups by: PARTITION BY must say the same."""
+    """Refuse a PARTITION BY that differs from the other columns of GROUP BY."""
     by = {expr.refs[0].parts[-1].lower() if expr.op == "column" else None for expr in group_by if not _field(expr)}
     if by != {name.lower() for name in window.by}:
         columns = ", ".join(window.by) or "the columns of GROUP BY"

@@ -22,6 +22,7 @@ from watersmeet.logical.relation import (
     leaves,
 )
 from watersmeet.operators.core.operator import Overflow
+from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.physical.chaining import ChainGroups, chain_operators
 from watersmeet.physical.identity import assign_names
 from watersmeet.physical.nodes import (
@@ -43,7 +44,6 @@ from watersmeet.physical.nodes import (
     Types,
     UnionPlan,
     ViewPlan,
-    WatermarkLag,
     join_name,
     join_plans,
     leaf_plans,
@@ -95,7 +95,7 @@ __all__ = [
 
 
 LateRows = Literal["counted", "kept"]
-"""What becomes of late rows: they are only counted, or also emitted, with all columns, apart from the result."""
+"""The treatment of late rows: only counted, or also emitted, with all columns, as a side output."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +224,12 @@ class _Planner:
         wanted = needed if needed is None else needed | columns_in(view.filters) | frozenset(times_of(view))
         shown = tuple(o for o in view.query.outputs if wanted is None or f"{view.alias}.{o.name}" in wanted)
         body = self.body(view.query, shown or view.query.outputs[:1])
-        if self.late == "kept" and wanted is not None and find_windows(ViewPlan("", body.relation, (), ())) is not None:
-            # A late row is that of the source, with all its columns.
-            body = self.body(view.query, view.query.outputs)
+        if self.late == "kept" and wanted is not None and find_windows(body.relation) is not None:
+            # A late row is that of the source or view, with all its columns.
+            visible = {field.name for field in view.source.fields if not field.hidden}
+            body = self.body(
+                view.query, tuple(o for o in view.query.outputs if o in shown or o.name in visible) or shown
+            )
         return ViewPlan(view.alias, body.relation, body.where, body.outputs, view.filters, view_watermarks(view))
 
     def union(self, union: AnalyzedUnion, needed: frozenset[str]) -> UnionPlan:
@@ -281,7 +284,7 @@ class _Planner:
 
 
 def _can_have_late_rows(relation: AnalyzedRelation) -> bool:
-    """Only rows of a source can be late: a join's marks never overtake its rows."""
+    """Only rows of a source can be late: a join's watermarks never overtake its rows."""
     if isinstance(relation, AnalyzedView):
         return (
             relation.query.group is None and relation.query.top is None and _can_have_late_rows(relation.query.relation)
@@ -294,7 +297,7 @@ def _can_have_late_rows(relation: AnalyzedRelation) -> bool:
 
 
 def _columns_read(join: AnalyzedJoin) -> frozenset[str]:
-    """The columns that a join itself reads, watermarked ones apart."""
+    """The columns that a join itself reads, watermarked ones separately."""
     further = (column for port in range(len(join.inputs)) for column in join.reads(port))
     return columns_in(join.expressions) | frozenset(further)
 

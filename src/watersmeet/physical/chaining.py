@@ -1,8 +1,8 @@
-"""Which joins of a query run together: one operator of Spark's, one exchange, rows that never leave the process.
+"""Operator chaining: which joins of a query share one Spark operator and one exchange, and pass rows in the process.
 
-A join may run in the operator of a join that it feeds when rows that may meet there are in one shard already: when both
-have the same key. What else must hold: nothing between them is left to Spark, and all shards agree about the marks that
-the second join follows, for in one process it hears of those of its own shard alone.
+A join may run in the operator of a join that it feeds if both have the same key, so that rows that may match there are
+in one shard already. Also, nothing between them is left to Spark, and all shards agree about the watermarks that the
+second join follows, because in one process it receives only those of its own shard.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def carry_columns(join: JoinPlan, place: int, link: ChainLink) -> tuple[ChainedC
         for computed in port.computed
     ]
     if side is not None:
-        columns.append(ChainedColumn(str(port.code), str(link.join.operator.sides[side].code)))
+        columns.append(ChainedColumn(str(port.code), str(link.join.operator.ports[side].code)))
     return tuple(columns)
 
 
@@ -118,8 +118,8 @@ def code_side(join: JoinPlan, place: int, link: ChainLink) -> int | None:
     """The side of the join before that has the hash which is the code of a port's keys; None: none is, or has it."""
     if not join.ports[place].hashed:
         return None
-    keys = tuple(link.columns.get(name) for name in join.operator.sides[place].keys)
-    return next((number for number, side in enumerate(link.join.operator.sides) if side.keys == keys), None)
+    keys = tuple(link.columns.get(name) for name in join.operator.ports[place].keys)
+    return next((number for number, side in enumerate(link.join.operator.ports) if side.keys == keys), None)
 
 
 @dataclass
@@ -166,10 +166,10 @@ class _ChainWalk:
         before = link.join
         if any(one.route != "key" or one.shard_by for one in (*join.ports, *before.ports)):
             return "without an equality rows go to other shards"
-        if before.after or port.predicates or port.lags or any(self._base(one) is None for one in port.computed):
+        if before.post_filters or port.predicates or port.lags or any(self._base(one) is None for one in port.computed):
             return "Spark evaluates conditions on the rows between them"
         sides, keys, key_classes = (
-            (join.operator.sides, before.operator.sides),
+            (join.operator.ports, before.operator.ports),
             self._keys(join, number),
             self._classes(before),
         )
@@ -204,7 +204,7 @@ class _ChainWalk:
     def _keys(self, join: JoinPlan, number: int) -> list[str]:
         """The key columns of a port; of one that is only widened, what it is made of."""
         computed = {column.name: self._base(column) or column.name for column in join.ports[number].computed}
-        return [computed.get(name, name) for name in join.operator.sides[number].keys]
+        return [computed.get(name, name) for name in join.operator.ports[number].keys]
 
     def _base(self, computed: Computed) -> str | None:
         """The column that a computed one is, but for the width of its integers; None: Spark makes another of it."""
@@ -213,7 +213,7 @@ class _ChainWalk:
 
 
 def _global_watermarks(join: JoinPlan) -> frozenset[str]:
-    """The watermarked columns of a join about whose marks all shards agree."""
+    """The watermarked columns of a join about whose watermarks all shards agree."""
     watermarks = {time for port in join.ports if not port.is_chained for time in port.times}
     for port in join.ports:
         link = find_link(port.input) if port.is_chained else None
@@ -224,7 +224,7 @@ def _global_watermarks(join: JoinPlan) -> frozenset[str]:
 
 
 def _inner_watermark(link: ChainLink, watermark: str) -> str:
-    """What a mark at a port is called where it comes from."""
+    """The name of a watermark of a port at its origin."""
     if link.watermarks is None:
         return watermark
     return next((inner for inner, outer in link.watermarks if outer == watermark), "")

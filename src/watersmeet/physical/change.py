@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.identity import Identity, canonical_json
 from watersmeet.physical.difference import IdentityChange, NamedIdentity, changes_of, describe_first
-from watersmeet.physical.identity import canonical_json, identity_of
+from watersmeet.physical.identity import identity_of
 from watersmeet.physical.nodes import QueryPlan, read_sources
 
 EditKind = Literal["free", "continued", "rebuilt", "refused"]
-"""``free``: the state means the same. ``continued``: it goes on, and something follows, which must be accepted.
-``rebuilt``: it would be read wrongly, and can be made anew from what the sources still have. ``refused``: it cannot."""
+"""``free``: the state means the same. ``continued``: it continues, with consequences that must be accepted.
+``rebuilt``: it would be read wrongly, and can be rebuilt from the sources. ``refused``: it cannot."""
 
 IDLE = "a side that is silent for that long no longer holds the others back: its later rows may be late"
 NEVER_IDLE = "a silent side now holds the others back without limit: their rows wait and are kept"
@@ -29,7 +29,7 @@ CLOCK = ("clock",)
 a side may be idle, or could be."""
 
 WatermarkValues = Mapping[str, int]
-"""The marks that an operator has received, by canonical name."""
+"""The watermarks that an operator has received, by canonical name."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class StageEdit:
-    """A stage before and after an edit, and the marks that it has received; None: nobody has looked."""
+    """A stage before and after an edit, and the watermarks that it has received; None: they were not read."""
 
     number: int
     was: NamedIdentity
@@ -76,7 +76,7 @@ def classify_edit(
     watermarks: Sequence[WatermarkValues] | None = None,
     tables: Collection[str] = (),
 ) -> Edit:
-    """The class of an edit; ``families`` by their names in identities, ``watermarks`` by stage, if somebody has looked.
+    """Classify an edit; ``families`` by their names in identities, ``watermarks`` by stage, if they were read.
 
     ``tables``: the operators whose results are tables.
     """
@@ -85,7 +85,10 @@ def classify_edit(
     refused: list[IdentityChange] = []
     inside: dict[int, list[IdentityChange]] = {}
     dropped: list[IdentityChange] = []
-    for change in changes:
+    gained: dict[int, list[IdentityChange]] = {}
+    for change in filter(_is_new_lag, changes):
+        gained.setdefault(int(change.path[1]), []).append(change)
+    for change in (change for change in changes if not _is_new_lag(change)):
         match change.path:
             case ("stages", int() as number, "operator", *inner):
                 inside.setdefault(number, []).append(IdentityChange(tuple(inner), change.was, change.now))
@@ -103,19 +106,32 @@ def classify_edit(
                 dropped.append(change)
             case _:
                 refused.append(change)
-    for number, own in inside.items():
+    for number in {**inside, **gained}:
+        own, lags = inside.get(number, []), gained.get(number, [])
         stage = StageEdit(number, was, now, None if watermarks is None else watermarks[number])
-        operator_effects = _operator_effects(stage, own, families)
-        if operator_effects is None:
-            refused += [IdentityChange(("stages", number, "operator", *part.path), part.was, part.now) for part in own]
-        else:
-            effects += operator_effects
+        new_lags = [IdentityChange(lag.path[-2:], lag.was, lag.now) for lag in lags]
+        operator_effects = _operator_effects(stage, [*own, *new_lags], families)
+        effects += operator_effects or ()
+        refused += _whole_changes(number, own, lags) if operator_effects is None else ()
     if dropped and not inside:
         refused += dropped
     if refused:
         kind: EditKind = "rebuilt" if _can_be_rebuilt(was, now, tables) else "refused"
         return Edit(kind, difference=describe_first(refused, was, now))
     return Edit("continued", tuple(dict.fromkeys(effects))) if changes else Edit("free")
+
+
+def _whole_changes(number: int, own: list[IdentityChange], lags: list[IdentityChange]) -> list[IdentityChange]:
+    """The changes inside the operator of a stage with whole paths, and those of its lags."""
+    return [*lags, *(IdentityChange(("stages", number, "operator", *part.path), part.was, part.now) for part in own)]
+
+
+def _is_new_lag(change: IdentityChange) -> bool:
+    """Whether a time has a lag that did not matter to the stage before."""
+    return len(change.path) == len(_LAG) and change.path[:-1:2] == _LAG[:-1:2] and change.was is None
+
+
+_LAG = ("stages", 0, "ports", 0, "lags", "column")
 
 
 def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, tables: Collection[str]) -> bool:
@@ -156,6 +172,21 @@ def _operator_effects(
     return None if rule is None else rule(stage, changes)
 
 
+def window_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
+    """What follows where groups that were kept forever now end with their windows; None: something else has changed."""
+    paths = {change.path for change in changes if change.was is None}
+    is_timed = {("ports", 0, "time"), ("ports", 0, "times")} <= paths and any(path[0] == "lags" for path in paths)
+    if not is_timed or any(change.path not in paths or change.path[0] not in _OF_WINDOWS for change in changes):
+        return None
+    sides = stage.now.sides(stage.number)
+    change = f"groups of windows of {sides} were kept forever, now each is removed once its window has ended"
+    return [ChangeEffect(change, "rows that arrive after the end of their window are late; emitted rows stay")]
+
+
+_OF_WINDOWS = ("ports", "lags", "window")
+"""Where an identity differs if groups end with their windows."""
+
+
 def _lag_effect(stage: StageEdit, column: str, was: int, now: int, change: str) -> ChangeEffect:
     name = stage.now.name(column)
     watermark = None if stage.watermarks is None else stage.watermarks.get(column)
@@ -186,9 +217,15 @@ def same_join_notes(plans: Mapping[str, QueryPlan]) -> Iterator[tuple[str, str]]
 
 
 def _joins_of(identity: Identity) -> str | None:
-    """What a query joins and how, whatever it filters before and shows of it; None: it joins nothing."""
-    stages = [_plain(stage) for stage in identity["stages"] if len(stage["ports"]) > 1]
-    return canonical_json([[source["reads"] for source in identity["sources"]], stages]) if stages else None
+    """What a query joins and how, whatever it filters before and shows of it; None: it joins nothing.
+
+    Groups and first rows before the last join are compared as they are, since the join reads their results.
+    """
+    stages = [_plain(stage) if len(stage["ports"]) > 1 else stage for stage in identity["stages"]]
+    last = max((number for number, stage in enumerate(stages) if len(stage["ports"]) > 1), default=None)
+    if last is None:
+        return None
+    return canonical_json([[source["reads"] for source in identity["sources"]], stages[: last + 1]])
 
 
 def _plain(stage: Identity) -> dict[str, Any]:

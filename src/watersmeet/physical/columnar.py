@@ -1,8 +1,8 @@
 """Where rows on their way to an exchange need not become rows of Spark's: workers go it over whole columns.
 
 Rows come from files that workers read themselves, or from the records of the join before, which are columns already.
-What a plan asks for on that way is then a few steps over columns (`watersmeet.physical.columnar`). Whatever is not sure
-to give the values that Spark gives is left to Spark: functions, casts, and comparisons in which it would cast.
+What a plan asks for on that way is then a few steps over columns (`watersmeet.operators.core.columnar`). Whatever is
+not sure to give the values that Spark gives is left to Spark: functions, casts, and comparisons in which it would cast.
 
 Each step is a value that workers apply to whole columns.
 """
@@ -17,9 +17,18 @@ from typing import cast
 
 from watersmeet.duration import parse_duration
 from watersmeet.formats import source_format
-from watersmeet.formats.records import CHANGE
-from watersmeet.logical.expressions import COMPARISONS, LISTED, Expr, Windows, windows_in, windows_of
-from watersmeet.operators.core.changes import OP, WEIGHT
+from watersmeet.logical.expressions import COMPARISONS, LISTED, Expr, windows_in
+from watersmeet.operators.core.changes import CHANGE, OP, WEIGHT
+from watersmeet.operators.core.columnar import (
+    AssignWindows,
+    Compute,
+    DeriveChange,
+    FieldAccess,
+    Filter,
+    Projection,
+    Step,
+    windows_of,
+)
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition
 from watersmeet.operators.core.routing import LONGEST_DECIMAL
 from watersmeet.physical.nodes import (
@@ -34,72 +43,8 @@ from watersmeet.physical.nodes import (
 from watersmeet.physical.ports import plain_condition
 from watersmeet.schema import INTEGERS, normalise_type
 
-
-@dataclass(frozen=True)
-class Filter:
-    """Rows for which a condition is not true go no further than their event times.
-
-    ``beats``: what a row does to its table instead, where it is to go on as the delete of its key.
-    """
-
-    condition: Condition
-    beats: str | None = None
-
-
-@dataclass(frozen=True)
-class DeriveChange:
-    """What a row does to its table: the ``column`` in which that goes on, and the one that may have told it."""
-
-    column: str
-    origin: str
-
-
-@dataclass(frozen=True)
-class AssignWindows:
-    """Each row once for every window that its time is in, which becomes a column: its start and its end.
-
-    ``is_outer``: a row without a time is none, but goes as far as its other event times.
-    """
-
-    time: str
-    windows: Windows
-    name: str
-    is_outer: bool
-
-
-@dataclass(frozen=True)
-class FieldAccess:
-    """What a column of structs has under a name."""
-
-    column: str
-    name: str
-
-
-@dataclass(frozen=True)
-class Projection:
-    """The columns of a view, each with what it shows.
-
-    ``watermarks``: what watermarks are called inside and outside of the view.
-    """
-
-    columns: tuple[tuple[str, Condition | FieldAccess], ...]
-    watermarks: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Compute:
-    """A column more; ``is_dead``: it tells whether the condition is not true."""
-
-    name: str
-    condition: Condition
-    is_dead: bool = False
-
-
-Step = Filter | DeriveChange | AssignWindows | Projection | Compute
-
-
 TypeOf = Callable[[str], str | None]
-"""The type of a column, as normalised DDL; None where nobody can tell."""
+"""The type of a column, as normalised DDL; None if it is unknown."""
 
 LONGEST_LIST = 32
 """Of longer lists, each member a comparison of all rows, Spark makes a set."""
@@ -164,7 +109,7 @@ def columnar_path(port: PortPlan, type_of: TypeOf) -> ColumnarPath | None:
 
 
 def _is_unhashed(type_: str) -> bool:
-    """Whether only Spark computes the hash of a type: that of floats, and of decimals that are no number of 64 bits."""
+    """Whether only Spark computes the hash of a type: that of floats, and of decimals that do not fit 64 bits."""
     digits = re.match(r"DECIMAL\((\d+)", type_)
     return type_ in ("FLOAT", "DOUBLE") or (digits is not None and int(digits[1]) > LONGEST_DECIMAL)
 
@@ -190,7 +135,7 @@ def _relation_path(relation: RelationPlan, type_of: TypeOf) -> ColumnarPath | No
     if relation.scan is not None:
         return _scan_path(relation.scan, type_of)
     match relation:
-        case JoinPlan() if not relation.after and not relation.derived and not relation.pads:
+        case JoinPlan() if not relation.post_filters and not relation.derived and not relation.pads:
             return ColumnarPath(relation)
         case ViewPlan():
             below = _relation_path(relation.input, type_of)
@@ -260,7 +205,7 @@ def _window(expr: Expr) -> tuple[AssignWindows, str | None] | None:
 
 
 def _view_column(expr: Expr, type_of: TypeOf) -> Condition | FieldAccess | None:
-    """What an output of a view shows: a column, a field of one, or what is plain enough to be computed."""
+    """The output of a view as a column, a field of one, or an expression that workers can compute."""
     if expr.op == "column" and len(expr.refs[0].path) == 1:
         return FieldAccess(expr.refs[0].column, expr.refs[0].path[0])
     if expr.op == "other" and len(expr.refs) == 1 and not expr.refs[0].path:

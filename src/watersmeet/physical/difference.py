@@ -12,7 +12,7 @@ from watersmeet.duration import format_duration
 from watersmeet.physical.identity import Data
 
 Words = Mapping[str, Mapping[str, str]]
-"""What people call each scan by its number; see `watersmeet.physical.identity.words_of`."""
+"""What people call each scan by its number; see `watersmeet.physical.identity.scan_words`."""
 
 _UNITS = {"d": "day", "h": "hour", "min": "minute", "s": "second", "ms": "millisecond", "µs": "microsecond"}
 
@@ -100,7 +100,7 @@ class IdentityChange:
 
     @property
     def key(self) -> str:
-        """The field that says how this is told: the innermost, or the one whose entries are named by users."""
+        """The field that names this difference: the innermost, or the one whose entries are named by users."""
         inner = [str(part) for part in self.path[-2:]]
         if inner[0] in ("columns", "options", "lags"):
             return inner[0]

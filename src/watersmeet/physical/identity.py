@@ -18,7 +18,8 @@ from typing import Any, cast
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats import source_format
-from watersmeet.logical.expressions import LISTED, Expr, quote
+from watersmeet.logical.expressions import LISTED, Expr
+from watersmeet.operators.core.identity import canonical_json
 from watersmeet.physical.chaining import chain_groups
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -32,13 +33,13 @@ from watersmeet.physical.nodes import (
     ViewPlan,
     join_plans,
 )
-from watersmeet.schema import Type, parse_type
+from watersmeet.schema import Type, parse_type, quote
 
 Data = Mapping[str, Any]
 """Named values that JSON can hold."""
 
 FORM = 1
-"""The number of the form of identities; that of states is apart, so that a state can be migrated."""
+"""The format number of identities; that of states is separate, so that a state can be migrated."""
 
 _TOKEN = re.compile(
     r"""(?P<kept>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<gap>(?:\s|--[^\n]*|/\*.*?\*/)+)|(?P<word>\w+)""",
@@ -93,11 +94,6 @@ def scan_names(plan: QueryPlan) -> dict[str, str]:
         for number, scan in enumerate(plan.relation.leaves)
         for watermark in scan.source.watermarks
     }
-
-
-def canonical_json(data: object) -> str:
-    """Data as text: equal texts for equal data."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
 def digest(data: object) -> str:
@@ -208,7 +204,7 @@ class _IdentityWalk:
         identity = {"operator": operator.identity, "ports": port_data}
         shown = {**{c: name for child in inputs for c, name in child.columns.items()}, **names}
         plan = replace(join, ports=ports, operator=operator, identity=identity)
-        output = _CanonicalRelation(plan, {}, (f"stage {number}",)).with_plan(plan, shown, join.after)
+        output = _CanonicalRelation(plan, {}, (f"stage {number}",)).with_plan(plan, shown, join.post_filters)
         return replace(output, columns={c: shown.get(c, c) for c in join.columns})
 
 
@@ -238,7 +234,8 @@ def _source(number: int, scan: ScanPlan, texts: frozenset[str]) -> Data:
     """A scan: which source it reads and how, and those of its columns of which something is kept."""
     columns = {f.name.lower(): _type(f.type) for f in scan.source.fields if f"{number}.{f.name.lower()}" in texts}
     parts = [_read(part) for part in scan.parts or (scan.source,)]
-    # Versions were rows once, and the operator says what has changed since.
+    # "versions" is left out: identities written before this changelog mode existed have none for such a scan. The
+    # upsert key in the operator's identity tells such a table from a stream.
     changes = scan.changes if columns and scan.changes != "versions" else None
     return {"reads": parts, "changes": changes, "columns": columns}
 
@@ -311,7 +308,7 @@ def _distinct(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def _watermark_name(watermark: str, columns: Mapping[str, str]) -> str:
-    """What a mark is canonically; the part of a union has marks of its own, with the number of the part behind."""
+    """The canonical name of a watermark; a part of a union has its own, with the number of the part behind."""
     if watermark in columns:
         return columns[watermark]
     column, hash_, part = watermark.rpartition("#")

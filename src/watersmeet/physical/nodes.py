@@ -18,6 +18,8 @@ from watersmeet.logical.expressions import Expr
 from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedScan, AnalyzedView, Padding
 from watersmeet.operators.core.operator import StreamOperator
+from watersmeet.operators.core.routing import Route
+from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.schema import INTEGERS, normalise_type
 
 PADDED = "#padded"
@@ -39,26 +41,6 @@ class Computed:
     def sql(self) -> str:
         """Spark SQL for it."""
         return self.template.format(self.expr.sql())
-
-
-@dataclass(frozen=True)
-class WatermarkLag:
-    """A watermarked column of a source: how far its mark stays behind the latest time, and what the mark is called.
-
-    In a union each part has marks of its own: ``part`` says whose this is. ``origin`` is what the column is called at
-    its source, which marks from outside speak of; it differs from ``column`` behind a view.
-    """
-
-    column: str
-    lag: int
-    watermark: str
-    part: int | None = None
-    origin: str = ""
-
-    @property
-    def source(self) -> str:
-        """The column as marks from outside name it."""
-        return self.origin or self.column
 
 
 Changes = Literal["upserts", "weights", "versions"]
@@ -278,12 +260,6 @@ class LateralPlan(PlanNode):
         return (*self.input.frame_columns, *own)
 
 
-Route = Literal["key", "partition", "time", "spread", "all", "one"]
-"""Where a row goes: to the shard of its ``key`` (if that is NULL, to any), to that of its ``partition`` (if that is
-NULL, all to one); without a key, to a shard by its ``time``, or ``spread`` by all its columns (equal rows go the same
-way), or to ``all`` shards; or every row to ``one`` shard."""
-
-
 @dataclass(frozen=True)
 class PortPlan:
     """One side of a join, up to the exchange.
@@ -351,7 +327,7 @@ class JoinPlan(PlanNode):
     """A join: its ports, the operator, what is left to Spark after it, and why it is done so.
 
     - ``columns``: the columns of its frame
-    - ``after``: conditions that Spark applies to the pairs
+    - ``post_filters``: conditions that Spark applies to the pairs after the join
     - ``pads``: per port, what its columns show where a row has no part of that port, by columns of the frame; none:
       NULL everywhere. Where it is not, the operator tells the missing port in the column `PADDED`
     - ``extra_types``: the types of columns that the operator makes and no port has, as DDL
@@ -363,7 +339,7 @@ class JoinPlan(PlanNode):
     ports: tuple[PortPlan, ...]
     operator: StreamOperator
     columns: tuple[str, ...]
-    after: tuple[Expr, ...]
+    post_filters: tuple[Expr, ...]
     why: tuple[str, ...]
     analyzed: AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | AnalyzedScan
     pads: tuple[Padding, ...] = ()

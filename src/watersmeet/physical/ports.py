@@ -17,7 +17,9 @@ from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedScan, ConditionalJ
 from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, Operator, columns_of
 from watersmeet.operators.core.operator import Port
-from watersmeet.physical.nodes import ChangelogMode, Computed, PortPlan, Route, Types, WatermarkLag
+from watersmeet.operators.core.routing import Route
+from watersmeet.operators.core.watermarks import WatermarkLag
+from watersmeet.physical.nodes import ChangelogMode, Computed, PortPlan, Types
 from watersmeet.schema import EXACT
 
 Wrapped = tuple[Expr, str]
@@ -176,7 +178,7 @@ class JoinCondition:
     operands: Operands
     keys: JoinKeys
     condition: Condition | None
-    after: tuple[Expr, ...]
+    post_filters: tuple[Expr, ...]
 
     @staticmethod
     def of(
@@ -197,12 +199,12 @@ class JoinCondition:
         )
 
     def visible_columns(self, port: PortPlan) -> tuple[str, ...]:
-        """What the frame of the join shows of a side: what is asked for later, and what Spark filters by."""
-        filtered = [ref.column for expr in self.after for ref in expr.references if ref.source in port.aliases]
+        """The columns of a side in the frame of the join: those used later, and those that Spark filters by."""
+        filtered = [ref.column for expr in self.post_filters for ref in expr.references if ref.source in port.aliases]
         return tuple(dict.fromkeys((*port.needed, *filtered)))
 
     def port_plan(self, port: PortPlan, number: int, route: Route, further: Iterable[str] = ()) -> PortPlan:
-        """The way of one side up to the exchange: what is shown of it, ``further`` columns, and what ON needs."""
+        """The path of one side up to the exchange: its output columns, ``further`` columns, and those that ON needs."""
         only = (self.join.left_only, self.join.right_only)[number]
         columns = (
             *self.visible_columns(port),
@@ -237,10 +239,10 @@ class JoinCondition:
             port.late,
         )
 
-    def why_after(self, what: str = "pairs") -> tuple[str, ...]:
+    def why_post_filters(self, what: str = "pairs") -> tuple[str, ...]:
         """What Spark does behind the join, in words."""
         line = f"Spark filters the {what} by the conditions that only Spark can evaluate"
-        return (line,) if self.after else ()
+        return (line,) if self.post_filters else ()
 
 
 def changelog_mode_of(join: ConditionalJoin, port: int) -> ChangelogMode:
@@ -284,7 +286,7 @@ def leaf_column(alias: str, name: str) -> Expr:
 
 
 def unions_of(lags: Iterable[WatermarkLag]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The columns that several sources feed, each with the marks of its parts."""
+    """The columns that several sources feed, each with the watermarks of its parts."""
     parts: dict[str, list[str]] = {}
     for lag in lags:
         if lag.part is not None:

@@ -30,7 +30,7 @@ _ONE_TO_ONE = {
     *COMPARISONS,
     *ARITHMETIC,
 }
-"""What is made of a row is one value; functions may make several rows of it."""
+"""Expressions that give one value per row; functions may give several rows."""
 WHY = "of groups that have ended, only those are handed on that may be among the first"
 
 
@@ -55,7 +55,7 @@ def _push_into(relation: RelationPlan, top_n: TopN) -> RelationPlan:
                 return relation
             inner = _below_view(top_n, dict(zip(relation.columns, (o.expr for o in relation.outputs), strict=True)))
             return relation if inner is None else replace(relation, input=_push_into(relation.input, inner))
-        case JoinPlan() if not relation.after and not relation.derived and not relation.pads:
+        case JoinPlan() if not relation.post_filters and not relation.derived and not relation.pads:
             operator = relation.operator.with_top_n(top_n)
             is_other = operator is not relation.operator
             return replace(relation, operator=operator, why=(*relation.why, WHY)) if is_other else relation
@@ -66,7 +66,7 @@ def _push_into(relation: RelationPlan, top_n: TopN) -> RelationPlan:
 def _below_view(top_n: TopN, shown: Mapping[str, Expr]) -> TopN | None:
     """The same by the columns below a view; None: it is by what the view computes.
 
-    A group by a field is one of structs or several: whoever is before another row in one of these is so in the group.
+    A group by a field is one of structs or several: ahead in one of these is ahead in the group.
     """
     by = [shown[name].refs[0].column for name in top_n.by if finality_column(shown[name]) is not None]
     order = [

@@ -1,8 +1,9 @@
-"""What stands under the joins: scans, views and laterals, with their times and marks."""
+"""What stands under the joins: scans, views and laterals, with their times and watermarks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from watersmeet.catalog import Source, Watermark
 from watersmeet.logical.expressions import Expr, finality_column
@@ -14,14 +15,8 @@ from watersmeet.logical.relation import (
     AnalyzedUnion,
     AnalyzedView,
 )
-from watersmeet.physical.nodes import (
-    Changes,
-    LateralPlan,
-    RelationPlan,
-    ScanPlan,
-    ViewPlan,
-    WatermarkLag,
-)
+from watersmeet.operators.core.watermarks import WatermarkLag
+from watersmeet.physical.nodes import Changes, LateralPlan, RelationPlan, ScanPlan, ViewPlan
 
 
 def plan_scan(scan: AnalyzedScan, needed: frozenset[str], *, whole: bool) -> ScanPlan:
@@ -43,7 +38,7 @@ def changes_of(source: Source) -> Changes | None:
 
 
 def filters_of(scan: AnalyzedScan) -> tuple[Expr, ...]:
-    """What a row must satisfy to be one: WHERE, and that it is no heartbeat (unknown is no heartbeat)."""
+    """What a row must satisfy to be one: WHERE, and that it is not a heartbeat (unknown counts as not)."""
     beat = scan.heartbeat
     if beat is None:
         return scan.filters
@@ -60,20 +55,70 @@ def all_columns(leaf: AnalyzedLeaf) -> tuple[str, ...]:
     return tuple(f"{leaf.alias}.{field.name}" for field in leaf.source.fields if not field.hidden)
 
 
-def find_windows(plan: RelationPlan) -> LateralPlan | None:
-    """The windows that rows of a source come in, if the plan is that of ``TABLE(HOP(...))`` and the like."""
-    inner = plan.input if isinstance(plan, ViewPlan) else None
-    if not isinstance(inner, LateralPlan) or inner.input.scan is None:
+@dataclass(frozen=True)
+class WindowedRows:
+    """What is known of rows that come once for each of their windows.
+
+    - ``windows``: where they were unfolded
+    - ``time``, ``end``: the columns with their time and the end of their window, by name and path; None: not shown
+    - ``bounds``: the columns that depend on the window
+    - ``has_all``: no filter depends on the window, so that the rows of all windows come or none
+    """
+
+    windows: LateralPlan
+    time: tuple[str, tuple[str, ...]] | None
+    end: tuple[str, tuple[str, ...]] | None
+    bounds: frozenset[str]
+    has_all: bool
+
+    def filter(self, parts: Iterable[Expr]) -> WindowedRows:
+        """The rows for which some parts are true."""
+        return replace(self, has_all=self.has_all and self.bounds.isdisjoint(columns_in(parts)))
+
+
+def find_windows(plan: RelationPlan) -> WindowedRows | None:
+    """The windows that the rows of a plan come in: those of ``TABLE(HOP(...))`` and the like, also through views."""
+    if isinstance(plan, ViewPlan):
+        rows = find_windows(plan.input)
+        return None if rows is None else _show_windows(plan, rows.filter(plan.where)).filter(plan.filters)
+    if not isinstance(plan, LateralPlan):
         return None
-    return inner if inner.array.op == "windows" else None
+    element = f"{plan.alias}.{plan.alias}"
+    if plan.array.op == "windows" and _is_of_sources(plan.input):
+        time = plan.array.args[0].refs[0]
+        rows = WindowedRows(plan, (time.column, time.path), (element, ("end",)), frozenset({element}), True)
+        return rows.filter(plan.filters)
+    rows = find_windows(plan.input)
+    if rows is None:
+        return None
+    depends = not rows.bounds.isdisjoint(columns_in([plan.array]))
+    rows = replace(rows, bounds=rows.bounds | {element}, has_all=False) if depends else rows
+    return rows.filter(plan.filters)
+
+
+def _show_windows(view: ViewPlan, rows: WindowedRows) -> WindowedRows:
+    """The rows by the names that a view gives their columns."""
+    shown = tuple(zip((output.expr for output in view.outputs), view.columns, strict=True))
+    names = {(e.refs[0].column, e.refs[0].path): (name, ()) for e, name in shown if e.op == "column"}
+    return replace(
+        rows,
+        time=None if rows.time is None else names.get(rows.time),
+        end=None if rows.end is None else names.get(rows.end),
+        bounds=frozenset(name for expr, name in shown if not rows.bounds.isdisjoint(columns_in([expr]))),
+    )
+
+
+def _is_of_sources(plan: RelationPlan) -> bool:
+    """Whether the rows are those of sources, as they came: no join has kept them."""
+    if isinstance(plan, ViewPlan | LateralPlan):
+        return _is_of_sources(plan.input)
+    return plan.scan is not None
 
 
 def late_columns(plan: RelationPlan) -> tuple[str, ...]:
-    """The columns that a late row of a plan shows: all of them, but for the bounds of windows."""
-    if not isinstance(plan, ViewPlan) or find_windows(plan) is None:
-        return plan.frame_columns
-    shown = zip(plan.outputs, plan.columns, strict=True)
-    return tuple(name for output, name in shown if not any(ref.path for ref in output.expr.refs))
+    """The columns that a late row of a plan shows: all of them, but for those that depend on a window."""
+    rows = find_windows(plan)
+    return tuple(name for name in plan.frame_columns if rows is None or name not in rows.bounds)
 
 
 def times_of(relation: AnalyzedRelation) -> tuple[str, ...]:
@@ -89,7 +134,7 @@ def times_of(relation: AnalyzedRelation) -> tuple[str, ...]:
 
 
 def lags_of(relation: AnalyzedRelation) -> tuple[WatermarkLag, ...]:
-    """The lags of a source's watermarked columns, as they are called here; the marks of a join come from the join."""
+    """The lags of a source's watermarked columns by their names here; a join brings its own watermarks."""
     match relation:
         case AnalyzedScan():
             return tuple(_scan_lags(relation))
@@ -102,7 +147,7 @@ def lags_of(relation: AnalyzedRelation) -> tuple[WatermarkLag, ...]:
 
 
 def view_watermarks(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
-    """What the marks inside a view are called outside: those of event times, and of what is settled."""
+    """The names outside a view of the watermarks inside it: those of event times, and of final columns."""
     final = ((finality_column(o.expr), o.name) for o in view.query.outputs if o.name in view.source.final_columns)
     return (*_times_in(view), *((inner, f"{view.alias}.{name}") for inner, name in final if inner is not None))
 
@@ -145,7 +190,7 @@ def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:
 
 
 def _union_lags(union: AnalyzedUnion) -> Iterator[WatermarkLag]:
-    """The lags of every side under marks of its own."""
+    """The lags of every side under watermarks of its own."""
     for column, number, side, inner in _sides(union):
         for lag in lags_of(side):
             if lag.column == inner:

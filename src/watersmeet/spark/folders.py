@@ -1,8 +1,8 @@
 """Folders of our own for what Spark and its processes write while they run, so that what a killed run left is removed.
 
-A folder of ours has a file per process that uses it, which that process keeps locked. The system ends a lock with its
-process, however that ends: whoever gets all locks of a folder knows that nobody uses it, also if the numbers of
-processes begin anew, as in a container. A folder without such a file is not ours and stays.
+A folder of ours has a file per process that uses it, which that process keeps locked. The system releases a lock when
+its process ends, however that ends: a process that gets all locks of a folder knows that it is unused. This also works
+where process ids start again, as in a container. A folder without such a file is not ours and stays.
 
 The user's cache holds jars, class archives and small commands. A user of an entry holds a shared lock on it and sets
 its time, so an entry without a lock can be removed, the longest unused first. Processes of earlier versions hold no
@@ -37,7 +37,7 @@ def own_folder(base: Path) -> Path:
     """
     if os.name != "posix":
         return base
-    # Two names may lead to one folder. What is made keeps the name that was given: sockets have room for short ones.
+    # Two names may lead to one folder. A new folder keeps the given name: sockets have room for short ones.
     real = base.resolve()
     if real not in _made:
         remove_stale_folders(base)
@@ -52,7 +52,7 @@ def own_local_folders(environ: Mapping[str, str], configured: str | None) -> lis
     for name in filter(None, configured_dirs.split(",")):
         base = Path(name).absolute()
         if base.name.startswith(PREFIX):
-            # Of this process, or of the one that started it: beside it, since it goes with that one.
+            # Of this process, or of the one that started it: next to it, since both end together.
             base = base.parent
         try:
             base.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def remove_stale_folders(base: Path) -> None:
         # Asked before anything is locked: a process gets its own locks again, and loses them as it closes the file.
         if is_private(folder) and _identity(folder) not in used:
             with ExitStack() as locks, suppress(OSError):
-                # Held until it is gone, so that nobody else removes it too.
+                # Held until it is gone, so that no other process removes it too.
                 locks.callback(os.close, _lock(folder / OF_PYTHON))
                 if (folder / OF_JAVA).exists():
                     locks.callback(os.close, _lock(folder / OF_JAVA))
@@ -86,7 +86,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether that is a folder, not a link to one, into which nobody but this user can write or look."""
+    """Return whether the path is a folder, not a link, that only this user can read and write."""
     try:
         stat = folder.lstat()
     except OSError:
@@ -118,15 +118,15 @@ def _lock(path: Path) -> int:
 
 
 ARCHIVES, COMMANDS = 4, 8
-"""How many of each are kept that nobody uses: an archive has 200 MB, a command one kilobyte."""
+"""The number of unused archives and commands that are kept: an archive has 200 MB, a command one kilobyte."""
 LATELY = 7 * 86_400
-"""For so many seconds after its last use a command stays, whoever holds it."""
+"""The seconds after its last use for which a command is kept."""
 
 _held: dict[Path, int] = {}
 
 
 def hold(path: Path) -> None:
-    """Let nobody remove that file or folder while this process lives."""
+    """Protect a file or folder from removal while this process lives."""
     if os.name == "posix" and path not in _held:
         import fcntl  # imported late: not every system has it
 
@@ -139,7 +139,7 @@ def hold(path: Path) -> None:
 
 
 def tidy(cache: Path) -> None:
-    """Remove what was used longest ago and nobody uses: archives of classes, and folders of commands."""
+    """Remove unused archives of classes and folders of commands, oldest use first."""
     if os.name != "posix":
         return
     for archive in _oldest(cache.glob("classes-*.jsa"), ARCHIVES):
@@ -179,8 +179,8 @@ def _remove_unused(path: Path) -> None:
 def shim(command: str, text: str, environ: Mapping[str, str]) -> Path:
     """The command of that name and text, in the folder ``bin`` of a folder of its own.
 
-    Spark runs it. So it lies where nobody but this user can write, whoever was there before: in the user's cache, or
-    else in a new folder of this process.
+    Spark runs it, so only this user may be able to write there: it is in the user's cache, or else in a new folder of
+    this process.
     """
     name = f"{command}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     cache = own_cache(environ)
@@ -234,7 +234,7 @@ def _write_command(path: Path, text: str) -> Path:
     if path.is_file() and path.read_text("utf-8") == text and os.access(path, os.X_OK):
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and renamed: another process may start the command at this moment.
+    # Written next to it and renamed: another process may start the command at this moment.
     staging = path.with_name(f"{path.name}.{os.getpid()}")
     staging.write_text(text, "utf-8")
     staging.chmod(0o755)

@@ -128,7 +128,7 @@ def kafka_failure(text: str, used: Iterable[Source | Sink]) -> WatersmeetError |
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
 _SILENT_DATABASE = ("java.net.", "FAILED_JDBC.CONNECTION")
-"""Where Java has the errors of connections that nobody took, and what Spark makes of them from 4.2 on."""
+"""Java's package of refused connections, and Spark's conditions for them from 4.2 on."""
 _SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
 
 

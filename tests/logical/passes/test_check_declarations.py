@@ -89,7 +89,7 @@ def test_refuses_a_join_with_a_table_within_a_time():
     assert [refusal.condition for refusal in caught.value.refusals] == ["INCOMPATIBLE_JOIN"]
 
 
-def test_a_frame_without_watermark_is_told_what_to_call():
+def test_a_frame_without_watermark_is_refused_with_what_to_call():
     fields = (Field("id", "INT"), Field("seen_at", "TIMESTAMP"))
     join = Join(Scan("a", "a"), Scan("b", "b"), "left", using=("id",), within=Within(Amount(5, True)))
     frames = {"a": Source("a", fields, (Watermark("seen_at", Amount(0, True)),)), "b": Source("b", fields)}

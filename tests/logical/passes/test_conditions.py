@@ -43,7 +43,7 @@ def test_other_parts_over_both_sides_are_residual(analyzed, on):
     assert "compared with all" in query.warnings[0].message
 
 
-def test_parts_over_one_side_are_kept_apart(analyzed):
+def test_parts_over_one_side_are_separated(analyzed):
     join = analyzed(select("l.k = r.k AND l.a > 10 AND l.a = l.b AND upper(r.k) = 'X'")).relation
     assert texts(join.left_only) == ["l.a > 10", "l.a = l.b"]
     assert texts(join.right_only) == ["upper(r.k) = 'X'"]

@@ -30,8 +30,7 @@ def test_ours_keeps_the_order_of_standard_sql(analyzed):
     assert query.relation.keys == ()
     first, second = query.warnings
     assert first.message == (
-        f"AND goes before OR, as in standard SQL: `{PUZZLE}`. Lenses would read `{OTHER}`; write brackets around what "
-        "is meant."
+        f"AND goes before OR, as in standard SQL: `{PUZZLE}`. Lenses would read `{OTHER}`; add brackets to say which."
     )
     assert "No equality" in second.message
 

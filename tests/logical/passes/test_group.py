@@ -50,7 +50,7 @@ def test_what_is_grouped_by_is_found_inside_other_texts(analyzed, by, item, expe
 
 
 @pytest.mark.parametrize("item", ["window(at, '6 minutes').start", "ltrim(k)", "trim(k, 'x')", "trim(upper(k))"])
-def test_what_only_looks_alike_is_not_grouped_by(refused, item):
+def test_what_only_looks_equal_is_not_grouped_by(refused, item):
     sql = f"{SOURCES} SELECT TABLE {item} AS x, count(*) AS n FROM s GROUP BY trim(k), window(at, '5 minutes');"
     assert [refusal.condition for refusal in refused(sql)] == ["NOT_GROUPED"]
 
@@ -115,7 +115,7 @@ def test_nothing_follows_from_a_misspelt_name_in_group_by(refused):
     assert [refusal.condition for refusal in found] == ["UNKNOWN_COLUMN"]
 
 
-def test_check_says_that_the_rows_of_groups_are_kept(analyzed):
+def test_check_says_that_the_rows_of_groups_are_retained(analyzed):
     for sql, words in {
         "SELECT TABLE k, max(n) AS m FROM s GROUP BY k": "by the number of keys: one row per s.k",
         "SELECT TABLE k, count(DISTINCT n) AS m FROM s GROUP BY k": "one row per s.k, the input of count(DISTINCT s.n)",

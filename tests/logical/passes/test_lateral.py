@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.logical.relation import AnalyzedLateral, laterals
+from watersmeet.logical.relation import AnalyzedLateral, AnalyzedScan, laterals
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
 
@@ -44,6 +44,7 @@ def test_filters_of_an_element_stand_at_its_lateral(analyzed):
     tag = query.relation
     assert isinstance(tag, AnalyzedLateral)
     assert isinstance(tag.input, AnalyzedLateral)
+    assert isinstance(tag.input.input, AnalyzedScan)
     assert (texts(tag.filters), texts(tag.input.filters)) == (["tag > 'a'"], ["item.price > 1"])
     assert texts(tag.input.input.filters) == ["s.n > 2"]
     assert texts(query.where) == ["tag = item.name"]

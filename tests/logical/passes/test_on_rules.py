@@ -66,7 +66,7 @@ def test_what_every_dialect_takes(analyzed, dialect, join, on, keys, single, bot
 
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize(("on", "place", "why", "instead"), REFUSED)
-def test_what_lenses_refuses_runs_unless_its_dialect_is_asked_for(analyzed, refused, join, on, place, why, instead):
+def test_what_lenses_refuses_runs_unless_its_dialect_is_set(analyzed, refused, join, on, place, why, instead):
     sql = f"SELECT c.id FROM {JOINS[join]} {on};"
     assert analyzed(SOURCES + sql).relation.keys == ()
     for dialect in ("lenses", "Lenses-Strict"):

@@ -128,7 +128,7 @@ KEPT = "bounded by time, and by the number of keys: "
         ),
     ],
 )  # fmt: skip
-def test_what_is_settled_behind_windows_is_bounded_by_time(analyzed: Analyzed, query: str, state: str) -> None:
+def test_what_is_final_behind_windows_is_bounded_by_time(analyzed: Analyzed, query: str, state: str) -> None:
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {VIEWS} {query};"))) == state
 
 
@@ -151,7 +151,7 @@ COUNTS = "CREATE VIEW c2 AS SELECT TABLE id, window_start AS s, window_end AS e,
         "SELECT TABLE {0}, sum(n) AS n FROM (SELECT TABLE {0}, max(n) AS n FROM c2 GROUP BY {0}, id) z GROUP BY {0}",
     ],
 )
-def test_windows_of_a_source_in_a_subquery_are_settled_by_both_bounds(
+def test_windows_of_a_source_in_a_subquery_are_final_by_both_bounds(
     analyzed: Analyzed, function: str, by: str, query: str
 ) -> None:
     windows = f"(SELECT STREAM * FROM TABLE({function}(TABLE a, DESCRIPTOR(t), {SOURCES[function]})) AS v) AS w"
@@ -159,7 +159,7 @@ def test_windows_of_a_source_in_a_subquery_are_settled_by_both_bounds(
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {text};"))) == "bounded by time"
 
 
-def test_the_start_of_other_windows_is_not_settled(analyzed: Analyzed) -> None:
+def test_the_start_of_other_windows_is_not_final(analyzed: Analyzed) -> None:
     inner = "SELECT STREAM id, t, window_start AS s FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(t), INTERVAL '1' DAY)) AS v"
     outer = "SELECT STREAM x.* FROM TABLE(TUMBLE(TABLE v, DESCRIPTOR(t), INTERVAL '1' HOUR)) AS x"
     counts = "SELECT TABLE s, window_end AS e, count(*) AS n FROM w GROUP BY s, window_end"
@@ -168,7 +168,7 @@ def test_the_start_of_other_windows_is_not_settled(analyzed: Analyzed) -> None:
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {text} {query};"))).startswith(KEPT)
 
 
-def test_of_a_view_with_mistakes_nothing_is_told_that_follows_from_them(refused: Refused) -> None:
+def test_of_a_view_with_mistakes_nothing_is_reported_that_follows_from_them(refused: Refused) -> None:
     rank = "SELECT TABLE id FROM {} QUALIFY RANK() OVER (PARTITION BY {} ORDER BY id) = 1;"
     (wrong,) = refused(f"{DECLARED} {rank.format('c', 'nme')}")
     assert wrong.condition == "UNKNOWN_COLUMN"

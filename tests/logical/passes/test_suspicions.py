@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from tests.case_files import FILES
 from tests.logical.conftest import Analyzed, Refused
 
 from watersmeet.logical.passes.check_declarations import find_suspicions
@@ -75,11 +74,8 @@ def test_formats_and_options(declared: str, told: list[str]):
     assert [refusal.hint for refusal in find_suspicions(script).refusals] == told
 
 
-CASES = Path(__file__).parents[2] / "cases"
-
-
 def test_nothing_in_the_cases_is_taken_for_a_mistake():
-    cases = [case for path in sorted(CASES.glob("*.yaml")) if (case := read_case(path)).fails is None]
+    cases = [case for path in FILES if (case := read_case(path)).fails is None]
     assert len(cases) > 150
     assert not [refusal for case in cases for refusal in find_suspicions(read_script(case.sql, case.path)).refusals]
 

@@ -101,7 +101,7 @@ def test_an_upsert_without_a_key_is_refused(refused: Refused, query: str) -> Non
         ("SELECT TABLE s.id AS _key, note FROM s", ("_key",)),
     ],
 )
-def test_rows_are_told_apart_by_the_keys_that_they_come_from(
+def test_rows_are_distinguished_by_the_keys_that_they_come_from(
     analyzed: Analyzed, query: str, key: tuple[str, ...]
 ) -> None:
     assert result_columns(analyzed(f"{TABLES} INSERT INTO pg {query};")) == key

@@ -6,6 +6,7 @@ import pytest
 
 from watersmeet.catalog import Field, Source
 from watersmeet.duration import HOUR, MINUTE
+from watersmeet.logical.relation import AnalyzedScan
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin
@@ -30,7 +31,7 @@ def keys(join) -> list[str]:
     return [f"{expression_in_words(a)} = {expression_in_words(b)}" for a, b in join.keys]
 
 
-def test_the_condition_of_a_lookup_is_taken_apart(analyzed):
+def test_the_condition_of_a_lookup_is_split(analyzed):
     on = "c.id = o.customer_id AND o.n > 1 AND upper(c.name) = 'X' AND c.rank < o.n AND o.t BETWEEN c.t - 5 AND c.t"
     join = analyzed(f"{SOURCES} SELECT o.id FROM o LEFT JOIN c ON {on};").relation
     assert isinstance(join, AnalyzedLookupJoin)
@@ -96,7 +97,7 @@ def test_values_that_settings_do_not_have(refused, setting, reason):
 
 
 @pytest.mark.parametrize("kind", ["", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"])
-def test_the_condition_of_a_table_join_is_taken_apart(analyzed, kind):
+def test_the_condition_of_a_table_join_is_split(analyzed, kind):
     on = "trim(a.addr) = c.name AND c.id = a.customer_id AND a.id > 1 AND c.rank <= a.id AND c.name <=> a.addr"
     query = analyzed(f"{SOURCES} SELECT c.id FROM c {kind} JOIN a ON {on};")
     join = query.relation
@@ -169,7 +170,7 @@ def test_a_join_of_streams_looks_a_table_up(analyzed):
     assert (query.result, query.warnings) == ("stream", ())
 
 
-def test_tables_join_in_chains_and_are_looked_up_together(analyzed):
+def test_tables_join_in_chains_and_are_looked_up_in_one_query(analyzed):
     query = analyzed(f"{SOURCES} SELECT c.name FROM c LEFT JOIN a ON a.customer_id = c.id JOIN p ON p.item = a.addr;")
     assert [type(query.relation), type(query.relation.left)] == [AnalyzedTableJoin, AnalyzedTableJoin]
     query = analyzed(f"{SOURCES} SELECT c.name FROM c JOIN a ON a.customer_id = c.id RIGHT JOIN o ON c.id = o.id;")
@@ -293,6 +294,7 @@ def test_batches_are_given_no_times_for_tables(analyzed):
     on = "x.id = y.id AND x.t >= y.t AND x.t <= y.t + INTERVAL 1 HOUR"
     join = analyzed(f"SELECT x.id FROM x JOIN y ON {on};", inputs="batches", **sources).relation
     assert isinstance(join, AnalyzedLookupJoin)
+    assert isinstance(join.left, AnalyzedScan) and isinstance(join.right, AnalyzedScan)
     assert (join.left.source.watermarks, join.right.source.watermarks) == ((), ())
 
 
@@ -304,7 +306,7 @@ def test_a_view_is_what_its_query_gives(analyzed, refused):
     assert refusal.hint == "swap the sides: `o JOIN ca ON ca.id = o.customer_id`."
 
 
-def test_a_view_without_time_is_told_what_to_select(refused):
+def test_a_view_without_time_is_refused_with_what_to_select(refused):
     joined = "d JOIN (SELECT id + 1 AS id FROM o) AS s WITHIN 5 ON d.id = s.id"
     [refusal] = refused(f"{SOURCES} SELECT d.id FROM {joined};")
     assert (refusal.condition, refusal.label) == ("MISSING_WATERMARK", "s has no watermark")

@@ -95,7 +95,7 @@ def test_a_join_of_views_of_tables_is_keyed_by_what_they_show(analyzed):
     assert [(expression_in_words(a), expression_in_words(b)) for a, b in join.keys] == [("v.id", "w.id")]
 
 
-def test_warnings_inside_a_view_are_told_once(analyzed):
+def test_warnings_inside_a_view_are_reported_once(analyzed):
     sql = """
     CREATE STREAM keyed (_key STRING, n BIGINT);
     CREATE VIEW v AS SELECT TABLE n FROM keyed;
@@ -105,7 +105,7 @@ def test_warnings_inside_a_view_are_told_once(analyzed):
     assert len([message for message in messages if "SELECT TABLE over a stream" in message]) == 1
 
 
-def test_a_mistake_in_a_view_is_told_once(refused):
+def test_a_mistake_in_a_view_is_reported_once(refused):
     sql = """
     CREATE VIEW v AS SELECT STREAM wrong FROM s;
     SELECT STREAM x FROM v; SELECT TABLE y FROM v;
@@ -140,7 +140,7 @@ def test_a_watermark_that_a_view_hides_is_missed_in_the_view(refused):
 
 
 @pytest.mark.parametrize("join", ["a SYNC JOIN v AS b", "a JOIN v AS b WITHIN 5 ON a.id = b.id"])
-def test_scans_inside_a_view_that_is_read_twice_are_told_apart(analyzed, join: str):
+def test_scans_inside_a_view_that_is_read_twice_are_distinguished(analyzed, join: str):
     view = "CREATE VIEW v AS SELECT STREAM id + 1 AS id, t FROM s;"
     query = analyzed(f"{SOURCES} {view} SELECT STREAM a.id, b.id AS other FROM v AS {join};")
     assert isinstance(query.relation, AnalyzedSyncJoin) == ("SYNC" in join)

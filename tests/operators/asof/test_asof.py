@@ -99,7 +99,7 @@ def expect_same(join: AsofJoinOperator, emission: Emission, step: ReferenceStep)
         assert one.column_names == [*join.left.columns, *join.right.columns, *join.extra]
     assert Counter(tuples(emission.rows)) == Counter(step.rows)
     late = Counter((port, one[:-2]) for port, each in emission.late for one in tuples([each]))
-    assert late == Counter((port, tuple(one[c] for c in join.sides[port].late)) for port, one in step.late)
+    assert late == Counter((port, tuple(one[c] for c in join.ports[port].late)) for port, one in step.late)
     report = emission.report
     assert dict(report.watermarks) == step.watermarks
     assert report.late == tuple(sum(port == p for port, _ in step.late) for p in (0, 1))
@@ -451,7 +451,7 @@ def test_open_questions_hold_the_marks_of_the_result_back() -> None:
     assert found == [{"l.t": 5}, {"l.t": 9}, {"l.t": END_OF_INPUT}]
 
 
-def test_versions_are_kept_only_as_long_as_they_can_be_asked_for() -> None:
+def test_versions_are_retained_only_as_long_as_they_can_be_looked_up() -> None:
     right = [row("r", key, t) for key in "ab" for t in (1, 3, 5, 8)]
     batches = [Batch([], right, {}), Batch([], [], {"l.t": 4}), Batch([], [], {"l.t": 8}), Batch([], [], END)]
     kept = [[e.report.state[1] for e in run(join, batches)] for join in (asof(), asof(strict=True), asof(tolerance=2))]

@@ -105,10 +105,11 @@ def expect_agreement(database: duckdb.DuckDBPyConnection, drawn: Drawn, batches:
     for batch in batches:
         reference.step(dict(enumerate(batch)))
         total.update(emitted(join, join.step(store, drawn.tables(batch), {})))
-    last = tuple(repaired(side, table) for side, table in zip(join.sides, reference.tables, strict=True))
-    full = tuple(
+    last = tuple(repaired(side, table) for side, table in zip(join.ports, reference.tables, strict=True))
+    left, right = (
         [{**dict.fromkeys(names), **row} for row in rows] for names, rows in zip(_names(drawn), last, strict=True)
     )
+    full = (left, right)
     reference.step(dict(enumerate(full)))
     total.update(emitted(join, join.step(store, drawn.tables(full), {})))
     for name, port in (("lefts", 0), ("rights", 1)):
@@ -128,7 +129,7 @@ def _names(drawn: Drawn) -> list[list[str]]:
 
 @settings(quick, max_examples=examples(30))
 @given(st.data())
-def test_all_changes_together_are_the_join_of_the_tables(
+def test_the_sum_of_all_changes_is_the_join_of_the_tables(
     database: duckdb.DuckDBPyConnection, data: st.DataObject
 ) -> None:
     drawn = data.draw(drawn_joins(plain=True))
@@ -145,11 +146,11 @@ def changes(s: str, rows: list[tuple[int, str, int]], column: str = WEIGHT) -> p
 
 
 def weights(join: TableJoinOperator, store: MemoryStore, port: int, rows: list[tuple[int, str, int]]) -> dict[Any, int]:
-    column = OP if join.sides[port].upsert_key else WEIGHT
+    column = OP if join.ports[port].upsert_key else WEIGHT
     return dict(emitted(join, join.step(store, {port: changes("lr"[port], rows, column)}, {})))
 
 
-def test_it_is_a_join_operator_that_hands_out_pieces() -> None:
+def test_the_operator_hands_out_pieces() -> None:
     join = ChangelogJoinOperator("inner", side("l"), side("r"))
     assert not join.can_split_batch
     assert join.extra == (WEIGHT,) and join.result_columns == (("l.k", "l.v"), ("r.k", "r.v"))
@@ -189,7 +190,7 @@ def test_what_is_gone_from_both_tables_leaves_no_state(kind: Any) -> None:
     assert report.state[0] + report.state[1] <= 4
 
 
-def test_more_rows_than_may_be_kept_are_an_error_and_what_cancels_out_does_not_count() -> None:
+def test_more_rows_than_the_limit_are_an_error_and_what_cancels_out_does_not_count() -> None:
     join = ChangelogJoinOperator("inner", side("l"), side("r")).with_limit(4, "fail").for_shards(2)
     store = MemoryStore()
     for sign in (1, -1, 1, -1, 1):
@@ -223,7 +224,7 @@ def test_a_large_result_comes_in_pieces() -> None:
     join, store = ChangelogJoinOperator("inner", side("l"), side("r")), MemoryStore()
     for port, s in enumerate("lr"):
         table = pa.table({f"{s}.k": np.ones(800, np.int64), f"{s}.v": [str(i) for i in range(800)]})
-        pieces = list(join.stream(store, {port: table}, {}))
+        pieces: list[Any] = list(join.stream(store, {port: table}, {}))
     rows = [piece.num_rows for piece in pieces if isinstance(piece, pa.Table)]
     assert sum(rows) == 640_000 and len(rows) > 1
 
@@ -243,7 +244,7 @@ def test_one_key_with_many_rows_takes_no_more_memory_than_many_keys(kind: Any, m
         values = [str(i) for i in range(start, start + 4_000)]
         join.step(store, {0: pa.table({"l.k": np.ones(4_000, np.int64), "l.v": values})}, {})
     monkeypatch.setattr(state_table, "consolidate_rows", counted)
-    pieces = list(join.stream(store, {1: changes("r", [(1, f"x{i}", 1) for i in range(few)])}, {}))
+    pieces: list[Any] = list(join.stream(store, {1: changes("r", [(1, f"x{i}", 1) for i in range(few)])}, {}))
     rows = [piece.num_rows for piece in pieces if isinstance(piece, pa.Table)]
     assert sum(rows) == size * few + (size if kind == "full" else 0)
     assert max(rows) < 2 * ROWS_PER_PIECE < sum(rows)

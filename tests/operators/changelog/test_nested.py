@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.operators.changelog.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401
+from tests.operators.changelog.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
 from tests.operators.table_strategies import TINY, drawn_joins, emitted
 
 from watersmeet.operators.changelog import nested
@@ -44,7 +44,7 @@ def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
 
 @settings(quick, max_examples=examples(25))
 @given(st.data())
-def test_all_changes_together_are_the_join_of_the_tables(
+def test_the_sum_of_all_changes_is_the_join_of_the_tables(
     database: duckdb.DuckDBPyConnection,  # noqa: F811
     data: st.DataObject,
 ) -> None:

@@ -33,10 +33,10 @@ class ChainedQuery(LocalQuery):
         """Keep nothing but what was stored."""
         self.shard_stores = {key: store.restart() for key, store in self.shard_stores.items()}
 
-    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Watermarks) -> LocalFrame:
+    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], watermarks: Watermarks) -> LocalFrame:
         """The rows that a relation gives in a batch; those of a join from all shards."""
         if not isinstance(plan, JoinPlan):
-            return super().relation(plan, arrivals, marks)
+            return super().relation(plan, arrivals, watermarks)
         stages = chain_of(plan)
         tables: list[dict[int, pa.Table]] = []
         folded: list[Watermarks] = []
@@ -47,12 +47,12 @@ class ChainedQuery(LocalQuery):
             for place, port in enumerate(stage.ports):
                 if port.is_chained:
                     continue
-                side = self.relation(port.input, arrivals, marks)
+                side = self.relation(port.input, arrivals, watermarks)
                 heard |= side.watermarks
                 for lag in port.lags:
-                    heard |= watermarks_of(lag, side.rows, marks)
+                    heard |= watermarks_of(lag, side.rows, watermarks)
                 own[place] = prepare_port(port, side)
-                if side.rows.num_rows or side.watermarks or any(lag.source in marks for lag in port.lags):
+                if side.rows.num_rows or side.watermarks or any(lag.source in watermarks for lag in port.lags):
                     came.add(number)
             tables.append(own)
             folded.append(heard)
@@ -106,7 +106,7 @@ def linked(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> t
                 before = links[-1].operator
                 assert isinstance(before, TwoSided)
                 links[-1] = replace(links[-1], operator=before.with_code(side))
-                schema = schema.append(pa.field(str(before.sides[side].code), pa.int64()))
+                schema = schema.append(pa.field(str(before.ports[side].code), pa.int64()))
             types = [schema.field(one.column).type if one.type is None else arrow_type(one.type) for one in along]
             schemas[inside] = pa.schema([(one.name, type_) for one, type_ in zip(along, types, strict=True)])
             link = replace(

@@ -136,7 +136,7 @@ def test_reasons() -> None:
         assert apart in last.ports[0].unchained_reason
 
 
-def test_a_mark_that_follows_rows_is_asked_of_all_shards() -> None:
+def test_a_mark_that_follows_rows_is_requested_from_all_shards() -> None:
     """The third join follows a.t, which the second holds back for rows of another key: another shard does not know."""
     query = "SELECT a.v AS av, d.v AS dv FROM a JOIN b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + 5 "
     query += "JOIN c ON c.id = b.id AND c.t BETWEEN b.t AND b.t + 5 "

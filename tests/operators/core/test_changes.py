@@ -69,7 +69,7 @@ def bag(table: pa.Table) -> dict[Any, int]:
 
 @settings(derandomize=True, max_examples=examples(60), deadline=None, database=None)
 @given(tables())
-def test_equal_rows_are_put_together(table: pa.Table) -> None:
+def test_equal_rows_are_merged(table: pa.Table) -> None:
     found = consolidate_changes(table, table.column_names[:-1])
     assert bag(found) == bag(table)
     assert found.num_rows == len(bag(table))

@@ -22,11 +22,11 @@ SUM = Apply(">", (Apply("+", (ColumnRef("x"), ColumnRef("y"))), Constant(1)))
         Apply("or", (Apply(">", (ColumnRef("x"), Constant(10))), Constant(None), SUM)),
     ],
 )
-def test_what_is_decided_is_not_asked_further(condition: Condition) -> None:
+def test_what_is_decided_is_not_evaluated_further(condition: Condition) -> None:
     found = evaluate(condition, lambda name: TABLE[name].combine_chunks(), TABLE.num_rows).to_pylist()
     assert found == [evaluate_row(condition, row) for row in TABLE.to_pylist()]
 
 
-def test_division_by_zero_is_an_error_where_it_is_asked() -> None:
+def test_division_by_zero_is_an_error_where_it_is_evaluated() -> None:
     with pytest.raises(ZeroDivisionError):
         evaluate(RATIO, lambda name: TABLE[name].combine_chunks(), TABLE.num_rows)

@@ -26,7 +26,7 @@ def interval(left: str, right: str, shown: str = "kv") -> IntervalJoinOperator:
     return IntervalJoinOperator("inner", ports[0], ports[1], -5, 5, bounds, less, unions=unions, names=names)
 
 
-def test_it_is_json_and_knows_no_alias_and_no_order_of_outputs() -> None:
+def test_identity_is_json_and_knows_no_alias_and_no_order_of_outputs() -> None:
     one, other = interval("l", "r"), interval("a", "b", "vk")
     assert one.identity == other.identity == json.loads(json.dumps(one.identity))
     assert one.identity == replace(one.with_limit(3, "drop_oldest"), idle=(("l.t", 5),)).identity

@@ -63,7 +63,7 @@ def bytes_of_one_row(grouping: GroupByOperator, stored: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("grouping", [SESSIONS, TUMBLING], ids=["sessions", "windows"])
-def test_a_batch_of_one_row_costs_the_same_beside_ten_times_the_state(grouping: GroupByOperator) -> None:
+def test_a_batch_of_one_row_costs_the_same_with_ten_times_the_state(grouping: GroupByOperator) -> None:
     small, large = (bytes_of_one_row(grouping, stored) for stored in (4_000, 40_000))
     assert large[0] < 1.5 * small[0]
     assert large[1] < 1.5 * small[1]

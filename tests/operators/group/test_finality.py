@@ -42,7 +42,7 @@ COUNTS = GroupByOperator(
 )  # fmt: skip
 FIRST = TopNOperator(
     ("k", "n", "start"), (SortColumn("n", descending=True),), 1, changes=True, by=("start",), ties=True,
-    final_key="start", finality_outputs=("start",),
+    final_key="start", finality_outputs=(("start", 0),),
 )  # fmt: skip
 MOST = GroupByOperator(
     ("start",), (Aggregate("max", ("n",), "most"), Aggregate("sum", ("n",), "all")), changes=True, final_key="start",
@@ -51,9 +51,30 @@ MOST = GroupByOperator(
 
 
 JOINED = ChangelogJoinOperator(
-    "left", *(Port((f"{s}.start", f"{s}.n"), (), (f"{s}.start",), f"{s}.#code") for s in "lr"),
+    "left",
+    Port(("l.start", "l.n"), (), ("l.start",), "l.#code"),
+    Port(("r.start", "r.n"), (), ("r.start",), "r.#code"),
     Apply(">=", (ColumnRef("l.n"), ColumnRef("r.n"))), final_keys=("l.start", "r.start"),
 )  # fmt: skip
+
+
+BY_START = GroupByOperator(
+    ("start",), (Aggregate("count", (), "n"), Aggregate("max", ("k",), "most")), time="t", final_key="start",
+    before_end=SIZE, finality_outputs=(("start", SIZE),),
+)  # fmt: skip
+BY_END = GroupByOperator(
+    ("end", "k"), (Aggregate("collect_list", ("k",), "all"),), time="t", final_key="end",
+    finality_outputs=(("end", 0),),
+)  # fmt: skip
+FIRST_OF_STARTS = TopNOperator(
+    ("k", "start"), (SortColumn("k", descending=True),), 2, by=("start",), final_key="start", time="t", before_end=SIZE,
+    finality_outputs=(("start", SIZE), ("end", 0)),
+)  # fmt: skip
+FIRST_OF_ENDS = TopNOperator(
+    ("k", "end"), (SortColumn("k"),), 1, by=("end",), final_key="end", time="t", finality_outputs=(("end", 0),),
+)  # fmt: skip
+KEYED = (BY_START, BY_END, FIRST_OF_STARTS, FIRST_OF_ENDS)
+"""Rows of windows, by what a window starts or ends at."""
 
 
 def moment(micros: int) -> datetime:
@@ -89,7 +110,8 @@ def stored(store: MemoryStore) -> int:
 
 def forgetful(operator: Any) -> Any:
     """The same that forgets nothing."""
-    return replace(operator, final_key=None, finality_outputs=())
+    timed = {} if operator not in KEYED else {"time": None, "before_end": 0}
+    return replace(operator, final_key=None, finality_outputs=(), **timed)
 
 
 @st.composite
@@ -114,7 +136,7 @@ def batches(
 
 @quick
 @given(batches(), st.sampled_from((FIRST, MOST)), st.data())
-def test_what_is_settled_is_forgotten_and_nothing_else_changes(
+def test_what_is_final_is_forgotten_and_nothing_else_changes(
     given_: list[tuple[list[tuple[int, int]], int | None]], behind: TopNOperator | GroupByOperator, data: st.DataObject
 ) -> None:
     groups, behind_, upgraded = MemoryStore(), MemoryStore(), data.draw(st.integers(0, 8))
@@ -157,7 +179,7 @@ def asked(draw: st.DrawFn) -> TopNOperator:
     order = tuple(SortColumn(name, draw(st.booleans()), draw(st.booleans())) for name in names)
     columns = draw(st.sampled_from((("k", "n", "most", "start"), ("n",), ("most", "start"))))
     by = draw(st.sampled_from(((), ("start",), ("start",), ("k",), ("most",))))
-    own = {"final_key": "start", "finality_outputs": ("start",)} if by == ("start",) else {}
+    own: dict[str, Any] = {"final_key": "start", "finality_outputs": (("start", 0),)} if by == ("start",) else {}
     return TopNOperator(columns, order, draw(st.integers(1, 3)), changes=True, by=by, ties=draw(st.booleans()), **own)
 
 
@@ -187,6 +209,7 @@ def test_what_will_never_be_among_the_first_is_left_out_and_nothing_else_changes
         store = store.restart() if data.draw(st.booleans()) else store
         shown = behind.step(store, {0: pa.concat_tables(handed_on)} if handed_on else {}, settled)
         right = expected.step({0: [row for table in all_rows for row in table.to_pylist()]}, {})
+        assert isinstance(right, Counter)
         assert spelled(changes(shown.rows)) == spelled(right)
 
 
@@ -218,7 +241,7 @@ def as_side(side: str, tables: tuple[pa.Table, ...], columns: tuple[str, str]) -
 
 @quick
 @given(batches(), st.sampled_from(("inner", "left", "full", "semi", "anti")), st.data())
-def test_joins_on_what_is_settled_forget_it(
+def test_joins_on_what_is_final_forget_it(
     given_: list[tuple[list[tuple[int, int]], int | None]], kind: Kind, data: st.DataObject
 ) -> None:
     join = replace(JOINED, kind=kind)
@@ -275,6 +298,82 @@ def test_a_state_behind_windows_does_not_grow(behind: TopNOperator | GroupByOper
     assert stored(groups) <= 3 * 50
 
 
+@quick
+@given(batches(), st.sampled_from(KEYED), st.data())
+def test_windows_are_forgotten_by_their_bounds(
+    given_: list[tuple[list[tuple[int, int]], int | None]], keyed: TopNOperator | GroupByOperator, data: st.DataObject
+) -> None:
+    store = MemoryStore()
+    expected: Any = TopReference(keyed) if isinstance(keyed, TopNOperator) else GroupReference(keyed)
+    for rows, until in given_:
+        store = store.restart() if data.draw(st.booleans()) else store
+        table, marks = arrivals(rows), {} if until is None else {"t": mark(until)}
+        emission = keyed.step(store, {0: table} if rows else {}, marks)
+        step = expected.step({0: table.to_pylist()}, marks)
+        assert changes(emission.rows) == Counter({row[:-1]: row[-1] for row in map(freeze, step.rows)})
+        assert emission.report.late == (len(step.late),)
+        assert emission.report.state == step.state
+        assert emission.report.watermarks == step.watermarks
+
+
+@quick
+@given(batches(), st.sampled_from(KEYED), st.integers(1, 6), st.data())
+def test_a_state_with_all_windows_continues_and_drops_the_ended_ones(
+    given_: list[tuple[list[tuple[int, int]], int | None]],
+    keyed: TopNOperator | GroupByOperator,
+    upgraded: int,
+    data: st.DataObject,
+) -> None:
+    store, forgets_nothing = MemoryStore(), MemoryStore()
+    watermark: int | None = None
+    for number, (rows, until) in enumerate(given_):
+        store = store.restart() if data.draw(st.booleans()) else store
+        # Rows that are late for the one that forgets are left out, since the other would count them.
+        ends = [mark(time - time % SIZE + SIZE) for _, time in rows]
+        rows = [row for row, end in zip(rows, ends, strict=True) if watermark is None or end > watermark]
+        table, marks = arrivals(rows), {} if until is None or number < upgraded else {"t": mark(until)}
+        operator = forgetful(keyed) if number < upgraded else keyed
+        emission = operator.step(store, {0: table} if rows else {}, marks)
+        right = forgetful(keyed).step(forgets_nothing, {0: table} if rows else {}, {})
+        assert changes(emission.rows) == changes(right.rows)
+        watermark = max(watermark or marks["t"], marks["t"]) if marks else watermark
+        if operator is keyed and watermark is not None and rows:
+            bounds = {row[str(keyed.final_key)] for row in read_all(store, keyed)}
+            assert emission.report.late == (0,)
+            assert emission.report.state[0] <= 20 * max(len(bounds), 1)
+    if watermark is not None:
+        last = keyed.step(store, {0: arrivals([(0, 100_000_000)])}, {"t": END_OF_INPUT})
+        assert last.report.state == (0,)
+
+
+def read_all(store: MemoryStore, operator: Any) -> list[dict[str, Any]]:
+    look, rows = ShardInspector(store._values), list[dict[str, Any]]()  # pyright: ignore[reportPrivateUsage]
+    for spine in look.directory.runs:
+        found = look.rows(spine, state_schema_of(operator.name).spine(operator.identity, spine))
+        rows += [] if found is None else found.table.to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("keyed", KEYED)
+@pytest.mark.parametrize("begun", [0, 5])
+def test_a_state_of_windows_by_their_bounds_does_not_grow(keyed: TopNOperator | GroupByOperator, begun: int) -> None:
+    store, sizes, kept = MemoryStore(), list[int](), list[int]()
+    for window in range(30):
+        at = window * SIZE
+        store = store.restart()
+        # A state was begun by the one that forgets nothing, or not.
+        operator = forgetful(keyed) if window < begun else keyed
+        rows = [(k, at + k) for k in range(20)]
+        late = [(k, at - 2 * SIZE) for k in range(3)] if window > begun + 2 else []
+        told = operator.step(store, {0: arrivals([*rows, *late])}, {"t": mark(at)} if operator is keyed else {})
+        assert told.report.late == (len(late),)
+        sizes.append(stored(store))
+        kept.append(told.report.state[0])
+    assert max(kept[begun:]) <= 20
+    # Blocks of the state from before go with the next merge.
+    assert max(sizes[begun + 10 :]) <= 4 * 20
+
+
 def test_a_state_from_before_is_counted_anew() -> None:
     groups, store = MemoryStore(), MemoryStore()
     for batch in range(6):
@@ -286,7 +385,7 @@ def test_a_state_from_before_is_counted_anew() -> None:
 
 
 @pytest.mark.parametrize("behind", [FIRST, MOST])
-def test_a_look_shows_nothing_that_is_settled(behind: TopNOperator | GroupByOperator) -> None:
+def test_a_look_shows_nothing_that_is_final(behind: TopNOperator | GroupByOperator) -> None:
     groups, store = MemoryStore(), MemoryStore()
     # The second batch adds to the first window and ends it; its older row lies in a block with one that goes on.
     for rows, at in (([(0, 1_000_000), (0, 11_000_000)], 2_000_000), ([(0, 2_000_000)], 10_000_000)):
@@ -300,7 +399,7 @@ def test_a_look_shows_nothing_that_is_settled(behind: TopNOperator | GroupByOper
         assert [row.second for row in rows.table.column("start").to_pylist()] == [10]
 
 
-def test_what_is_settled_is_no_part_of_an_identity() -> None:
+def test_what_is_final_is_no_part_of_an_identity() -> None:
     assert forgetful(FIRST).identity == FIRST.identity
     assert forgetful(MOST).identity == MOST.identity
     assert forgetful(COUNTS).identity == COUNTS.identity
@@ -308,7 +407,7 @@ def test_what_is_settled_is_no_part_of_an_identity() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"changes": False}, {"final_key": "k"}])
-def test_only_groups_of_a_table_are_settled(wrong: dict[str, Any]) -> None:
+def test_only_groups_of_a_table_are_final(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="settled"):
         replace(FIRST, **wrong)
     with pytest.raises(ValueError, match="settled"):

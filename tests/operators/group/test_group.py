@@ -328,7 +328,7 @@ def test_nan_is_the_greatest() -> None:
 
 
 @pytest.mark.parametrize("function", ["min", "max", "first", "last", "any_value", "min_by", "max_by"])
-def test_a_value_that_is_kept_keeps_the_sign_of_zero(function: str) -> None:
+def test_a_stored_value_keeps_the_sign_of_zero(function: str) -> None:
     values = pa.array([-0.0])
     assert repr(one(function, values, *([values] if function.endswith("_by") else []))) == "-0.0"
 
@@ -366,7 +366,7 @@ def test_a_state_from_before_shows_zeros_as_it_did() -> None:
     grouping, store = GroupByOperator(("k",), (Aggregate("max", ("v",), "out"),)), MemoryStore()
     grouping.step(store, {0: pa.table({"k": [{"x": -0.0}], "v": [-0.0]})}, {})
     state = ShardState(store, grouping.canonical_names)
-    numbers = {name: value for name, value in state.directory.numbers.items() if name != stored_groups.SIGNED}
+    numbers = {name: value for name, value in state.directory.numbers.items() if name != stored_groups.KEEPS_ZERO_SIGN}
     state.save(numbers=numbers)
     last = grouping.step(store, {0: pa.table({"k": [{"x": 0.0}], "v": [1.0]})}, {})
     assert [repr(row[1:]) for row in tuples(last.rows)] == ["(0.0, -1)", "(1.0, 1)"]
@@ -496,7 +496,7 @@ def nearest(exact: Fraction) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-def test_groups_of_format_1_go_on_from_the_doubles_they_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = json.loads((Path(__file__).parents[2] / "checkpoints" / "groups-format-1.json").read_text())
     calls = ("sum", "avg", "stddev", "var_pop")
     names = (("key", "0.k"), ("value", "0.x"))
@@ -588,7 +588,7 @@ def test_runs_stay_few_however_many_batches_there_are() -> None:
     assert report.state[0] <= 13
 
 
-def test_equal_codes_of_different_keys_are_told_apart() -> None:
+def test_equal_codes_of_different_keys_are_distinguished() -> None:
     grouping = GroupByOperator(("k",), (Aggregate("count", (), "n"),), code="#code")
     store = MemoryStore()
     found: list[Any] = []
@@ -662,7 +662,7 @@ def test_members_that_are_gone_leave_nothing_in_the_state() -> None:
     assert sum(block.rows for run in ShardState(store).directory.runs.get("members", ()) for block in run) <= 8
 
 
-def test_more_members_than_may_be_kept_fail_the_batch() -> None:
+def test_more_members_than_the_limit_fail_the_batch() -> None:
     grouping = GroupByOperator(("k",), (Aggregate("max", ("v",), "m"),), changes=True, max_rows=3)
     store = MemoryStore()
     rows = [{"k": "a", "v": n % 3, "#weight": 1} for n in range(9)]

@@ -127,7 +127,7 @@ def test_a_cast_that_can_change_the_time_gives_no_bound(refused, declaration, on
     assert refusal.parameters["unbounded"] == "v1 and v2"
 
 
-def test_a_cast_beside_a_bound_is_a_condition(analyzed):
+def test_a_cast_next_to_a_bound_is_a_condition(analyzed):
     join = join_of(analyzed(select("v1.a = v2.a AND v1.a::INT < v2.a::INT")))
     assert [expression_in_words(part) for part in join.residual] == ["CAST(v1.a AS INT) < CAST(v2.a AS INT)"]
 
@@ -434,7 +434,7 @@ def test_a_bound_says_exactly_what_the_comparison_says(on, times):
     [query] = analyze(read_script(select(f"{on} AND {far}"), "q.sql"))
     join = join_of(query)
     assert not join.residual
-    value = dict(zip(("v1.a", "v2.a"), times, strict=True))
+    value: dict[str, int] = dict(zip(("v1.a", "v2.a"), times, strict=True))
     python = on.replace("v1.a", f"({times[0]})").replace("v2.a", f"({times[1]})").replace(" = ", " == ")
     holds = [
         difference > 0 if bound.strict else difference >= 0

@@ -31,7 +31,7 @@ def orders() -> IntervalJoinOperator:
     )
 
 
-def test_a_column_without_a_bound_follows_the_earliest_row_kept() -> None:
+def test_a_column_without_a_bound_follows_the_earliest_row_in_the_state() -> None:
     join = IntervalReference(orders())
     join.step({0: [{"o": 102, "d": 101}]}, {})
     join.step({0: [{"o": 102, "d": 103}]}, {})

@@ -46,7 +46,7 @@ def expect_same(join: IntervalJoinOperator, emission: Emission, step: ReferenceS
         assert table.column_names == [*join.left.columns, *join.right.columns]
     assert emitted(emission) == multiset(step.rows)
     late = Counter((port, row[:-2]) for port, table in emission.late for row in tuples(table))
-    assert late == Counter((port, tuple(row[c] for c in join.sides[port].late)) for port, row in step.late)
+    assert late == Counter((port, tuple(row[c] for c in join.ports[port].late)) for port, row in step.late)
     report = emission.report
     assert report.state == step.state
     assert dict(report.watermarks) == step.watermarks
@@ -157,7 +157,7 @@ def test_result_does_not_depend_on_order_or_cuts(data: st.DataObject) -> None:
 
 @quick
 @given(st.data())
-def test_kept_promises_lose_no_pair(data: st.DataObject) -> None:
+def test_watermarks_that_hold_lose_no_pair(data: st.DataObject) -> None:
     join = data.draw(joins())
     batches = data.draw(honest_histories(join))
     lefts, rights = ([row for batch in batches for row in batch.rows[port]] for port in (0, 1))
@@ -183,7 +183,7 @@ def test_no_row_falls_below_the_watermarks_of_the_result(data: st.DataObject) ->
         before = step.watermarks
 
 
-def test_a_state_from_before_strict_bounds_ended_lives_pads_what_is_left_once() -> None:
+def test_a_state_from_before_strict_bounds_pads_what_is_left_once() -> None:
     left, right = (Port((f"{s}.t",), (f"{s}.t",)) for s in "lr")
     closed = IntervalJoinOperator("left", left, right, 0, 4, (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 0)))
     strict = replace(closed, bounds=(Bound("l.t", "r.t", 5, strict=True), closed.bounds[1]))
@@ -204,7 +204,7 @@ def _with_ends(kind: str = "left", bounds: tuple[Bound, ...] = (Bound("r.t", "l.
     return IntervalJoinOperator(kind, left, right, 0, upper, bounds, condition, (Bound("l.e", "r.t", 0),))  # pyright: ignore[reportArgumentType]
 
 
-def test_a_row_that_lives_long_keeps_no_others() -> None:
+def test_a_row_with_a_late_end_keeps_no_others() -> None:
     join, store = _with_ends("inner"), MemoryStore()
     ends = [10_000_000 if i % 100 == 0 else 10 + i for i in range(1000)]
     join.step(store, {0: pa.table({"l.t": [0] * 1000, "l.e": ends})}, {})

@@ -84,7 +84,7 @@ def test_the_changes_are_those_of_a_dictionary(data: st.DataObject) -> None:
             key = tuple(row[name] for name in keys)
             if None in key:
                 dropped += 1
-            elif (append or row["#op"] > 0) and (dead is None or row["#dead"] is False):
+            elif (append or int(row["#op"] or 0) > 0) and (dead is None or row["#dead"] is False):
                 there[key] = row
             else:
                 there.pop(key, None)

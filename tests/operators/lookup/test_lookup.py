@@ -119,7 +119,7 @@ def joins(draw: st.DrawFn) -> LookupJoinOperator:
         choices = (("r.id",),) if join.left.exact else (("r.k",), ("r.k", "r.id"))
         side = "left" if join.table == 0 else "right"
         key = draw(st.sampled_from(choices))
-        join = replace(join, **{side: replace(join.sides[join.table], upsert_key=key)})
+        join = replace(join, **{side: replace(join.ports[join.table], upsert_key=key)})
     return join
 
 
@@ -145,7 +145,7 @@ def histories(draw: st.DrawFn, join: LookupJoinOperator) -> list[Batch]:
     for _ in range(draw(st.integers(1, 8))):
         stream = draw(st.lists(stream_rows, max_size=5))
         changes = [{**one, "#op": draw(st.sampled_from((1, 1, -1)))} for one in draw(st.lists(table_rows, max_size=4))]
-        if not join.sides[join.table].upsert_key:
+        if not join.ports[join.table].upsert_key:
             gone = draw(st.lists(st.sampled_from(there), max_size=3)) if there else []
             there += changes
             changes = [{**one, "#weight": draw(st.sampled_from((1, 1, 2)))} for one in changes]
@@ -276,7 +276,7 @@ def test_rows_that_were_held_back_wait_in_the_order_of_their_arrival() -> None:
 
 def test_stream_rows_are_held_back_until_the_table_is_loaded() -> None:
     join, store = lookup("left", load_first=True), MemoryStore()
-    held = Batch([row("l", "a", 10, **{"l.t": 3})], [], {"l.t": 9})
+    held = Batch([row("l", "a", 10) | {"l.t": 3}], [], {"l.t": 9})
     first = join.step(store, held.tables(join), held.marks)
     assert (tuples(first.rows), first.report.state, dict(first.report.watermarks)) == ([], (1, 0), {"l.t": 3})
     loaded = Batch([row("l", "b", 11)], [weighted("a", FRANK)], {LOADED: 1})

@@ -87,7 +87,7 @@ def test_rows_that_carry_their_ends_live_until_then() -> None:
     assert (of.to_pylist(), until.to_pylist()) == (["r.t", "r.t"], [29, 53])
 
 
-def test_of_a_table_rows_are_put_together_and_of_groups_the_newest_counts() -> None:
+def test_of_a_table_rows_are_merged_and_of_groups_the_newest_counts() -> None:
     latest, store = LatestOperator(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
     for value in ("a", "b"):
         latest.step(store, {0: pa.table({"k": [1], "v": [value]})}, {})
@@ -109,7 +109,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_broken_is_told(case: str) -> None:
+def test_what_is_broken_is_reported(case: str) -> None:
     broken, said = BROKEN[case]
     join, store = ended(), MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1, 2, 3], "l.until": [70, 80, 90]})}, {"r.t": 9})

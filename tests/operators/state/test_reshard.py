@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.case_files import RUNNING, case_name
 from tests.operators.core.chained import ChainedQuery
 from tests.operators.core.test_chain import arrived, planned, queries, quick
 from tests.operators.test_chains import STREAMS, batches, found
@@ -19,6 +20,7 @@ from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.query import LocalQuery
 from watersmeet.local.shards import MemoryStore
 from watersmeet.operators import OPERATORS, state_schema_of
+from watersmeet.operators.core.identity import canonical_json
 from watersmeet.operators.core.matching import Ints
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.routing import shard_of
@@ -27,16 +29,14 @@ from watersmeet.operators.state.reshard import FINGERPRINT, merge_shards, split_
 from watersmeet.operators.state.state_schema import ShardInspector, UnevenError
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.physical.chaining import chain_groups
-from watersmeet.physical.identity import assign_names, canonical_json
+from watersmeet.physical.identity import assign_names
 from watersmeet.queries import analyze
 from watersmeet.spark.state.rescale import is_unsharded, make_shard_assignment
 from watersmeet.tools.testing import read_case
 from watersmeet.tools.testing.case import script_of
 from watersmeet.tools.testing.execute import arrivals_of
 
-FILES = sorted(
-    file for file in (Path(__file__).parents[2] / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")
-)[::3]
+FILES = RUNNING[::3]
 DRAWN = 3, 2, 5
 """How many shards there are, one number after the other."""
 
@@ -95,7 +95,7 @@ def counted(table: pa.Table) -> Counter[Any]:
     return Counter(freeze(tuple(row.values())) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=case_name)
 def test_every_case_gives_the_same_in_other_numbers_of_shards(path: Path) -> None:
     case = read_case(path)
     script = script_of(case)
@@ -113,7 +113,7 @@ def test_every_case_gives_the_same_in_other_numbers_of_shards(path: Path) -> Non
         pytest.skip(f"refused: {refused}")
 
 
-def test_joins_that_run_together_give_the_same_in_other_numbers_of_shards() -> None:
+def test_joins_that_are_chained_give_the_same_in_other_numbers_of_shards() -> None:
     together = Counter[int]()
 
     @quick

@@ -73,7 +73,7 @@ def held(spine: Spine) -> list[Kept]:
 
 @quick
 @given(budgets, steps)
-def test_it_is_a_list_however_it_is_stored(budget: Budget, history: list[tuple[str, Any]]) -> None:
+def test_a_spine_is_a_list_however_it_is_stored(budget: Budget, history: list[tuple[str, Any]]) -> None:
     def opened() -> Spine:
         return ShardState(store, NAMES).spine("rows", LAYOUT, budget, lambda found, _: found)
 
@@ -98,7 +98,8 @@ def test_it_is_a_list_however_it_is_stored(budget: Budget, history: list[tuple[s
             there = changed(spine, what, given_values, there)
         assert held(spine) == sorted(there)
         assert len(spine) == len(there)
-        assert spine.earliest("l.t") is None if not there else spine.earliest("l.t") <= min(row[1] for row in there)
+        earliest = spine.earliest("l.t")
+        assert not there if earliest is None else earliest <= min(row[1] for row in there)
 
 
 def changed(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list[Kept]:
@@ -122,7 +123,7 @@ def changed(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list
     return there
 
 
-def test_only_blocks_that_are_read_are_decoded_and_notes_lie_apart() -> None:
+def test_only_blocks_that_are_read_are_decoded_and_notes_are_separate() -> None:
     store = MemoryStore()
     state = ShardState(store)
     spine = state.spine("rows", LAYOUT, Budget(block=2))

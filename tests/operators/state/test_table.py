@@ -204,7 +204,7 @@ def test_an_unchanged_table_writes_nothing() -> None:
     assert store._values == {} and state.spine.written == 0
 
 
-def test_sums_stay_beside_their_rows_through_merges() -> None:
+def test_sums_stay_with_their_rows_through_merges() -> None:
     store = MemoryStore()
     for batch in range(12):
         state = opened(store, TINY, SUMMED)

@@ -63,7 +63,7 @@ def test_without_a_condition_every_pair_meets(analyzed):
     assert (join.keys, join.left_only, join.right_only, join.residual) == ((), (), (), ())
 
 
-def test_the_condition_is_taken_apart_and_times_are_no_bounds(analyzed):
+def test_the_condition_is_split_and_times_are_no_bounds(analyzed):
     condition = "l.k = r.k AND r.at >= l.at - INTERVAL 5 SECONDS AND l.v = 'x' AND r.v IS NOT NULL"
     join = joined(analyzed, f"l {C5} JOIN r {C5} ON {condition}")
     assert [(expression_in_words(a), expression_in_words(b)) for a, b in join.keys] == [("l.k", "r.k")]
@@ -110,7 +110,7 @@ def test_with_insert_into_the_sinks_are_spelled_as_declared(analyzed):
 
 
 @pytest.mark.parametrize(("value", "emitted"), [("true", True), ("FALSE", False)])
-def test_discarded_rows_come_out_if_asked(analyzed, value: str, emitted: bool):
+def test_discarded_rows_come_out_on_request(analyzed, value: str, emitted: bool):
     setting = f"SET watersmeet.window.emit_discarded = {value};"
     query = analyzed(f"{STREAMS} {setting} SELECT STREAM l.k FROM l {C5} JOIN r {C5} ON l.k = r.k;")
     assert query.relation.emit_discarded is emitted

@@ -234,7 +234,7 @@ def test_delta_counts_timestamps_and_dates_in_microseconds(run: Runner, old: Any
         assert step(right(1, new))[2].state == (0, left_over)
 
 
-def test_partitions_are_what_group_by_tells_apart(run: Runner) -> None:
+def test_partitions_are_what_group_by_distinguishes(run: Runner) -> None:
     one = WindowSpec("count", 1, None, ("rv", "rs"))
     step = run(window_join("inner", side("l", COUNT[0]), side("r", one)))
     values = [(0.0, "a"), (-0.0, "a"), (float("nan"), "a"), (float("nan"), "a"), (None, "a"), (None, "a"), (0.0, None)]

@@ -3,4 +3,6 @@ SELECT STREAM a.x FROM a SYNC JOIN b ON a.x = b.x;
 SELECT TABLE a.x, sum(CASE WHEN count(*) > 1 THEN 1 END) FROM a GROUP BY a.x;
 SELECT STREAM a.x FROM a JOIN c ON a.x = c.x SYNC JOIN b;
 SELECT STREAM a.x FROM a, b;
+SELECT STREAM o.x FROM orders o, payments AS p WHERE o.x > 1 AND o.id = p.order_id;
+SELECT STREAM o.x FROM orders o, LATERAL o.items AS item;
 DROP STREAM a;

@@ -89,7 +89,7 @@ def test_rows_numbers_and_states_are_those_of_joins_by_themselves(spark: SparkSe
     assert states["on"].problems.count() == 0
 
 
-def test_a_join_that_a_batch_does_not_come_to_is_told_of_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_join_that_a_batch_does_not_come_to_is_reported_too(spark: SparkSession, tmp_path: Path) -> None:
     run(spark, tmp_path, 0, "on")
     batch = run(spark, tmp_path, 2, "on")[0]
     inner, outer = batch.operators["a and b"], batch.operators["a+b and c"]

@@ -39,7 +39,7 @@ def test_a_chain_over_columns_that_are_never_null(spark: SparkSession) -> None:
     assert counted(found) == {(1, 12, 14): 1, (1, 12, 15): 1}
 
 
-def test_rows_beside_an_empty_join_are_padded(spark: SparkSession) -> None:
+def test_rows_next_to_an_empty_join_are_padded(spark: SparkSession) -> None:
     a, b, c = frame(spark), frame(spark), frame(spark, (1, 14))
     found = ws.sql(CHAIN.format(first="JOIN", second="RIGHT JOIN"), a=a, b=b, c=c)
     assert counted(found) == {(None, None, 14): 1}

@@ -47,6 +47,9 @@ def changes(spark: SparkSession, tmp_path: Path) -> DataFrame:
         ),
         ("SELECT TABLE id, trusted(v) AS d, convert_timezone('UTC', timestamp_ntz'2026-01-01') AS z FROM t", None),
         ("SELECT TABLE v, collect_list(id) AS ids FROM t GROUP BY v", None),
+        ("SELECT TABLE id FROM t WHERE CAST(v AS DATE) = 'today'", "CAST(v AS DATE) = 'today'"),
+        ("SELECT TABLE id, year('Tomorrow UTC') AS y FROM t", "year('Tomorrow UTC')"),
+        ("SELECT TABLE id, v = 'today' AS x, CAST(v AS DATE) > '2026-01-01' AS y FROM t", None),
     ],
 )  # fmt: skip
 def test_functions_that_users_add(query: str, refused: str | None, changes: DataFrame) -> None:

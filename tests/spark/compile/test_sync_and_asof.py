@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -140,7 +140,7 @@ def test_as_of_behind_an_interval_join(spark: SparkSession) -> None:
 def test_wrong_arguments_are_refused(spark: SparkSession, wrong: dict[str, Any]) -> None:
     sides = [frame(spark, "t BIGINT, v STRING", (1, "a")) for _ in range(2)]
     with pytest.raises(WatersmeetError) as caught:
-        ws.asof_join(*sides, **({"left_time": "t", "right_time": "t"} | wrong))
+        cast("Any", ws.asof_join)(*sides, **({"left_time": "t", "right_time": "t"} | wrong))
     assert caught.value.getCondition() in ("WRONG_ARGUMENT", "UNSUPPORTED_STATEMENT")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -59,12 +60,23 @@ def test_days_and_differences_are_sparks(condition: str, session: SparkSession) 
     assert shown([tuple(row) for row in ws.sql(query, l=left, r=right).collect()]) == expected
 
 
-def test_a_day_of_25_hours_is_kept_for_25_hours(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("condition", ["r.t BETWEEN l.t AND l.t + INTERVAL 1 DAY", "r.t - l.t <= INTERVAL 1 DAY"])
+def test_why_says_of_days_what_the_query_gives(condition: str, session: SparkSession) -> None:
+    left, right = moments(session, LEFT[:1]), moments(session, [(1, "2025-10-26T11:00:00Z")])
+    query = f"SELECT STREAM l.t FROM l JOIN r ON l.k = r.k AND r.t >= l.t AND {condition}"
+    is_match = ws.sql(query, l=left, r=right).count() == 1
+    # In Berlin the day has 25 hours; the difference of local times is 24 hours.
+    assert is_match == (session.conf.get(ZONE) == "Europe/Berlin")
+    said = ws.why(query, "l", {"k": 1}, l=left, r=right, spark=session)
+    assert bool(said.lineage.matches) == is_match, str(said)
+
+
+def test_a_day_of_25_hours_is_retained_for_25_hours(session: SparkSession, tmp_path: Path) -> None:
     # The watermark of r is 24 hours and a half behind the row of l, when its pair comes.
     left = streamed(tmp_path / "l", [moments(session, LEFT[:1]), moments(session, []), moments(session, [])])
     batches = [[(2, "2025-10-25T10:00:00Z")], [(2, "2025-10-26T10:30:00Z")], [(1, "2025-10-26T11:00:00Z")]]
     right = streamed(tmp_path / "r", [moments(session, rows) for rows in batches])
     query = "SELECT STREAM l.k, r.t FROM l JOIN r ON l.k = r.k AND r.t BETWEEN l.t AND l.t + INTERVAL 1 DAY"
-    frames = {"l": left.withWatermark("t", "0 seconds"), "r": right.withWatermark("t", "0 seconds")}
+    frames: dict[str, Any] = {"l": left.withWatermark("t", "0 seconds"), "r": right.withWatermark("t", "0 seconds")}
     rows = [row for batch in run_all(ws.sql(query, **frames), tmp_path / "c") for row in batch]
     assert len(rows) == (1 if session.conf.get(ZONE) == "Europe/Berlin" else 0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import combinations_with_replacement, product
 from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -78,7 +79,7 @@ LITERALS = {name: (first, second, type_, "NULL") for name, (type_, first, second
 
 
 @contextmanager
-def session_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+def session_zone(spark: SparkSession, zone: str) -> Generator[None]:
     """Another time zone of the session, for a while."""
     before = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -104,7 +105,7 @@ def own_join(left: DataFrame, right: DataFrame, condition: str, how: str) -> Dat
     return left.alias("left").join(right.alias("right"), F.expr(condition), how)
 
 
-TIMES = {"left_time": "t", "right_time": "t"}
+TIMES: dict[str, Any] = {"left_time": "t", "right_time": "t"}
 ON_ID = "left.id = right.id"
 
 
@@ -131,7 +132,7 @@ def test_every_type_passes_a_join_of_batches(spark: SparkSession, how: str, zone
 def test_every_type_passes_a_join_of_streams(spark: SparkSession, tmp_path: Path, how: str, zone: str) -> None:
     with session_zone(spark, zone):
         left, right = side(spark, 1, 2), side(spark, 2, 3)
-        streams = [streamed(tmp_path / name, [frame]) for name, frame in (("l", left), ("r", right))]
+        streams = streamed(tmp_path / "l", [left]), streamed(tmp_path / "r", [right])
         marks = end_of_input(spark, tmp_path / "marks")
         joined = ws.join(*streams, ON_ID, within="1 hour", how=how, watermarks=marks, **TIMES)
         assert all_rows(joined, tmp_path / "checkpoint") == rows_of(own_join(left, right, ON_ID, how))
@@ -244,7 +245,7 @@ COMPARED = {
 
 
 @contextmanager
-def ansi_mode(spark: SparkSession, ansi: str) -> Iterator[None]:
+def ansi_mode(spark: SparkSession, ansi: str) -> Generator[None]:
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
@@ -353,10 +354,11 @@ def test_pairs_of_types_compare_in_the_process_as_in_spark_or_not_at_all(spark: 
         f"array({', '.join(f'CAST({v} AS {type_})' for v in values.split('; '))}) AS a{places[type_]}"
         for type_, values in COMPARED.items()
     ]
+    operators: tuple[Literal["=", "<"], ...] = ("=", "<")
     with ansi_mode(spark, ansi):
-        pairs = [
+        pairs: list[tuple[str, str, Literal["=", "<"]]] = [
             (one, other, operator)
-            for operator in ("=", "<")
+            for operator in operators
             for one, other in comparable_pairs(spark, operator)
             if compares_as_spark(arrow_type(one), arrow_type(other)) and (operator == "=" or "ARRAY" not in one)
         ]

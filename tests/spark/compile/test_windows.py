@@ -72,12 +72,12 @@ def test_the_result_depends_neither_on_batches_nor_on_shards(spark: SparkSession
     frames = [spark.createDataFrame(rows, SCHEMA).repartition(3) for rows in shuffled]
     assert sum(expected.values()) > 200
     for shards in (1, 3):
-        assert Counter(tuple(row) for row in joined(*frames, shards).collect()) == expected
+        assert Counter(tuple(row) for row in joined(frames[0], frames[1], shards).collect()) == expected
     parts = [
         streamed(tmp_path / name, [spark.createDataFrame(part, SCHEMA) for part in cut(rows, 50, 51, 190)])
         for name, rows in (("left", left), ("right", right))
     ]
-    found = run_all(joined(*parts, 3), tmp_path / "checkpoint")
+    found = run_all(joined(parts[0], parts[1], 3), tmp_path / "checkpoint")
     assert Counter(tuple(row) for batch in found for row in batch) == expected
 
 
@@ -120,7 +120,7 @@ def frames(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 def test_padding_in_python(spark: SparkSession) -> None:
     left, right = frames(spark)
-    windows = {"left_window": "COUNT 9", "right_window": "COUNT 0"}
+    windows: dict[str, Any] = {"left_window": "COUNT 9", "right_window": "COUNT 0"}
     found = ws.window_join(left, right, on="k", how="right", left_pad={"v": "it's"}, **windows)
     assert sorted(map(tuple, found.select("v", "w").collect())) == [("b", 20.5), ("it's", 40.5)]
     endless = ws.window_join(right, left, on="k", how="right", left_pad={"w": float("-inf")}, **windows)
@@ -129,7 +129,7 @@ def test_padding_in_python(spark: SparkSession) -> None:
     assert sorted(map(tuple, zeros.collect())) == [(0, "", 4, 40.5), (2, "b", 2, 20.5)]
 
 
-def test_what_stays_alone_is_shown_apart(spark: SparkSession) -> None:
+def test_unmatched_rows_go_to_a_side_output(spark: SparkSession) -> None:
     left, right = frames(spark)
     found = ws.window_join(
         left, right, "left.k = right.k", how="full", left_window="COUNT 2", right_window="COUNT 0", unmatched="apart",
@@ -157,7 +157,7 @@ def test_what_stays_alone_is_shown_apart(spark: SparkSession) -> None:
     ],
 )
 def test_wrong_arguments_are_refused(spark: SparkSession, wrong: dict[str, Any], condition: str) -> None:
-    given = {"on": "k", "left_window": "COUNT 1", "right_window": "COUNT 1", "how": "right"} | wrong
+    given: dict[str, Any] = {"on": "k", "left_window": "COUNT 1", "right_window": "COUNT 1", "how": "right"} | wrong
     with pytest.raises(WatersmeetError) as caught:
         ws.window_join(*frames(spark), **given)
     assert caught.value.getCondition() == condition

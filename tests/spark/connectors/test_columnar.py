@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -76,7 +77,7 @@ def test_workers_read_what_spark_reads(spark: SparkSession, tmp_path: Path) -> N
     script = read_script(text)
     by_workers = ws.sql(text, spark=spark)
     by_spark = build(spark, script, read_sources(spark, script, {}))[0].compiled.result
-    assert "PackFiles" in by_workers._jdf.queryExecution().logical().toString()
+    assert "PackFiles" in cast("Any", by_workers)._jdf.queryExecution().logical().toString()
     assert by_workers.schema == by_spark.schema
     found = result(by_workers, tmp_path)
     assert found == result(by_spark, tmp_path)

@@ -6,7 +6,7 @@ import gzip
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def run_batches(shop: Path, ids: range) -> None:
 def rows_of(shop: Path, sink: str) -> list[tuple[int, str]]:
     """The rows of a sink as DuckDB reads them, in order."""
     files = str(shop / sink / f"*.{SINKS[sink]}")
-    return duckdb.sql(f"SELECT id, t::VARCHAR FROM '{files}' ORDER BY ALL").fetchall()
+    return duckdb.execute(f"SELECT id, t::VARCHAR FROM '{files}' ORDER BY ALL").fetchall()
 
 
 def files_of(shop: Path, sink: str) -> list[str]:
@@ -71,7 +71,7 @@ def files_of(shop: Path, sink: str) -> list[str]:
 
 
 @contextmanager
-def crashing(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Iterator[None]:
+def crashing(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Generator[None]:
     """Let a step fail after some calls of it, as if the machine had gone down there."""
     count = [0]
     real = getattr(LocalFolder, method)
@@ -165,7 +165,7 @@ def test_every_format_keeps_its_rows(
     if format_ == "json":
         (merged,) = folder.glob("*.gz")
         assert len(gzip.decompress(merged.read_bytes()).splitlines()) == 4
-        assert len(duckdb.sql(f"SELECT * FROM '{merged}'").fetchall()) == 4
+        assert len(duckdb.execute(f"SELECT * FROM '{merged}'").fetchall()) == 4
 
 
 @pytest.mark.parametrize("format_", ["json", "parquet"])
@@ -187,7 +187,7 @@ def test_a_crash_at_any_step_loses_and_doubles_no_row(
         with crashing(monkeypatch, "delete", merged_files.JOURNAL, 0), pytest.raises(OSError, match="went down"):
             compaction.compact()
         assert compaction.compact() == (1, 1)
-        assert duckdb.sql(f"SELECT a FROM '{folder.path}/*.{format_}' ORDER BY a").fetchall() == [
+        assert duckdb.execute(f"SELECT a FROM '{folder.path}/*.{format_}' ORDER BY a").fetchall() == [
             (0,),
             (1,),
             (2,),
@@ -203,7 +203,9 @@ def test_files_with_other_columns_are_not_merged(spark: SparkSession, tmp_path: 
         (moved,) = (tmp_path / "other").glob(f"part-00000000{number}-*")
         moved.rename(tmp_path / "out" / moved.name)
     assert Compaction(sink, 9, Sizes(1e6, 1e6), lambda: spark).compact() == (6, 2)
-    rows = duckdb.sql(f"SELECT a, b FROM read_parquet('{tmp_path}/out/*', union_by_name=true) ORDER BY a, b").fetchall()
+    rows = duckdb.execute(
+        f"SELECT a, b FROM read_parquet('{tmp_path}/out/*', union_by_name=true) ORDER BY a, b"
+    ).fetchall()
     assert rows == [(0, None), (1, 2), (1, 2), (1, None), (2, None), (3, None)]
 
 
@@ -221,7 +223,7 @@ def test_a_merged_file_with_other_rows_is_not_used(
     assert sorted(path.name for path in (tmp_path / "out").glob("part*")) == names
 
 
-def test_content_tells_rows_apart_and_not_their_order(spark: SparkSession) -> None:
+def test_content_distinguishes_rows_and_not_their_order(spark: SparkSession) -> None:
     frames = [spark.createDataFrame([(one,) for one in rows], "a INT") for rows in ([1, 2, 2], [2, 1, 2], [1, 1, 2])]
     same, order, other = (checksum_rows(frame) for frame in frames)
     assert same == order != other

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -135,7 +135,7 @@ def test_rows_of_several_files_arrive_in_the_order_of_the_files(
         frame = build(spark, script, read_sources(spark, script, {}))[0].compiled.result
     else:
         frame = ws.sql(text, spark=spark)
-    plan = frame._jdf.queryExecution().logical().toString()
+    plan = cast("Any", frame)._jdf.queryExecution().logical().toString()
     assert ("PackFiles" in plan) == (reading == "parquet by workers")
     arrived = arrived if query in LAST else arrived[::-1]
     assert result(frame, tmp_path) == {row["id"]: {row["n"]} for row in arrived}

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.connectors import files, sink_connector
 from watersmeet.spark.connectors.table_sinks import SinkTarget
-from watersmeet.spark.private.files import HadoopFolder, LocalFolder
+from watersmeet.spark.private.files import HadoopStorage, LocalFolder
 
 pytestmark = pytest.mark.spark
 
@@ -69,7 +69,9 @@ def run(project: Path, trigger: str = "--once") -> str:
 def rows_in(folder: Path) -> Counter[str]:
     """The rows as DuckDB sees them, which are those of the lines of all files."""
     lines = Counter(line for file in folder.glob("*.json") for line in file.read_text().splitlines())
-    found = duckdb.sql(f"SELECT to_json(t) FROM read_json('{folder}/*.json', format='newline_delimited') t").fetchall()
+    found = duckdb.execute(
+        f"SELECT to_json(t) FROM read_json('{folder}/*.json', format='newline_delimited') t"
+    ).fetchall()
     assert len(found) == lines.total()
     return lines
 
@@ -102,7 +104,7 @@ def read(folder: Path, format_: str) -> list[str]:
             reader = {"csv": "read_csv", "json": "read_json", "parquet": "read_parquet"}[format_]
             names = ", header=false, names=['a']" if format_ == "csv" else ""
             found = [str(file) for file in folder.glob(f"[!.]*.{format_}*")]
-            return [a for (a,) in duckdb.sql(f"SELECT a FROM {reader}({found}{names})").fetchall()]
+            return [a for (a,) in duckdb.execute(f"SELECT a FROM {reader}({found}{names})").fetchall()]
 
 
 @pytest.mark.smoke
@@ -124,7 +126,7 @@ def test_a_repeated_batch_takes_the_place_of_its_files(spark: SparkSession, tmp_
 def test_any_file_system_of_hadoops_will_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "folder_of", HadoopFolder)
+    monkeypatch.setattr(files, "folder_of", HadoopStorage)
     write = written(spark, tmp_path / "a folder", "json")
     write(0, [1])
     write(1, [2])
@@ -136,7 +138,7 @@ def test_any_file_system_of_hadoops_will_do(
 
 
 @contextmanager
-def crashing(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Iterator[None]:
+def crashing(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Generator[None]:
     """Let a step fail after some calls of it, as if the machine had gone down there: nothing after it happens."""
     done = [0]
     real = getattr(LocalFolder, method)
@@ -221,7 +223,7 @@ def test_a_folder_of_another_run_format_or_query_is_refused_and_the_hint_works(p
     write_sql(project, SQL.replace("out USING json OPTIONS (path 'out')", "out USING parquet OPTIONS (path 'other')"))
     arrive(project, 3)
     assert run(project) == ""
-    found = duckdb.sql(f"SELECT id FROM '{project}/other/*.parquet' WHERE w IS NOT NULL ORDER BY id").fetchall()
+    found = duckdb.execute(f"SELECT id FROM '{project}/other/*.parquet' WHERE w IS NOT NULL ORDER BY id").fetchall()
     assert found == [(30 + id_,) for id_ in range(6)]
     assert rows_in(project / "out") == before
     assert kept.exists()

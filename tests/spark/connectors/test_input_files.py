@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
@@ -89,7 +90,7 @@ def test_a_run_has_the_values_of_spark(spark: SparkSession, tmp_path: Path) -> N
 
 
 def is_columnar(frame: DataFrame) -> bool:
-    return "PackFiles" in frame._jdf.queryExecution().logical().toString()
+    return "PackFiles" in cast("Any", frame)._jdf.queryExecution().logical().toString()
 
 
 def test_a_session_that_reads_otherwise_reads_itself(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.connectors.table_sinks import SinkTarget
 from watersmeet.spark.run.running import Trigger, run_script
-from watersmeet.tools.advise.arrivals import numbers_of
-from watersmeet.tools.advise.findings import disorder
+from watersmeet.tools.advise.arrivals import disorder, numbers_of
 from watersmeet.tools.advise.sampling import sample_source
 from watersmeet.tools.trace import questions
 
@@ -71,7 +70,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in sorted(folder.rglob("*.json")) for line in file.read_text().splitlines()]
 
 
-def test_malformed_values_and_keys_are_told_with_their_place(
+def test_malformed_values_and_keys_are_reported_with_their_place(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:
     topics.create(kafka, topic, 2)
@@ -177,7 +176,7 @@ def in_files(tmp_path: Path) -> Iterator[str]:
         file = folder / f"{batch}.json"
         file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         # Spark takes files in the order of their times.
-        os.utime(file, (1_700_000_000 + batch,) * 2)
+        os.utime(file, (1_700_000_000 + batch, 1_700_000_000 + batch))
     yield f"CREATE STREAM events (id BIGINT, n INT) USING json OPTIONS (path '{folder}', maxFilesPerTrigger '1');\n"
 
 
@@ -236,7 +235,7 @@ FROM scans;
 """
 
 
-def test_what_is_told_of_records_can_be_named_and_a_query_begins_where_it_is_told(
+def test_metadata_of_records_can_be_named_and_a_query_begins_at_the_given_place(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:
     for name in "ab":

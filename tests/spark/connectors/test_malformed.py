@@ -81,9 +81,7 @@ def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
         yield from (json.loads(line) for line in file.read_text().splitlines())
 
 
-def test_malformed_rows_are_counted_and_kept_apart_with_text_place_and_reason(
-    spark: SparkSession, folder: Path
-) -> None:
+def test_malformed_rows_are_counted_and_separated_with_text_place_and_reason(spark: SparkSession, folder: Path) -> None:
     seen = run(spark, folder, script(folder, f"{JOIN} MALFORMED INTO unread"))
     assert {source: sum(one.malformed_of.get(source, 0) for one in seen) for source in ("orders", "deliveries")} == {
         "orders": 5, "deliveries": 2,
@@ -260,7 +258,7 @@ def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession
         assert all(ints) and any(doubles) and not all(doubles), "1e400 is beyond a DOUBLE"
 
 
-def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
+def test_metadata_of_a_record_and_times_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """Spark would stop at the offset, and take the number of a time that overflows for another time."""
     from watersmeet.spark.connectors.records import decode_records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -116,7 +116,7 @@ def write_all(spark: SparkSession, folder: Path) -> None:
         pass
     (folder / "bytes.parquet").touch()
     simple = table.drop_columns(["uuid", "json", "map", "rows", "list", "nothing", "f16"])
-    pl.from_arrow(simple.drop_columns(["time", "length"])).write_parquet(folder / "polars.parquet")
+    pl.DataFrame(simple.drop_columns(["time", "length"])).write_parquet(folder / "polars.parquet")
     numpy = simple.select(["i8", "i64", "b", "f32", "f64", "s", "x", "tz_us", "day"])
     frame = numpy.to_pandas(timestamp_as_object=True)
     frame["ns"] = pd.to_datetime([0, 1, None, 2, 3], unit="ns")
@@ -126,8 +126,10 @@ def write_all(spark: SparkSession, folder: Path) -> None:
     frame["whole"] = pd.array([1, 2, None, 3, 4], dtype="Int32")
     frame.to_parquet(folder / "pandas.parquet")
     simple = simple.drop_columns(["s_view", "x_view"])
-    duckdb.sql("SELECT * , uuid() AS uuid, 'a'::ENUM('a', 'b') AS many, 12::HUGEINT AS huge, "
-               "1::DECIMAL(4, 1) AS small FROM simple").write_parquet(str(folder / "duckdb.parquet"))  # fmt: skip
+    written = duckdb.sql("SELECT * , uuid() AS uuid, 'a'::ENUM('a', 'b') AS many, 12::HUGEINT AS huge, "
+               "1::DECIMAL(4, 1) AS small FROM simple")  # fmt: skip
+    assert written is not None
+    written.write_parquet(str(folder / "duckdb.parquet"))
     common = simple.drop_columns(["ts_ns", "time", "length", "ts_s"])
     pq.write_table(common, folder / "common.parquet")
     by_spark = spark.read.parquet(str(folder / "common.parquet"))
@@ -140,7 +142,7 @@ def write_all(spark: SparkSession, folder: Path) -> None:
 
 
 @contextmanager
-def set_to(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def set_to(spark: SparkSession, settings: Mapping[str, str]) -> Generator[None]:
     for name, value in settings.items():
         spark.conf.set(name, value)
     yield

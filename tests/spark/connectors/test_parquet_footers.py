@@ -47,7 +47,7 @@ def test_a_folder_tells_a_column_even_if_the_file_has_it(tmp_path: Path) -> None
     assert rows(tmp_path, recursiveFileLookup="true") == [{"k": 1}]
 
 
-def test_folders_above_the_path_tell_nothing(tmp_path: Path) -> None:
+def test_folders_above_the_path_do_not_count(tmp_path: Path) -> None:
     write(tmp_path / "k=7/in/0.parquet", v=[1])
     assert rows(tmp_path / "k=7/in") == [{"k": None}]
     assert rows(tmp_path / "k=7/i*") == []
@@ -61,7 +61,7 @@ def test_folders_that_only_spark_understands(tmp_path: Path, folder: str) -> Non
     assert rows(tmp_path) is None
 
 
-def test_folders_that_are_not_alike(tmp_path: Path) -> None:
+def test_folders_that_are_not_equal(tmp_path: Path) -> None:
     write(tmp_path / "k=7/0.parquet", v=[1])
     reader = reader_of(tmp_path)
     assert reader is not None

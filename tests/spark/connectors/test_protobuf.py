@@ -55,7 +55,7 @@ def order(number: int) -> Any:
 
 
 @pytest.mark.smoke
-def test_messages_come_and_go_and_what_is_none_is_kept_apart(
+def test_messages_come_and_go_and_what_is_none_is_separated(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:
     file = protobuf_messages.written(tmp_path)

@@ -326,6 +326,112 @@ def test_a_value_of_a_file_is_exact_or_stops_the_query(spark: SparkSession, tmp_
             spark.conf.unset("spark.sql.ansi.enabled")
 
 
+TEXTS = {
+    "TINYINT": (["-128", "127", " 7"], ["128", "x", "1.5", ""]),
+    "INT": (["-2147483648", "2147483647"], ["2147483648", "x"]),
+    "BIGINT": (["9223372036854775807"], ["9223372036854775808", "n/a"]),
+    "DECIMAL(4,2)": (["12.34", "-0.5"], ["100.00", "x"]),
+    "BOOLEAN": (["true", "false"], ["x", "7"]),
+    "DATE": (["2024-02-29"], ["2024-02-30", "x"]),
+}
+"""By the declared type, texts that are values of it, and texts that are not. NaN has no text in ORC's reader, so FLOAT
+and DOUBLE are read as such."""
+
+
+def test_a_text_of_an_orc_file_is_a_value_or_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's reader gives NULL for a text that it cannot convert."""
+    from watersmeet.spark.connectors import decode_changes, source_connector
+
+    rows = [(type_, text, text in good) for type_, (good, bad) in TEXTS.items() for text in (*good, *bad)]
+    names = {type_: f"v{n}" for n, type_ in enumerate(TEXTS)}
+    frame = spark.createDataFrame([(n, *row[:2]) for n, row in enumerate(rows)], "id BIGINT, type STRING, text STRING")
+    columns = [F.expr(f"CASE WHEN type = '{type_}' THEN text END").alias(name) for type_, name in names.items()]
+    inside = [F.expr(f"CASE WHEN type = '{type_}' THEN array(text) END").alias(f"a{n}") for type_, n in names.items()]
+    frame.select("id", *columns, *inside).coalesce(1).write.orc(f"file:{tmp_path}/a b")
+    fields = [Field("id", "BIGINT"), *(Field(name, type_) for type_, name in names.items())]
+    fields += [Field(f"a{name}", f"ARRAY<{type_}>") for type_, name in names.items()]
+    source = Source("s", tuple(fields), kind="table", format="orc", options={"static": "true"})
+    loaded = source_connector(source).load(
+        spark, feed_of(source).schema(source_format(source)), {"path": f"file:{tmp_path}/a b"}
+    )
+    good = [n for n, row in enumerate(rows) if row[2]]
+    read = decode_changes(source, loaded.where(F.col("id").isin(good))).collect()
+    assert len(read) == len(good)
+    for row in read:
+        type_, text, _ = rows[row["id"]]
+        name = names[type_]
+        [[expected]] = spark.sql(f"SELECT CAST('{text}' AS {type_})").collect()
+        assert repr(row[name]) == repr(row[f"a{name}"][0]) == repr(expected)
+    for n, (type_, _, fits) in enumerate(rows):
+        column = random.Random(n).choice([names[type_], f"a{names[type_]}"])
+        if not fits:
+            with pytest.raises(Exception, match="VALUE_OUT_OF_RANGE") as raised:
+                decode_changes(source, loaded.where(F.col("id") == n)).select(column).collect()
+            refusal = refusal_in(str(raised.value))
+            assert refusal is not None and refusal.parameters["column"] == column
+            assert str(refusal.parameters["where"]).startswith(f", in {tmp_path}/a b/part-")
+
+
+def test_values_of_an_orc_file_are_exact(spark: SparkSession, tmp_path: Path) -> None:
+    """Also those of folders, and inside of other types."""
+    from watersmeet.spark.connectors import decode_changes, source_connector
+
+    rows = spark.sql("""
+        SELECT * FROM VALUES
+          (1, -128Y, -32768S, 2147483647, 9223372036854775807L, 1.1F, 0.1D, 12345678901234567890123456789012345.678BD,
+           true, DATE '0001-01-01', MAP(7, -0.0D), TIMESTAMP '1900-01-01 00:00:00', 3),
+          (2, 127Y, 32767S, -2147483648, -9223372036854775808L, 3.4028234E38F, 4.9E-324D, -0.001BD,
+           false, DATE '9999-12-31', MAP(8, CAST('NaN' AS DOUBLE)), TIMESTAMP '2024-06-01 12:00:00.123456', 4),
+          (3, NULL, NULL, NULL, NULL, CAST('-Infinity' AS FLOAT), 1.7976931348623157E308D, NULL,
+           NULL, NULL, NULL, NULL, 4)
+        AS t (id, b, s, i, l, f, d, n, o, day, m, at, p)""").selectExpr(
+        "id", "b", "s", "i", "l", "f", "d", "CAST(n AS DECIMAL(38,3)) AS n", "o", "day", "m", "at",
+        "named_struct('x', l, 'y', array(f, d)) AS nested", "p",
+    )  # fmt: skip
+    rows.coalesce(1).write.partitionBy("p").orc(f"file:{tmp_path}/files")
+    fields = tuple(Field(f.name, f.dataType.simpleString()) for f in rows.schema)
+    source = Source("s", fields, kind="table", format="orc", options={"static": "true"})
+    loaded = source_connector(source).load(
+        spark, feed_of(source).schema(source_format(source)), {"path": f"file:{tmp_path}/files"}
+    )
+    read = decode_changes(source, loaded).select(*rows.columns).orderBy("id")
+    assert [(f.name, f.dataType.simpleString()) for f in read.schema] == [
+        (f.name, f.dataType.simpleString()) for f in rows.schema
+    ]
+    assert list(map(repr, read.collect())) == list(map(repr, rows.orderBy("id").collect()))
+
+
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_a_decimal_of_a_parquet_file_is_exact_or_stops_the_query(
+    spark: SparkSession, tmp_path: Path, vectorized: str
+) -> None:
+    """Spark's reader of rows gives NULL for one with too many digits; files with many columns always have that one."""
+    from watersmeet.spark.connectors import decode_changes, source_connector
+
+    values = ["999.99", "-999.99", "1000.00", "-123456789012345.67"]
+    frame = spark.createDataFrame([(n, text) for n, text in enumerate(values)], "id BIGINT, text STRING")
+    stored = frame.selectExpr("id", "CAST(text AS DECIMAL(20,2)) AS v", "array(CAST(text AS DECIMAL(20,2))) AS a")
+    stored.coalesce(1).write.parquet(f"file:{tmp_path}/files")
+    fields = (Field("id", "BIGINT"), Field("v", "DECIMAL(5,2)"), Field("a", "ARRAY<DECIMAL(5,2)>"))
+    source = Source("s", fields, kind="table", format="parquet", options={"static": "true"})
+    setting = "spark.sql.parquet.enableVectorizedReader"
+    spark.conf.set(setting, vectorized)
+    try:
+        loaded = source_connector(source).load(
+            spark, feed_of(source).schema(source_format(source)), {"path": f"file:{tmp_path}/files"}
+        )
+        read = decode_changes(source, loaded.where("id < 2")).orderBy("id").collect()
+        assert [(row["v"], row["a"]) for row in read] == [(Decimal(text), [Decimal(text)]) for text in values[:2]]
+        for number, column in ((2, "v"), (3, "v"), (2, "a"), (3, "a")):
+            with pytest.raises(Exception, match="VALUE_OUT_OF_RANGE") as raised:
+                decode_changes(source, loaded.where(f"id = {number}")).select(column).collect()
+            refusal = refusal_in(str(raised.value))
+            assert refusal is not None and refusal.parameters["column"] == column
+            assert str(refusal.parameters["where"]).startswith(f", in {tmp_path}/files/part-")
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_workers_read_parquet_as_types_with_as_much_room_only(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

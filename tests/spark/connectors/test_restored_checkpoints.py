@@ -85,7 +85,7 @@ def put(folder: Path, number: int, *rows: tuple[int, int]) -> None:
     (folder / "in").mkdir(exist_ok=True)
     file = folder / "in" / f"{number}.json"
     file.write_text("".join(json.dumps({"id": id_, "n": n}) + "\n" for id_, n in rows))
-    os.utime(file, (1_700_000_000 + number,) * 2)
+    os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 @dataclass
@@ -257,7 +257,7 @@ def test_a_table_of_batches_of_an_earlier_version_gets_its_columns(spark: SparkS
         table.write(changes(spark, (1, "a", "+")), 4, "run", plans)
         table.write(changes(spark, (2, "b", "+")), 5, "run", plans)
         assert rows_in(table) == [(2, "b")]
-        assert table.position("run") == plans.position(5)
+        assert table.last_batch("run") == plans.sink_batch(5)
 
 
 def test_of_two_drivers_one_writes_the_first_batch(spark: SparkSession, postgres: str) -> None:
@@ -319,6 +319,19 @@ def test_a_table_that_is_behind_its_checkpoint_is_refused(spark: SparkSession, p
     assert query.rows == [(0, 0), (1, 1), (2, 2)]
 
 
+def test_a_database_that_goes_back_while_the_query_runs_stops_it(spark: SparkSession, postgres: str) -> None:
+    table = table_in(postgres)
+    for number in range(3):
+        table.write(changes(spark, (number, "a", "+")), number, "run")
+    with table.connect() as connection:
+        # A standby took over that had not got the last batch.
+        connection.execute(f"DELETE FROM {table.table} WHERE id = 2")
+        connection.execute("UPDATE watersmeet_batches SET batch = 1 WHERE query = %s", (table.writer,))
+    batch = changes(spark, (3, "a", "+"))
+    assert condition_of(partial(table.write, batch, 3, "run")) == "SINK_BEHIND_CHECKPOINT"
+    assert rows_in(table) == [(0, "a"), (1, "a")]
+
+
 # Kafka
 
 
@@ -359,6 +372,24 @@ def test_of_two_drivers_one_goes_on_with_a_snapshot(spark: SparkSession, tmp_pat
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if not p.name.startswith(".l")) == [
         "_version-1-run", "_version-2-run", "current",
     ]  # fmt: skip
+
+
+def test_of_two_drivers_on_two_copies_of_a_checkpoint_one_stops_at_a_snapshot(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from watersmeet.spark.connectors.snapshots import Snapshot
+
+    snapshot = Snapshot(tmp_path / "out", "parquet", {})
+    one = plans_in(tmp_path / "checkpoint", _0=1000, _1=2000, _2=3000)
+    other = plans_in(tmp_path / "copy", _0=1000, _1=2500)
+    snapshot.write(changes(spark, (1, "a", "+")), 0, "run", one)
+    # A batch without changes leaves no version, so only the next one shows that there are two.
+    snapshot.write(changes(spark, (1, "a", "+")).where("false"), 1, "run", one)
+    snapshot.write(changes(spark, (2, "b", "+")), 1, "run", other)
+    batch = changes(spark, (3, "c", "+"))
+    assert condition_of(partial(snapshot.write, batch, 2, "run", one)) == "SINK_AHEAD_OF_CHECKPOINT"
+    found = spark.read.parquet(str(tmp_path / "out" / "current")).collect()
+    assert Counter(map(tuple, found)) == Counter([(1, "a"), (2, "b")])
 
 
 # Files

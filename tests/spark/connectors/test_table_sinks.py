@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import psycopg
@@ -238,7 +238,8 @@ def test_times_arrive_as_the_instants_they_are(spark: SparkSession, postgres: st
         spark.conf.unset("spark.sql.session.timeZone")
     exact = "(extract(epoch FROM at) * 1000000)::bigint, day - DATE '1970-01-01', ntz::text"
     with one.connect() as connection:
-        found = connection.execute(f"SELECT {exact}, nested->>'at' FROM {one.table} ORDER BY id").fetchall()
+        query = f"SELECT {exact}, nested->>'at' FROM {one.table} ORDER BY id"
+        found = cast("Any", connection).execute(query).fetchall()
     assert [(row[0], row[1]) for row in found] == list(zip(micros, days, strict=True))
     assert {row[2] for row in found} == {"0044-03-15 12:00:00 BC"}
     assert found[1][3] == "1883-11-18T16:59:59.000001Z"

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from faults.retries.queries import QUERIES, rows_of, script
+from tests.case_files import RUNNING, case_name
 
 from watersmeet.catalog import Source
 from watersmeet.local import query, values
@@ -30,12 +31,13 @@ from watersmeet.local.cells import NeedsSparkError, arrow_table, change_table, c
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.operators import OPERATORS, state_schema_of
 from watersmeet.operators.core.chain import Link
+from watersmeet.operators.core.identity import canonical_json
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.state import cache
 from watersmeet.operators.state.state_schema import ShardInspector
 from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query
-from watersmeet.physical.identity import assign_names, canonical_json
+from watersmeet.physical.identity import assign_names
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.exchange import stateful
 from watersmeet.spark.exchange.packing import REPORT, ROWS, UNMATCHED, WATERMARKS, from_blobs, to_blob
@@ -44,9 +46,7 @@ from watersmeet.tools.testing import read_case
 from watersmeet.tools.testing.case import script_of
 from watersmeet.tools.testing.execute import arrivals_of
 
-FILES = sorted(
-    file for file in (Path(__file__).parents[2] / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")
-)[:: 1 if os.environ.get("WATERSMEET_CASES") == "all" else 4]
+FILES = RUNNING[:: 1 if os.environ.get("WATERSMEET_CASES") == "all" else 4]
 BATCHES, ROWS_OF_BATCH = 8, 150
 """So many that runs are merged."""
 EXECUTORS = 2
@@ -148,7 +148,9 @@ class Repeated(LocalQuery):
         records += [(0, WATERMARKS, json.dumps(one).encode()) for one in told or [{"lowest": False, "marks": {}}]]
         self.random.shuffle(records)
         frame = pd.DataFrame(
-            [(0, 0, *record) for record in records], columns=["shard", "of", "port", "kind", "blob"], dtype=object
+            [(0, 0, *record) for record in records],
+            columns=pd.Index(["shard", "of", "port", "kind", "blob"]),
+            dtype=object,
         )
         cut = self.random.randint(0, len(frame))
         given = [part for part in (frame[:cut], frame[cut:]) if len(part)]
@@ -167,7 +169,7 @@ class Repeated(LocalQuery):
             for kind, port, blob in zip(found["kind"], found["port"], found["blob"], strict=True)
             if kind == UNMATCHED
         )
-        shown = query._where(complete_rows(plan, rows), plan.after)  # pyright: ignore[reportPrivateUsage]
+        shown = query._where(complete_rows(plan, rows), plan.post_filters)  # pyright: ignore[reportPrivateUsage]
         return BatchOutput(shown, report["watermarks"], unmatched=unmatched)
 
 
@@ -229,12 +231,12 @@ def _arrived(source: Source, batch: int) -> pa.Table:
     return change_table(source.fields, changes)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=case_name)
 def test_every_attempt_of_a_case_leaves_one_state(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = read_case(path)
     script = script_of(case)
     plan = assign_names(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
-    once, repeated = LocalQuery(plan, "kernel"), Repeated(plan, Random(path.stem), monkeypatch)
+    once, repeated = LocalQuery(plan, "kernel"), Repeated(plan, Random(case_name(path)), monkeypatch)
     restarts = [batch.restart for batch in case.batches]
     try:
         for number, (tables, marks) in enumerate(arrivals_of(case, plan, script)):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -159,19 +160,19 @@ def _some(rng: random.Random, values: Any) -> list[Any]:
     return [rng.choice([*values, None]) for _ in range(ROWS)]
 
 
-def _times(times: list[datetime | None]) -> pa.Array:
+def _times(times: Sequence[datetime | None]) -> pa.Array:
     return pa.array(times, pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
 
 
 def _write(path: Path, columns: dict[str, Any], number: int) -> None:
     path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.table(columns), path)
-    os.utime(path, (1_700_000_000 + number,) * 2)
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 def packs(frame: DataFrame) -> Counter[str]:
     """How rows get to the exchanges of a query."""
-    plan = frame._jdf.queryExecution().logical().toString()
+    plan = cast("Any", frame)._jdf.queryExecution().logical().toString()
     lines = [line.split("MapInArrow ")[1] for line in plan.splitlines() if "MapInArrow " in line]
     found = Counter(line.split("(")[0] for line in lines)
     return Counter({name: found[name] for name in ("PackFiles", "Repack", "Pack") if found[name]})

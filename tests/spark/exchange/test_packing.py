@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.operators.core.changes import POSITION
-from watersmeet.physical.nodes import WatermarkLag
+from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.spark.exchange.columns import FILE
 from watersmeet.spark.exchange.packing import PACKED, PART, PARTITION, ROWS, WATERMARKS, Pack, from_blobs
 

@@ -53,7 +53,7 @@ def test_a_row_that_stands_for_others_counts_as_these(batches: list[list[tuple[i
         assert found[0] == found[1]
 
 
-def test_rows_are_no_longer_put_together_where_few_are_alike() -> None:
+def test_rows_are_no_longer_merged_where_few_are_equal() -> None:
     apart = pa.RecordBatch.from_pydict({"k": pa.array(range(MIN_ROWS)), "t": pa.array([0] * MIN_ROWS)})
     equal = pa.RecordBatch.from_pydict({"k": pa.array([1] * MIN_ROWS), "t": pa.array(range(MIN_ROWS))})
     assert [one.num_rows for one in Precombine(("t",))(iter([equal, apart, equal]))] == [1, MIN_ROWS, MIN_ROWS]

@@ -110,7 +110,7 @@ def states(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     client.sockfile.close()
 
 
-def test_what_shards_write_goes_out_together_each_to_its_own_state(server: Server, states: States) -> None:
+def test_what_shards_write_goes_out_at_once_each_to_its_own_state(server: Server, states: States) -> None:
     stores = [states.store(shard) for shard in (0, 1, 2)]
     stores[1].put("gone", b"x")
     states.flush()
@@ -202,7 +202,7 @@ def test_wide_rows_are_left_to_who_reads_them(server: Server, states: States) ->
     assert server.rounds == before + 2
 
 
-def test_another_client_is_asked_one_request_after_the_other() -> None:
+def test_another_client_gets_one_request_after_the_other() -> None:
     other = SimpleNamespace(_statefulProcessorApiClient=object())
     with pipeline_requests(other) as answers:
         assert answers is None

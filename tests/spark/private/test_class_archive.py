@@ -63,7 +63,7 @@ def test_an_archive_that_was_cut_is_not_used(environ: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("missing", [{WANTED: "0"}, {WANTED: "use"}, {"XDG_CACHE_HOME": "", "HOME": ""}])
-def test_none_is_used_where_none_is_there_or_wanted_or_can_be_kept(
+def test_none_is_used_where_none_is_there_or_wanted_or_can_be_stored(
     environ: dict[str, str], missing: dict[str, str]
 ) -> None:
     assert archive_options(prepare_java(environ), environ | missing) == ""
@@ -119,7 +119,7 @@ def test_the_cache_keeps_what_is_used_and_the_few_used_last(environ: dict[str, s
     assert not any(path.exists() for path in held)
 
 
-def test_what_a_killed_process_has_begun_is_removed_and_what_it_has_written_is_kept(environ: dict[str, str]) -> None:
+def test_what_a_killed_process_has_begun_is_removed_and_what_it_has_written_stays(environ: dict[str, str]) -> None:
     home = prepare_java(environ)
     begun = Path(archive_options(home, environ).split()[0].removeprefix(WRITTEN))
     gone = subprocess.Popen([sys.executable, "-c", ""])

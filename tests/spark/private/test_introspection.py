@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_names_mean_what_they_meant_and_are_not_asked_for_again(
+def test_names_mean_what_they_meant_and_are_not_requested_again(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jvm = cast("Any", spark)._jvm

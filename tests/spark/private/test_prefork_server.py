@@ -66,7 +66,9 @@ def ends(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_it_ends_with_the_process_that_started_it(started: tuple[Starter, Path, int], end: signal.Signals) -> None:
+def test_the_server_ends_with_the_process_that_started_it(
+    started: tuple[Starter, Path, int], end: signal.Signals
+) -> None:
     process, folder, pid = started
     assert folder.stat().st_mode & 0o077 == 0, "requests carry a secret"
     process.send_signal(end)
@@ -76,7 +78,7 @@ def test_it_ends_with_the_process_that_started_it(started: tuple[Starter, Path, 
 
 
 @pytest.mark.parametrize("state", ["ready", "killed", "stopped", "of others"])
-def test_whatever_becomes_of_it_spark_has_its_worker(
+def test_spark_has_its_worker_whatever_becomes_of_the_server(
     started: tuple[Starter, Path, int], state: Literal["ready", "killed", "stopped", "of others"], tmp_path: Path
 ) -> None:
     _, folder, pid = started
@@ -115,7 +117,7 @@ def parent(pid: int) -> int:
 
 
 @pytest.mark.parametrize("state", ["ready", "killed", "stopped", "of another environment"])
-def test_whatever_becomes_of_it_spark_has_its_daemon(
+def test_spark_has_its_daemon_whatever_becomes_of_the_server(
     started: tuple[Starter, Path, int],
     state: Literal["ready", "killed", "stopped", "of another environment"],
     tmp_path: Path,

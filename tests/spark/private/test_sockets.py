@@ -21,7 +21,7 @@ from watersmeet.spark.private.prefork_client import PREFORK_DIR
 from watersmeet.spark.session.workers import FOLDER, LONGEST, unix_sockets
 
 
-def test_they_are_taken_only_in_private_folders_whose_paths_are_short() -> None:
+def test_sockets_are_taken_only_in_private_folders_whose_paths_are_short() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         assert str(folder) in unix_sockets(folder).values()
@@ -45,7 +45,7 @@ def test_the_workers_of_a_session_use_them_and_come_from_the_process_that_stands
         folder = os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
         yield pd.DataFrame({"command": [Path(f"/proc/{ready}/cmdline").read_bytes()], "folder": [folder]})
 
-    (row,) = spark.range(0, 1, 1, 1).mapInPandas(tell, "command binary, folder string").collect()
+    (row,) = spark.range(0, 1, 1, 1).mapInPandas(cast("Any", tell), "command binary, folder string").collect()
     assert os.fsencode(os.environ[PREFORK_DIR]) in bytes(row.command)
     assert Path(os.environ[PREFORK_DIR]).is_relative_to(row.folder)
     assert any(entry.is_socket() for entry in Path(row.folder).iterdir())

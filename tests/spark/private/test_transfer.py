@@ -98,7 +98,7 @@ def test_spacers_out_of_a_join_become_no_rows() -> None:
         types = (pa.int8(), pa.int8(), pa.binary(), pa.string())
         columns = [pa.array(frame[name], type_) for name, type_ in zip(OUTPUT_NAMES, types, strict=True)]
         unpack = Unpack(pa.schema([("a", pa.int64()), (packing.WATERMARKS_COLUMN, pa.string())]), watermarks=True)
-        found.append(pa.Table.from_batches(unpack([pa.record_batch(columns, OUTPUT_NAMES)])))
+        found.append(pa.Table.from_batches(unpack(iter([pa.record_batch(columns, OUTPUT_NAMES)]))))
     assert found[0].equals(found[1]) and found[1].num_rows == 5_001
 
 

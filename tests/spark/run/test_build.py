@@ -23,8 +23,8 @@ def test_queries_that_can_start_no_more_are_forgotten(
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
     left, right = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
 
-    def joined(*sides: DataFrame) -> DataFrame:
-        return ws.join(*sides, "left.id = right.id", within="1 hour")
+    def joined(left: DataFrame, right: DataFrame) -> DataFrame:
+        return ws.join(left, right, "left.id = right.id", within="1 hour")
 
     first = joined(left, right)
     for _ in range(3):

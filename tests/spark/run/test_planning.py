@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import unwrap
@@ -91,12 +91,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return noted
 
 
-def test_a_run_reads_analyses_and_plans_each_query_once(spark: SparkSession, tmp_path: Path, calls: Calls) -> None:
+@pytest.mark.parametrize(
+    ("options", "drawn"), [((), ()), (("--page", "0"), SINKS)], ids=["without the page", "with the page"]
+)
+def test_a_run_reads_analyses_and_plans_each_query_once(
+    spark: SparkSession, tmp_path: Path, calls: Calls, options: tuple[str, ...], drawn: Sequence[str | None]
+) -> None:
+    """The page is there before Spark, which knows the types of columns: it draws a plan by the declared types."""
     for name, row in ROWS.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.json").write_text(json.dumps(row) + "\n")
     (tmp_path / "shop.sql").write_text(PROJECT)
-    result = CliRunner().invoke(app, ["run", str(tmp_path / "shop.sql"), "--once"])
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "shop.sql"), "--once", *options])
     assert result.exit_code == 0, result.output
     written = {
         sink: [
@@ -105,7 +111,7 @@ def test_a_run_reads_analyses_and_plans_each_query_once(spark: SparkSession, tmp
         for sink in SINKS
     }
     assert written == {"named": [{"id": 1, "name": "Norway"}], "placed": [{"id": 1, "city": "Oslo"}]}
-    assert calls == Calls(1, Counter(SINKS), Counter(SINKS))
+    assert calls == Calls(1, Counter(SINKS), Counter([*SINKS, *drawn]))
 
 
 def test_sql_reads_analyses_and_plans_its_query_once(spark: SparkSession, calls: Calls) -> None:

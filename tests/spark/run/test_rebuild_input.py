@@ -45,7 +45,7 @@ def test_a_join_in_time_reaches_as_far_as_its_bounds() -> None:
     assert replay_start(longer, seen, reach_of).batch == 2
 
 
-def test_a_chain_reaches_as_far_as_its_stages_together_and_a_source_that_is_new_to_the_beginning() -> None:
+def test_a_chain_reaches_as_far_as_the_sum_of_its_stages_and_a_source_that_is_new_to_the_beginning() -> None:
     chain = told(CHAIN)
     ends = [(batch, {f"{n}.ts": batch * 10 * MINUTE for n in range(3)}) for batch in range(30)]
     assert replay_start(chain, ends, reach_of).batch < replay_start(NOW, ends, reach_of).batch
@@ -97,7 +97,7 @@ def test_logs_follow_sources_to_other_places(tmp_path: Path) -> None:
     assert steps == [2, 1]
 
 
-def test_who_is_killed_between_two_names_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_kill_between_two_names_leaves_the_old_one(tmp_path: Path) -> None:
     checkpoint = tmp_path / "joined"
     checkpoint.mkdir()
     (checkpoint / "old").touch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ COLUMNS = {
 }
 
 
-def write(spark: SparkSession, folder: Path, name: str, format_: str, rows: list[tuple[object, ...]]) -> None:
+def write(spark: SparkSession, folder: Path, name: str, format_: str, rows: Sequence[tuple[object, ...]]) -> None:
     """One more batch of files of a source."""
     columns = {"orders": ("id", "t", "item"), "deliveries": ("order_id", "t", "courier")}[name]
     (folder / name).mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.cli.test_commands import watersmeet
-from tests.spark.exchange.test_observations import not_utf8
+from tests.spark.exchange.test_examples import not_utf8
 
 from watersmeet.metrics.progress import Progress
 from watersmeet.parser import read_script

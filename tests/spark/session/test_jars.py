@@ -80,7 +80,7 @@ def test_a_folder_of_jars_stands_for_all_that_would_be_fetched(tmp_path: Path) -
     assert with_connectors(["json"], {}, NOTHING) == {}
 
 
-def test_a_connector_may_need_settings_beside_those_of_the_user(
+def test_a_connector_may_need_settings_in_addition_to_those_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jars, "spark_version", lambda: "4.1.4")

@@ -17,7 +17,7 @@ import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.queries import read_script
-from watersmeet.spark.private.files import HadoopFolder, LocalFolder
+from watersmeet.spark.private.files import HadoopStorage, LocalFolder
 from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark
@@ -177,7 +177,7 @@ def test_a_start_that_is_killed_anywhere_leaves_a_checkpoint_that_goes_on(spark:
 def test_a_record_that_replaces_another_is_never_gone(
     spark: SparkSession, other_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = HadoopFolder(spark, "/checkpoint")
+    other = HadoopStorage(spark, "/checkpoint")
     other.make()
     here = LocalFolder(tmp_path / "checkpoint")
     here.make()

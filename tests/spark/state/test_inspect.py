@@ -92,7 +92,9 @@ def test_what_is_no_checkpoint_is_refused(spark: SparkSession, checkpoints: Path
     assert raised.value.getCondition() == "NO_CHECKPOINT"
 
 
-def test_an_imported_checkpoint_goes_on_elsewhere(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
+def test_an_imported_checkpoint_goes_on_in_another_place(
+    spark: SparkSession, checkpoints: Path, tmp_path: Path
+) -> None:
     project, query = checkpoints.parents[1], "interval_left"
     elsewhere = tmp_path / "other place"
     shutil.copytree(project / "data", elsewhere / "data")

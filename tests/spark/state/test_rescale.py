@@ -65,7 +65,7 @@ def refused(spark: SparkSession, checkpoint: Path, now: Parallelism) -> Refusal:
     return raised.value.refusals[0]
 
 
-def test_joins_that_run_together_give_the_same_in_other_numbers(
+def test_joins_that_are_chained_give_the_same_in_other_numbers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = tmp_path / "storage-moved"
@@ -127,7 +127,7 @@ def test_a_query_of_a_program_goes_on_into_its_sink(spark: SparkSession, tmp_pat
     assert rows[0] == rows[1] and sum(rows[0].values()) > 20
 
 
-def test_what_is_in_use_damaged_or_cannot_be_told_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_in_use_damaged_or_unknown_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     project = extract(HERE / "format-2.tar.gz", tmp_path)
     storage = project / "storage"
     checkpoint = storage / "checkpoints" / "nested"

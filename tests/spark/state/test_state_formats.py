@@ -26,7 +26,9 @@ ARCHIVES = sorted(HERE.glob("*.tar.gz"))[0 if ALL else -1 :]
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
-def test_a_kept_checkpoint_of_every_family_is_continued(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
+def test_an_archived_checkpoint_of_every_family_is_continued(
+    spark: SparkSession, archive: Path, tmp_path: Path
+) -> None:
     project = extract(archive, tmp_path)
     before = written(project)
     add_rows(project, 1)

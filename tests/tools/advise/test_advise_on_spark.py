@@ -41,7 +41,7 @@ def write(arrivals: SampledRows, folder: Path) -> None:
         rows = arrivals.rows.slice(number * size, size).to_pylist()
         path = folder / f"{FILES - number}.json"
         path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
-        os.utime(path, (1_700_000_000 + number,) * 2)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 @pytest.fixture(scope="module")

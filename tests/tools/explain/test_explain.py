@@ -139,7 +139,7 @@ def test_json_tells_what_is_read_and_where_rows_go() -> None:
     assert (before["relation"]["left"]["read"], before["relation"]["remarks"]) == (None, {})
 
 
-def test_what_was_asked_needs_no_names_that_are_known() -> None:
+def test_the_question_needs_no_names_that_are_known() -> None:
     script = read_script("SELECT STREAM a.x FROM nobody a JOIN nothing b ON a.x = b.y OR a.x > 5;", "q.sql")
     assert render_script(script, FAMILIES).splitlines()[-4:] == [
         "└─ INNER JOIN",

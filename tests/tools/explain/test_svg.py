@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
@@ -93,7 +93,7 @@ def test_queries_are_drawn(path: Path) -> None:
 
 @settings(max_examples=examples(20), deadline=None, phases=UNSHRUNK)
 @given(st.lists(blocks(), min_size=1, max_size=2))
-def test_whatever_can_be_described_can_be_drawn(described: list[PlanBlock]) -> None:
+def test_every_description_can_be_drawn(described: list[PlanBlock]) -> None:
     check([topology(block) for block in described])
 
 
@@ -186,7 +186,7 @@ def test_the_widths_are_those_of_the_widest_font() -> None:
     # matplotlib brings the font along; importing it would take longer than all other tests here.
     matplotlib = find_spec("matplotlib")
     assert matplotlib is not None and matplotlib.origin is not None
-    font = TTFont(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf")
+    font: Any = TTFont(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf")
     names, widths, unit = font.getBestCmap(), font["hmtx"], font["head"].unitsPerEm
     for place in range(32, 127):
         assert abs(text_width(chr(place), 1000) - widths[names[place]][0] * 1000 / unit) <= 1
@@ -200,7 +200,7 @@ def test_broken_lines_fit_and_hold_the_whole_text(text: str, most: float) -> Non
     assert all(text_width(line, 10) <= most for line in lines)
 
 
-def test_in_a_notebook_the_drawing_is_an_image_beside_the_text(browser: Browser) -> None:
+def test_in_a_notebook_the_drawing_is_an_image_next_to_the_text(browser: Browser) -> None:
     shown = Explanation("a < b\n└─ c & d")
     shown.topologies = tuple(graphs_of(SCRIPTS[0]))
     page = browser.new_page()

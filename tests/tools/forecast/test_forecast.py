@@ -45,7 +45,7 @@ def watersmeet(*arguments: object) -> Result:
 
 
 @pytest.mark.parametrize("behind", [0, 60])
-def test_rows_kept_are_those_that_the_kernel_keeps(behind: int) -> None:
+def test_stored_rows_are_those_that_the_kernel_keeps(behind: int) -> None:
     """Two sides of 20 and 10 rows per second, of which b may be a minute behind."""
     given = {"a": Rate(20), "b": Rate(10)}
     said = forecast(INTERVAL, given, behind={"b": behind * SECOND}).operators[0]
@@ -123,7 +123,7 @@ def test_numbers_windows_and_keys_are_counted() -> None:
     assert [kept.rows for kept in forecast(looked_up, rates, keys=keys).operators[0].states] == [60]
 
 
-def test_more_rows_than_cores_can_join_are_told() -> None:
+def test_more_rows_than_cores_can_join_are_reported() -> None:
     slow, quick = (forecast(INTERVAL, {"": Rate(rate)}) for rate in (1e7, 1e3))
     assert slow.is_too_slow and slow.seconds is None and not quick.is_too_slow
     heavy = forecast(INTERVAL, {"": Rate(1e3, heaviest=0.9)}, cores=8, shards=8)

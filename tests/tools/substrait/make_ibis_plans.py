@@ -55,7 +55,7 @@ def main() -> None:
     connection = ibis.duckdb.connect()
     names = {"ibis": ibis, **{table: ibis.table(schema(columns), name=table) for table, columns in COLUMNS.items()}}
     for table, rows in ROWS.items():
-        frame = pd.DataFrame(rows, columns=[name for name, _ in schema(COLUMNS[table])], dtype=object)
+        frame = pd.DataFrame(rows, columns=pd.Index([name for name, _ in schema(COLUMNS[table])]), dtype=object)
         connection.raw_sql(f"CREATE TABLE {table} ({COLUMNS[table].replace('STRING', 'VARCHAR').replace('_NTZ', '')})")
         connection.con.register("frame", frame)
         connection.raw_sql(f"INSERT INTO {table} SELECT * FROM frame")

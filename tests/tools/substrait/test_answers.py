@@ -17,12 +17,19 @@ from tests.tools.substrait.substrait_plans import (
     ibis_names,
 )
 
-from watersmeet.logical.expressions import Expr, quote
+from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Item, Join, Query, Relation, Scan, Union
+from watersmeet.schema import quote
 from watersmeet.tools.substrait.relations import read_substrait
 
-KINDS = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}
-KINDS |= {"semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
+KINDS = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "semi": "LEFT SEMI JOIN",
+    "anti": "LEFT ANTI JOIN",
+}
 
 
 @pytest.mark.parametrize("about", QUERIES)

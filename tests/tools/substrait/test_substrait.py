@@ -89,7 +89,7 @@ def test_a_join_of_filtered_tables_is_a_join_of_views() -> None:
     assert all(view.query.items == (Star(),) and view.query.where is not None for view in query.views)
 
 
-def test_plain_tables_are_joined_as_they_are_and_names_are_told_apart() -> None:
+def test_plain_tables_are_joined_as_they_are_and_names_are_distinguished() -> None:
     text = "SELECT a.id, b.id, i.sku FROM orders a JOIN orders b ON a.customer = b.customer "
     (query,) = read_substrait(plan_of(text + "JOIN items i ON i.order_id = b.id"), "plan").queries
     assert not query.views and query.where is None

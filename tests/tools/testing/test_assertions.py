@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from unittest import SkipTest
 
 import pytest
+from tests.case_files import case_file
 
 import watersmeet as ws
 from watersmeet import WatersmeetError
 from watersmeet.tools.testing import parse_case, read_case
-
-CASES = Path(__file__).parents[2] / "cases"
 
 WRONG = """
 name: the right row is expected in another place
@@ -26,9 +24,9 @@ batches:
 
 
 def test_a_case_that_passes_says_nothing() -> None:
-    ws.test(CASES / "hz-v1.yaml")
-    ws.test(str(CASES / "hz-v1.yaml"), on="reference")
-    ws.test(read_case(CASES / "fails-no-bound.yaml"))
+    ws.test(case_file("interval/no-equality"))
+    ws.test(str(case_file("interval/no-equality")), on="reference")
+    ws.test(read_case(case_file("interval/refused/no-bound")))
 
 
 def test_a_case_that_fails_shows_what_differs() -> None:
@@ -42,7 +40,7 @@ def test_a_case_that_only_spark_can_run_is_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "on"), [(1, "kernel"), (None, "kernel"), ("hz-v1.yaml", "sprak"), ("none.yaml", "kernel")]
+    ("case", "on"), [(1, "kernel"), (None, "kernel"), ("interval/no-equality.yaml", "sprak"), ("none.yaml", "kernel")]
 )
 def test_what_is_no_case_is_refused(case: object, on: str) -> None:
     with pytest.raises(WatersmeetError, match=r"WRONG_ARGUMENT|FILE_NOT_FOUND"):

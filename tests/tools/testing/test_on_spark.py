@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.case_files import FILES, case_name
 
 from watersmeet.operators import OPERATORS
 from watersmeet.tools.testing import Case, Result, read_case, run_case
@@ -23,36 +24,39 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 AT_ONCE = 3
-FOLDER = Path(__file__).parents[2] / "cases"
 ON_SPARK = frozenset(
     """
-    anti-join asof-condition-tests-the-version asof-deletes asof-tolerance bounds-of-two-pairs chain-and-a-lookup
-    chain-of-texts-and-an-as-of date-times drop-oldest end extreme-times ft-v14-chain
-    ft-v5 full-both-sides-expire group-aggregates group-by-window group-of-a-table-taken-back
-    group-of-decimals-and-floats group-over-a-table-join group-session heartbeat hz-v2 ib-v1 idle-side late-rows
-    lateral-before-a-join lateral-of-a-table left-null-keys life-computed life-left life-of-timestamps ln-v12
-    ln-v21-chain-of-tables lookup-in-a-view lookup-of-a-join lookup-retention nexmark-q5 residual-unknown
-    restart-keeps-matched rt-v8 self-join semi-join structs-of-columns sync-idle-of-three table-block-nested-full
-    table-computed-null-key table-foreign-key
-    table-join-of-windows table-keys-of-all-types table-of-a-stream timestamps-with-lag top-of-a-table
-    top-of-windows union-idle-part view-impose-order view-of-a-join view-union window-everything window-punctuation
-    window-time window-unmatched-apart windows-cumulate windows-late-rows windows-tumble-join
+    asof/behind-a-chain asof/condition-tests-the-version asof/default-value asof/deletes asof/tolerance
+    changelog/block-nested-full changelog/by-primary-keys changelog/chain-of-three-tables
+    changelog/chain-through-with changelog/computed-null-key changelog/foreign-key changelog/join-of-windows
+    changelog/keys-of-all-types changelog/null-keys group/aggregates group/by-window group/cumulating-windows
+    group/of-a-table-taken-back group/of-decimals-and-floats group/over-a-table-join group/session
+    group/structs-of-columns interval/anti-join interval/bounds-of-one-and-four interval/bounds-of-two-pairs
+    interval/date-times interval/drop-oldest interval/end interval/ends-computed interval/ends-left-join
+    interval/ends-of-timestamps interval/extreme-times interval/full-both-sides-expire interval/heartbeat
+    interval/idle-side interval/late-rows interval/late-rows-of-hopping-windows interval/left-null-keys
+    interval/residual-unknown interval/restart-keeps-matched interval/self-join interval/semi-join
+    interval/timestamps-with-lag interval/tumbling-windows lateral/before-a-join lateral/of-a-table
+    latest/of-a-stream lookup/behind-a-left-join lookup/in-a-view lookup/of-a-join lookup/retention nexmark/q5
+    sync/idle-of-three top/of-a-table top/of-windows union/idle-part view/impose-order view/of-a-join view/union
+    window/count-and-time window/punctuation window/time window/unmatched-to-a-side-output
+    window/without-a-condition
     """.split()  # noqa: SIM905 - a list of words is read as one
 )
 SMOKE = {
-    "interval": "hz-v2",
-    "window": "window-time",
-    "sync": "sync-idle-of-three",
-    "asof": "asof-tolerance",
-    "lookup": "lookup-of-a-join",
-    "changelog": "table-foreign-key",
-    "group": "group-aggregates",
-    "top": "top-of-a-table",
-    "latest": "table-of-a-stream",
+    "interval": "interval/bounds-of-one-and-four",
+    "window": "window/time",
+    "sync": "sync/idle-of-three",
+    "asof": "asof/tolerance",
+    "lookup": "lookup/of-a-join",
+    "changelog": "changelog/foreign-key",
+    "group": "group/aggregates",
+    "top": "top/of-a-table",
+    "latest": "latest/of-a-stream",
 }
 """By family, the case that `make smoke` runs."""
 ALL = os.environ.get("WATERSMEET_CASES") == "all"
-CASES = [read_case(path) for path in sorted(FOLDER.glob("*.yaml")) if ALL or path.stem in ON_SPARK]
+CASES = [read_case(path) for path in FILES if ALL or case_name(path) in ON_SPARK]
 assert ALL or len(CASES) == len(ON_SPARK), "a name in ON_SPARK is that of no case"
 
 
@@ -62,14 +66,14 @@ def results(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[dic
     items = [
         item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
     ]
-    cases: list[Case] = [item.callspec.params["case"] for item in items if hasattr(item, "callspec")]
+    cases: list[Any] = [item.callspec.params["case"] for item in items if hasattr(item, "callspec")]
     pool = ThreadPoolExecutor(AT_ONCE)
     yield {case.path: pool.submit(run_case, case, "spark", spark) for case in cases}
     pool.shutdown(cancel_futures=True)
 
 
 def _parameter(case: Case) -> ParameterSet:
-    name = Path(case.path).stem
+    name = case_name(case.path)
     return pytest.param(case, id=name, marks=[pytest.mark.smoke] if name in SMOKE.values() else [])
 
 

@@ -51,7 +51,7 @@ def has_run(shop: Path) -> Path:
         (["--summary", "--query", "joind"], "[UNKNOWN_QUERY] There is no query that writes to `joind`."),
     ],
 )
-def test_questions_that_cannot_be_asked(shop: Path, arguments: list[str], expected: str) -> None:
+def test_questions_that_cannot_be_answered(shop: Path, arguments: list[str], expected: str) -> None:
     said = watersmeet("why", has_run(shop), *arguments)
     assert said.exit_code == 1
     assert expected in said.stderr

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.case_files import RUNNING, case_name
 from tests.examples import examples
 
 from watersmeet.local.cells import NeedsSparkError, arrow_table, change_table
@@ -29,9 +30,6 @@ from watersmeet.tools.trace import Batch, Lineage, trace_query
 from watersmeet.tools.trace.answer import summary_of
 from watersmeet.tools.trace.query import lineage_of, run_trace
 from watersmeet.tools.trace.questions import question_of, trace_batches
-
-FOLDER = Path(__file__).parents[2] / "cases"
-CASES = sorted(path for path in FOLDER.glob("*.yaml") if "\nfails:" not in path.read_text("utf-8"))
 
 STREAMS = """
 CREATE STREAM l (k BIGINT, v BIGINT, t BIGINT, WATERMARK FOR t AS t - 1);
@@ -173,7 +171,7 @@ ALONE = ("counted", "passed", "replaced", "deleted", "taken back", "alive")
 @pytest.mark.parametrize("name", QUERIES)
 @settings(max_examples=examples(16), database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=batches_of_rows, ends=st.booleans())
-def test_what_is_told_is_what_the_kernel_does(name: str, drawn: list[dict[str, list[Any]]], ends: bool) -> None:
+def test_traced_outcomes_are_those_of_the_kernel(name: str, drawn: list[dict[str, list[Any]]], ends: bool) -> None:
     plan, script = planned(QUERIES[name])
     check(plan, batches_for(script, drawn, ends=ends))
 
@@ -206,8 +204,8 @@ def test_looking_at_fewer_rows_tells_the_same(name: str, drawn: list[dict[str, l
     assert some.watermarks == whole.watermarks
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_every_case_is_told(path: Path) -> None:
+@pytest.mark.parametrize("path", RUNNING, ids=case_name)
+def test_every_case_is_traced(path: Path) -> None:
     case = read_case(path)
     script = script_of(case)
     plan = plan_query(analyze(script)[0], OPERATORS, late="kept", limits=limits_of(script))

@@ -180,7 +180,7 @@ def test_rows_of_dataframes(shop: Shop) -> None:
 def test_rows_of_a_checkpoint(shop: Shop) -> None:
     """A program names the checkpoint of its query, and declares what the query has read."""
     text = SQL.format(folder=shop.folder)
-    found = ws.why(text, "orders", {"order_id": 6}, checkpoint=shop.query.checkpoint, spark=shop.spark)
+    found = ws.why(text, "orders", {"order_id": 6}, checkpoint=str(shop.query.checkpoint), spark=shop.spark)
     assert "It was late by 1 h 10 min" in str(found)
     with pytest.raises(WatersmeetError, match="NEVER_RAN"):
         ws.why(text, "orders", {"order_id": 6}, checkpoint=shop.folder / "nothing", spark=shop.spark)
@@ -189,7 +189,7 @@ def test_rows_of_a_checkpoint(shop: Shop) -> None:
         ws.why(JOIN, "orders", {"id": "a"}, orders=stream, deliveries=stream)
 
 
-def test_what_cannot_be_told_is_refused(shop: Shop) -> None:
+def test_what_cannot_be_answered_is_refused(shop: Shop) -> None:
     """Keys of different types are compared by Spark's rules alone."""
     orders = shop.spark.createDataFrame([("1", 1)], "id STRING, at BIGINT")
     deliveries = shop.spark.createDataFrame([(1, "north", 3)], "id BIGINT, courier STRING, at BIGINT")
@@ -197,7 +197,7 @@ def test_what_cannot_be_told_is_refused(shop: Shop) -> None:
         ws.why(JOIN, "orders", {"id": "1"}, orders=orders, deliveries=deliveries)
 
 
-def test_the_story_that_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_tells_the_story_of_a_row(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The documents show what the command says of the project that `init` writes."""
     from watersmeet.cli.run import Cluster
     from watersmeet.spark.run.running import run_script

@@ -29,7 +29,7 @@ from watersmeet.formats.columns.files import (
     value_kind,
 )
 from watersmeet.formats.columns.lakes import FEED, delta_columns, iceberg_columns
-from watersmeet.locations import local_path
+from watersmeet.locations import Storage, checkpoint_at, local_path, write_whole
 
 __all__ = ["FIXED", "NoColumnsError", "SourceColumns", "columns_of"]
 
@@ -141,11 +141,11 @@ def _folders(path: str, files: Iterable[Path]) -> dict[str, Kind]:
 FOLDER = "columns"
 
 
-def save_columns(storage: Path, query: str, sources: Iterable[Source]) -> None:
+def save_columns(storage: Storage, query: str, sources: Iterable[Source]) -> None:
     """Keep the columns of those sources of a query that declare none, unless an earlier start did."""
     read = [source for source in sources if source.read_from]
     file = storage / FOLDER / f"{query}.json"
-    if not read or (file.exists() and (storage / "checkpoints" / query).exists()):
+    if not read or (file.exists() and checkpoint_at(storage, query).exists()):
         return
     entries = [
         {
@@ -157,16 +157,14 @@ def save_columns(storage: Path, query: str, sources: Iterable[Source]) -> None:
         for source in read
     ]
     file.parent.mkdir(parents=True, exist_ok=True)
-    hidden = file.with_name(f".{file.name}")
-    hidden.write_text(json.dumps(entries, indent=2) + "\n", "utf-8")
-    # Renamed when it is whole: a run killed here must not leave half of it.
-    hidden.rename(file)
+    # Whole or not at all: a run killed here must not leave half of it.
+    write_whole(file, json.dumps(entries, indent=2) + "\n")
 
 
-def load_columns(storage: Path, source: Source) -> tuple[Field, ...]:
+def load_columns(storage: Storage, source: Source) -> tuple[Field, ...]:
     """The columns that a source had when a query first started that still has its checkpoint; none: none has."""
-    for file in sorted((storage / FOLDER).glob("*.json")):
-        if not (storage / "checkpoints" / file.stem).exists():
+    for file in sorted((storage / FOLDER).glob("*.json"), key=str):
+        if not checkpoint_at(storage, file.stem).exists():
             continue
         entries: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
         for entry in entries:

@@ -251,8 +251,8 @@ def _nulls(type_: Any) -> Convert:
     return lambda messages: pa.nulls(len(messages.parsed), type_)
 
 
-def _check_kind(wanted: Any, is_: str, kind: str) -> None:
-    if not getattr(pa.types, is_)(wanted):
+def _check_kind(wanted: Any, predicate: str, kind: str) -> None:
+    if not getattr(pa.types, predicate)(wanted):
         raise SchemaError(f"it is {kind}, not {spark_type_name(wanted)}")
 
 

@@ -162,21 +162,47 @@ def window_of_end(expr: Expr, relation: AnalyzedRelation) -> str | None:
     return ref.source if ref.path else ref.column
 
 
-def window_of_start(expr: Expr, relation: AnalyzedRelation) -> tuple[str, int] | None:
-    """The name of the window that a column of a row starts, and how long that is at most; None if it starts none."""
+@dataclass(frozen=True)
+class WindowBound:
+    """What a column says of a window around ``time``: its end, or its start, at most ``length`` before the end.
+
+    ``window``: a name for the window by its end; None: the end is not shown.
+    """
+
+    time: TimeColumn
+    length: int
+    window: str | None
+
+
+def window_of_start(expr: Expr, relation: AnalyzedRelation) -> WindowBound | None:
+    """The window that a column of a row starts; None if it starts none."""
     return _window_of_start(expr.refs[0], relation) if expr.op == "column" else None
 
 
-def _window_of_start(ref: Reference, relation: AnalyzedRelation) -> tuple[str, int] | None:
+def _window_of_start(ref: Reference, relation: AnalyzedRelation) -> WindowBound | None:
     if isinstance(relation, AnalyzedLeaf):
         is_own = ref.source == relation.alias and not ref.path
-        named = (start for start in relation.source.starts if is_own and start[0] == ref.name)
-        return next(((f"{relation.alias}.{end}", length) for _, end, length in named), None)
+        start = next((start for start in relation.source.starts if is_own and start.column == ref.name), None)
+        if start is None:
+            return None
+        window = f"{relation.alias}.{start.end}" if start.end else None
+        return WindowBound(TimeColumn(relation.alias, start.time), start.length, window)
     if isinstance(relation, AnalyzedLateral) and relation.array.op == "windows" and ref.source == relation.alias:
-        return (ref.source, windows_in(relation.array).longest) if ref.path == ("start",) else None
-    return next(
-        (start_column for side in relation.inputs if (start_column := _window_of_start(ref, side)) is not None), None
-    )
+        time = relation.array.args[0].refs[0]
+        if ref.path != ("start",) or time.path:
+            return None
+        return WindowBound(TimeColumn(time.source, time.name), windows_in(relation.array).longest, ref.source)
+    return next((bound for side in relation.inputs if (bound := _window_of_start(ref, side)) is not None), None)
+
+
+def window_bound(expr: Expr, relation: AnalyzedRelation) -> WindowBound | None:
+    """The window that a column of a row starts or ends, if its time is an event time of the relation."""
+    end = time_of_window_end(expr, relation)
+    if end is not None:
+        return WindowBound(end.column, 0, window_of_end(expr, relation))
+    start = window_of_start(expr, relation)
+    is_timed = start is not None and any(time.column == start.time for time in event_times(relation))
+    return start if is_timed else None
 
 
 def is_padded(alias: str, relation: AnalyzedRelation) -> bool:

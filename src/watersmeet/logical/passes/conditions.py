@@ -147,7 +147,7 @@ def move_filters(draft: Draft) -> Draft:
     """The draft with each part of WHERE at the scan it speaks of, or behind the last join where it must stay.
 
     A part over one source may move unless a join pads that source with nulls, for then WHERE sees rows the scan does
-    not, or the other rows of that source decide what becomes of a row: in a window, among versions, of equal times.
+    not, or the other rows of that source decide the outcome of a row: in a window, among versions, of equal times.
     """
     if draft.relation is None:
         return draft

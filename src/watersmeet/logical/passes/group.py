@@ -14,7 +14,7 @@ one of arrivals: it does not apply to streams.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from watersmeet.catalog import NOWHERE
@@ -23,21 +23,23 @@ from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference, aggregates_in, conjuncts, finality_column
 from watersmeet.logical.nodes import walk_relations
 from watersmeet.logical.passes.column_types import (
-    EventTimeColumn,
+    WindowBound,
     class_of,
     event_times,
     find_event_time,
     is_padded,
     time_of_window_end,
     type_of,
+    window_bound,
     window_of_end,
     window_of_start,
 )
 from watersmeet.logical.passes.draft import Draft
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import group_column, splice
+from watersmeet.logical.passes.watermarks import show_window_time
 from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, AnalyzedSortKey, AnalyzedTop, FinalColumn, Output
-from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, AnalyzedView
+from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, AnalyzedView, TimeColumn
 from watersmeet.operators.core.aggregates import function_of, is_aggregate
 
 
@@ -58,13 +60,34 @@ def top(draft: Draft) -> Draft:
     final_place = next(
         (place for place, partition in enumerate(by) if finality_column(partition.expr) in relation.final_columns), None
     )
-    ranked = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, final_place))
+    shown, place, bound = (relation, final_place, None)
+    if final_place is None:
+        shown, place, bound = find_window_bound(relation, [partition.expr for partition in by])
+    top_n = AnalyzedTop(order, query.limit, by, query.ties, place)
+    if place is not None and bound is not None:
+        final_columns = tuple(_final_window_columns(shown, by[place].expr, bound))
+        top_n = replace(top_n, time=bound.time, behind=bound.length, final_columns=final_columns)
+    ranked = replace(draft, relation=shown, outputs=outputs, top=top_n)
     # It is unknown whether a view with errors is a table.
     if query.ties and relation.result == "stream" and draft.scope.is_whole:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
         what = "RANK() of a stream, which would keep all equal rows,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
     return ranked
+
+
+def _final_window_columns(relation: AnalyzedRelation, column: Expr, bound: WindowBound) -> Iterator[tuple[str, int]]:
+    """The columns of a windowed relation that are final with a window, each with how long before its end they are."""
+    own = column.refs[0].column
+    yield from ((name, bound.length) for name in sorted(relation.equal_columns(own)))
+    if not isinstance(relation, AnalyzedLeaf) or bound.window is None:
+        return
+    for start in relation.source.starts:
+        same = f"{relation.alias}.{start.column}"
+        if bound.length == 0 and f"{relation.alias}.{start.end}" == bound.window and same != own:
+            yield same, start.length
+    if bound.length:
+        yield bound.window, 0
 
 
 def _partition_expression(relation: AnalyzedLeaf, name: str) -> Expr:
@@ -101,6 +124,8 @@ def final_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
     final_columns = query.relation.final_columns
     if query.group is not None:
         final_columns = frozenset(final.column for final in query.group.final_columns)
+    elif query.top is not None and query.top.time is not None:
+        final_columns = frozenset(column for column, _ in query.top.final_columns)
     elif query.top is not None:
         # A row can leave the top-N when others arrive, however old it is, unless its group is final.
         by = None if query.top.final_by is None else finality_column(query.top.by[query.top.final_by].expr)
@@ -212,11 +237,15 @@ def group(draft: Draft) -> Draft:
         for part in having:
             refusals += _check_grouped(draft, part, _rewrite_over_groups(part, parts, group_columns))
     window, time = _window(draft, by)
+    behind = None
+    if window is None:
+        draft, window, bound = _find_window_bound(draft, by)
+        time, behind = (None, None) if bound is None else (bound.time, bound.length)
     conditions = tuple(_rewrite_over_groups(part, parts, group_columns) for part in having)
     is_session = any(_is_call_of(output.expr, "session_window(") for output in by if output.name == window)
-    column = time.column if time else None
-    settles = tuple(_final_columns(draft.relation, by, window, is_session=is_session))
-    grouping = AnalyzedGroup(by, aggregates, window, column, query.group_span, conditions, is_session, settles)
+    assert draft.relation is not None
+    settles = tuple(_final_columns(draft.relation, by, window, is_session=is_session, behind=behind or 0))
+    grouping = AnalyzedGroup(by, aggregates, window, time, query.group_span, conditions, is_session, settles, behind)
     return replace(draft, outputs=outputs, group=grouping).with_refusals(refusals)
 
 
@@ -336,7 +365,7 @@ def _is_call_of(expr: Expr, *calls: str) -> bool:
     return expr.op == "other" and expr.text.lower().replace(" ", "").startswith(calls)
 
 
-def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTimeColumn | None]:
+def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, TimeColumn | None]:
     """The event-time window among the grouped expressions, and its time.
 
     It is ``window(t, ...)`` of a watermarked column, a session, or the window end of a windowed source.
@@ -349,15 +378,41 @@ def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime
         if _is_call_of(expr, "window(", "session_window(") and expr.refs:
             time = find_event_time(_as_column(expr, expr.refs[0]), times)
             if time is not None:
-                return output.name, time
+                return output.name, time.column
         ended = time_of_window_end(expr, draft.relation)
         if ended is not None and not is_padded(ended.column.alias, draft.relation):
-            return output.name, ended
+            return output.name, ended.column
     return None, None
 
 
+def _find_window_bound(draft: Draft, by: tuple[Output, ...]) -> tuple[Draft, str | None, WindowBound | None]:
+    """The start of a window among the grouped columns, or an end whose time is not shown; with the draft that shows it.
+
+    Of several, the one next to the end of its window.
+    """
+    assert draft.relation is not None
+    relation, place, bound = find_window_bound(draft.relation, [output.expr for output in by])
+    return replace(draft, relation=relation), None if place is None else by[place].name, bound
+
+
+def find_window_bound(
+    relation: AnalyzedRelation, columns: Sequence[Expr]
+) -> tuple[AnalyzedRelation, int | None, WindowBound | None]:
+    """The one of some columns that is next to the end of its window, and the relation that shows its time."""
+    bounds = list[tuple[int, int, WindowBound, AnalyzedRelation]]()
+    for place, column in enumerate(columns):
+        shown = show_window_time(relation, column)
+        bound = window_bound(column, shown)
+        if bound is not None and not is_padded(bound.time.alias, shown):
+            bounds.append((bound.length, place, bound, shown))
+    if not bounds:
+        return relation, None, None
+    _, place, bound, shown = min(bounds, key=lambda found: found[:2])
+    return shown, place, bound
+
+
 def _final_columns(
-    relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool
+    relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool, behind: int
 ) -> Iterator[FinalColumn]:
     """The columns by which groups become final: the bounds of their window, or final columns of a table.
 
@@ -367,7 +422,7 @@ def _final_columns(
         yield from (FinalColumn(output.name) for output in by if finality_column(output.expr) in relation.final_columns)
     for output in (output for output in by if output.name == window and not is_session):
         if output.expr.op == "column":
-            yield FinalColumn(output.name)
+            yield FinalColumn(output.name, behind=behind)
             yield from _final_window_starts(relation, by, output.expr)
             continue
         yield FinalColumn(output.name, "end")
@@ -381,5 +436,5 @@ def _final_window_starts(relation: AnalyzedRelation, by: tuple[Output, ...], end
     ended = window_of_end(end, relation)
     for output in by:
         start = window_of_start(output.expr, relation)
-        if start is not None and start[0] == ended:
-            yield FinalColumn(output.name, behind=start[1])
+        if start is not None and start.window is not None and start.window == ended:
+            yield FinalColumn(output.name, behind=start.length)

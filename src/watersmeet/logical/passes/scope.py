@@ -12,11 +12,12 @@ from functools import cached_property
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.records import JSON, KEY_TYPES
-from watersmeet.logical.expressions import GROUP, Expr, Reference, column, quote
+from watersmeet.logical.expressions import GROUP, Expr, Reference, column
 from watersmeet.logical.nodes import StorageFormats
 from watersmeet.logical.passes.column_types import fields_inside
 from watersmeet.logical.query import AnalyzedQuery, Output
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation
+from watersmeet.schema import quote
 
 KEY, VALUE = "_key", "_value"
 """The facets of a record."""

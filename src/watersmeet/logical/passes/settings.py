@@ -90,7 +90,7 @@ def _warn_standard_reading(condition: Expr, other: Expr | None) -> QueryWarning:
     assert other is not None, "only a condition with two readings is warned of"
     message = (
         f"AND goes before OR, as in standard SQL: `{expression_in_words(condition)}`. Lenses would read "
-        f"`{expression_in_words(other)}`; write brackets around what is meant."
+        f"`{expression_in_words(other)}`; add brackets to say which."
     )
     return QueryWarning(message, condition.span)
 
@@ -219,7 +219,7 @@ SETTINGS: Mapping[str, SettingSpec] = {
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),
     **{old: choice(new, SWITCH, "off") for old, new in DEPRECATED_SETTINGS.items()},
 }
-"""The settings of Watersmeet beside those of the families. Those of Spark pass through as they are."""
+"""The settings of Watersmeet that belong to no family. Spark's settings pass through unchanged."""
 
 
 def check_settings(script: Script, further: Iterable[Mapping[str, SettingSpec]]) -> tuple[Refusal, ...]:

@@ -1,7 +1,7 @@
 """The passes over tables: whether a result is one, how its changes go to a sink, and formats of keys (LN-15).
 
-A sink that only takes rows in cannot show a table: rows of it are taken back. The option ``changes`` of CREATE SINK
-says what becomes of that.
+An append-only sink cannot show a table, whose rows are retracted. The option ``changes`` of CREATE SINK says how the
+sink writes changes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
-from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
+from watersmeet.catalog import NOWHERE, Field, Source, Span, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.formats.records import KEY_FORMAT, format_of_key
 from watersmeet.logical.expressions import GROUP, Reference
@@ -15,14 +15,12 @@ from watersmeet.logical.nodes import StorageFormats, View
 from watersmeet.logical.passes.column_types import (
     event_times,
     find_event_time,
-    time_of_window_end,
     type_of,
-    window_of_end,
-    window_of_start,
 )
 from watersmeet.logical.passes.draft import Draft
 from watersmeet.logical.passes.group import final_outputs
 from watersmeet.logical.passes.scope import KEY, key_of, key_struct, show_column
+from watersmeet.logical.passes.watermarks import view_watermark, window_bounds
 from watersmeet.logical.query import AnalyzedQuery, Output, QueryWarning
 from watersmeet.logical.relation import (
     AnalyzedLateral,
@@ -50,14 +48,11 @@ def as_source(name: str, query: AnalyzedQuery, span: Span, store: StorageFormats
     fields_ = (*shown, *(Field(o.name, type_of(o.expr, sources) or "", hidden=True) for o in _extra_outputs(query)))
     times = () if query.result == "table" else event_times(query.relation)
     watermarks = tuple(
-        _view_watermark(output.name, time.column, sources)
+        view_watermark(output.name, time.column, sources)
         for output in query.outputs
         if (time := find_event_time(output.expr, times)) is not None
     )
-    shown_as = {time.column: o.name for o in query.outputs if (time := find_event_time(o.expr, times)) is not None}
-    ended = ((o.name, time_of_window_end(o.expr, query.relation)) for o in query.outputs if shown_as)
-    ends = tuple((name, shown_as[time.column]) for name, time in ended if time is not None and time.column in shown_as)
-    starts = _starts(query, [name for name, _ in ends])
+    ends, starts = window_bounds(query, times)
     format_ = _key_format(query, store, sources)
     options = {} if format_ is None else {KEY_FORMAT: format_}
     inner, order = _source_with_key(query), _order(query)
@@ -69,14 +64,6 @@ def as_source(name: str, query: AnalyzedQuery, span: Span, store: StorageFormats
         primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends, starts=starts,
         final_columns=final_outputs(query),
     )  # fmt: skip
-
-
-def _starts(query: AnalyzedQuery, ends: list[str]) -> tuple[tuple[str, str, int], ...]:
-    """The columns of a result that start a window, each with one of ``ends`` that ends the same, and its length."""
-    shown = {output.name: output.expr for output in query.outputs}
-    ended = {window_of_end(shown[name], query.relation): name for name in ends}
-    starts = ((output.name, window_of_start(output.expr, query.relation)) for output in query.outputs if ends)
-    return tuple((name, ended[start[0]], start[1]) for name, start in starts if start is not None and start[0] in ended)
 
 
 def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Iterator[Refusal]:
@@ -267,11 +254,6 @@ def _primary_key(query: AnalyzedQuery) -> tuple[str, ...]:
     shown = {output.expr.refs[0].name: output.name for output in query.outputs if output.expr.op == "column"}
     names = tuple(shown.get(by.name) for by in query.group.by)
     return tuple(name for name in names if name is not None) if None not in names else ()
-
-
-def _view_watermark(name: str, time: TimeColumn, sources: Mapping[str, Source]) -> Watermark:
-    watermark = sources[time.alias].watermark(time.name) if time.alias in sources else None
-    return Watermark(name, Amount(0, is_interval=True)) if watermark is None else replace(watermark, column=name)
 
 
 def _is_itself(output: Output) -> bool:

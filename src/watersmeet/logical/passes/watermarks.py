@@ -9,15 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from watersmeet.catalog import NOWHERE, Amount, Field, Source, Watermark
+from watersmeet.catalog import NOWHERE, Amount, Field, Source, Watermark, WindowStart
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference, aggregates_in
 from watersmeet.logical.nodes import Lateral, Relation, Scan, Script, leaves
-from watersmeet.logical.passes.column_types import example_lag, time_type_of
+from watersmeet.logical.passes.column_types import (
+    EventTimeColumn,
+    event_times,
+    example_lag,
+    find_event_time,
+    time_type_of,
+    window_bound,
+)
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.family import Sources
 from watersmeet.logical.passes.meaning import check_names, is_resolved, resolve_expression
 from watersmeet.logical.passes.scope import scope_of
+from watersmeet.logical.query import AnalyzedQuery, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
@@ -25,7 +33,9 @@ from watersmeet.logical.relation import (
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedView,
+    TimeColumn,
 )
+from watersmeet.logical.relation import leaves as analyzed_leaves
 from watersmeet.schema import TimeType
 
 
@@ -157,3 +167,62 @@ def heartbeat_of(draft: Draft, scan: Scan) -> Expr | None:
     # The declaration knows nothing of the alias, so names are looked up under the name of the source.
     heartbeat = resolve_expression(condition, scope_of(source.name, source))
     return heartbeat.map_references(lambda ref: replace(ref, source=scan.alias)) if is_resolved(heartbeat) else None
+
+
+def view_watermark(name: str, time: TimeColumn, sources: Mapping[str, Source]) -> Watermark:
+    """The watermark of a time under the name that a view gives it."""
+    watermark = sources[time.alias].watermark(time.name) if time.alias in sources else None
+    return Watermark(name, Amount(0, is_interval=True)) if watermark is None else replace(watermark, column=name)
+
+
+def window_bounds(
+    query: AnalyzedQuery, times: tuple[EventTimeColumn, ...]
+) -> tuple[tuple[tuple[str, str], ...], tuple[WindowStart, ...]]:
+    """The columns of a result that end a window, and those that start one, around a time that it shows."""
+    shown_as = {time.column: o.name for o in query.outputs if (time := find_event_time(o.expr, times)) is not None}
+    if not shown_as:
+        return (), ()
+    bounds = [(output.name, window_bound(output.expr, query.relation)) for output in query.outputs]
+    timed = [(name, bound, shown_as[bound.time]) for name, bound in bounds if bound and bound.time in shown_as]
+    ended = {bound.window: name for name, bound, _ in timed if not bound.length}
+    ends = tuple((name, time) for name, bound, time in timed if not bound.length)
+    starts = (
+        WindowStart(name, time, bound.length, ended.get(bound.window, "") if bound.window else "")
+        for name, bound, time in timed
+        if bound.length
+    )
+    return ends, tuple(starts)
+
+
+def show_window_time(relation: AnalyzedRelation, column: Expr) -> AnalyzedRelation:
+    """The relation, which also shows the time of the window that a column starts or ends, as an event time.
+
+    It stays as it is where it shows the time already, or where the column is none of a view of a windowed source.
+    """
+    ref = column.refs[0] if column.op == "column" else None
+    if not isinstance(relation, AnalyzedView) or ref is None or ref.source != relation.alias or ref.path:
+        return relation
+    query = relation.query
+    output = next((output for output in query.outputs if output.name == ref.name), None)
+    if output is None or query.group is not None or query.top is not None or query.result == "table":
+        return relation
+    inner = show_window_time(query.relation, output.expr)
+    bound = window_bound(output.expr, inner)
+    if bound is None or window_bound(column, relation) is not None:
+        return relation
+    time = next(time for time in event_times(inner) if time.column == bound.time)
+    # The generated name of a column that the query does not show.
+    name = f"#{time.column.name.removeprefix('#')}"
+    shown = Output(name, _time_expression(time.column))
+    query = replace(query, relation=inner, outputs=(*query.outputs, shown))
+    watermark = view_watermark(name, time.column, {leaf.alias: leaf.source for leaf in analyzed_leaves(inner)})
+    ends, starts = window_bounds(query, event_times(inner))
+    source = replace(
+        relation.source, fields=(*relation.source.fields, Field(name, time.type, hidden=True)),
+        watermarks=(*relation.source.watermarks, watermark), ends=ends, starts=starts,
+    )  # fmt: skip
+    return replace(relation, source=source, query=query)
+
+
+def _time_expression(time: TimeColumn) -> Expr:
+    return Expr("column", text="t", refs=(Reference((time.alias, time.name), 0, 1, time.alias, time.name),))

@@ -46,7 +46,7 @@ class AsofReference:
         """Process one batch: the rows that arrived per port in the order of delivery, and their watermarks."""
         rows: list[tuple[Any, ...]] = []
         self._gone = []
-        came = [(p, side, row) for p, side in enumerate(self.join.sides) for row in arrivals.get(p, ())]
+        came = [(p, side, row) for p, side in enumerate(self.join.ports) for row in arrivals.get(p, ())]
         late = [(p, row) for p, side, row in came if self._tracker.is_late(side, row)]
         timely = [
             [row for p, side, row in came if p == port and not self._tracker.is_late(side, row)] for port in (0, 1)

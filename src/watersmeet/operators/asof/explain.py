@@ -95,7 +95,7 @@ EXPLAIN = JoinExplainer(
 
 class _AsofTracer(FamilyTracer):
     def non_null_columns(self, operator: AsofJoinOperator, port: int) -> tuple[str, ...]:
-        return (operator.sides[port].time,)
+        return (operator.ports[port].time,)
 
     def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
         reason = super().unmatchable_reason(context, port, row)
@@ -150,7 +150,7 @@ class _AsofTracer(FamilyTracer):
         if times[0] is None or times[1] is None:
             return None
         gap = times[1] - times[0]
-        own = context.words.short_column_words(context.operator.sides[1 - port].time)
+        own = context.words.short_column_words(context.operator.ports[1 - port].time)
         text = f"its {own} is {context.words.distance(name, abs(gap))}"
         after = gap > 0 if port == LEFT else gap < 0
         if (join.direction == "backward" and gap > 0) or (join.direction == "forward" and gap < 0):

@@ -186,19 +186,19 @@ def step(
     """Process one batch of one shard."""
     shard = Shard(join, store, watermarks, waits=join.waits)
     questions = Timeline.of(shard.state, "questions", join.layouts[LEFT])
-    versions = Versions.of(join, shard.state, lambda: _horizon(join, shard.after, questions))
-    before = _horizon(join, shard.before, questions)
+    versions = Versions.of(join, shard.state, lambda: _horizon(join, shard.watermarks_after, questions))
+    before = _horizon(join, shard.watermarks_before, questions)
     arrived, dead = _admit_questions(join, shard, arrivals)
     new, again = versions.admit(_admit_versions(join, shard, arrivals), before)
     shard.counters.dropped[RIGHT] += again
     versions.spine.add(new)
-    answers = Answers(join, versions, shard.after.received.get(join.right.time, int(LOWEST)))
+    answers = Answers(join, versions, shard.watermarks_after.received.get(join.right.time, int(LOWEST)))
     # By key, so that neighbours look for their versions in the same place.
     arrived = arrived.take(stable_order(question_codes(join, arrived)))
     is_final, answered = _answer_final(join, shard, answers, arrived)
     out = [*_pad_questions(join, shard, dead), *answered, *_release_final(join, shard, answers, questions, new)]
     questions.add(arrived.where(~is_final))
-    versions.prune(before, _horizon(join, shard.after, questions))
+    versions.prune(before, _horizon(join, shard.watermarks_after, questions))
     out += _drop_overflow(join, shard, questions, versions)
     return shard.close(shard.hold_back_watermarks(join.times, questions.spine), out)
 
@@ -292,7 +292,7 @@ def _drop_overflow(join: AsofJoinOperator, shard: Shard, questions: Timeline, ve
         return
     versions.spine.compact()
     parts = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
-    times = [rows.times[join.sides[port].time] for port, _, rows in parts]
+    times = [rows.times[join.ports[port].time] for port, _, rows in parts]
     for (port, block, rows), evicted in zip(parts, shard.choose_overflow(times, shard.spine_sizes), strict=True):
         shard.counters.dropped[port] += int(evicted.sum())
         spines[port].remove(block, evicted)

@@ -15,10 +15,11 @@ from watersmeet.operators.asof.kernel import AsofJoinOperator, AsofKind
 from watersmeet.operators.asof.versions import VOID
 from watersmeet.operators.core.changes import OP, POSITION
 from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT
-from watersmeet.operators.forecaster import PortRetention, lag_of
+from watersmeet.operators.core.routing import Route
+from watersmeet.operators.explainer import PortRetention, lag_of
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortPlan, Route, Types
+from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, padding_of, unions_of
 
 

@@ -71,7 +71,7 @@ class ChangelogReference:
         """One batch: the changes per port; gives what changes in the result, each row with a number."""
         before = join_bags(self.join, *self.tables)
         for port, rows in arrivals.items():
-            apply_changes(self.join.sides[port], self.tables[port], rows)
+            apply_changes(self.join.ports[port], self.tables[port], rows)
         after = join_bags(self.join, *self.tables)
         after.subtract(before)
         return Counter({row: number for row, number in after.items() if number})
@@ -93,12 +93,12 @@ def apply_changes(side: Port, table: Bag, rows: Sequence[Row]) -> None:
 
 
 def join_bags(join: TableJoinOperator, left: Bag, right: Bag) -> Counter[tuple[Any, ...]]:
-    """The join of two bags: each row of the result with the number of times it is there."""
+    """The join of two bags: each row of the result with its count."""
     result: Counter[tuple[Any, ...]] = Counter()
     match_weights: dict[tuple[int, Any], int] = {}
     for left_row, left_count in left:
         for right_row, right_count in right:
-            if is_match(join.sides, join.condition, left_row, right_row):
+            if is_match(join.ports, join.condition, left_row, right_row):
                 for port, row, number in ((0, left_row, right_count), (1, right_row, left_count)):
                     match_weights[port, freeze_bits(row)] = match_weights.get((port, freeze_bits(row)), 0) + number
                 if join.kind not in ("semi", "anti"):

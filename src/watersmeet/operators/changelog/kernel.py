@@ -59,7 +59,7 @@ class TableJoinOperator(TwoSided):
         """
         return tuple(
             (spine, str(side.code))
-            for spine, side, is_preserved in zip(SPINES, self.sides, self.is_preserved, strict=True)
+            for spine, side, is_preserved in zip(SPINES, self.ports, self.is_preserved, strict=True)
             if is_preserved and side.exact and side.upsert_key
         )
 
@@ -81,7 +81,7 @@ class TableJoinOperator(TwoSided):
     @cached_property
     def layouts(self) -> tuple[RowLayout, RowLayout]:
         """The layout of each side's state."""
-        left, right = (table_layout(state_columns(side), side.code) for side in self.sides)
+        left, right = (table_layout(state_columns(side), side.code) for side in self.ports)
         if self.final_keys is None:
             return (left, right)
         return (replace(left, times=self.final_keys[:1]), replace(right, times=self.final_keys[1:]))
@@ -114,7 +114,7 @@ class TableJoinOperator(TwoSided):
         hits = np.flatnonzero(start < stop)
         for candidates in Stretches(hits, start[hits], stop[hits]).pieces(size):
             pairs = verify_pairs(
-                self.sides,
+                self.ports,
                 self.condition,
                 left,
                 right,
@@ -132,8 +132,8 @@ class TableJoinOperator(TwoSided):
     def pad_rows(self, port: int, rows: KeyedRows, weights: Ints) -> pa.Table:
         """The padded changes that rows of a port contribute, with these weights."""
         positions = np.flatnonzero(weights)
-        mine = rows.table.select(list(self.sides[port].columns)).take(pa.array(positions)).columns
-        nulls = [pa.nulls(positions.size)] * len(self.sides[1 - port].columns)
+        mine = rows.table.select(list(self.ports[port].columns)).take(pa.array(positions)).columns
+        nulls = [pa.nulls(positions.size)] * len(self.ports[1 - port].columns)
         return self.make_changes(*((mine, nulls) if port == LEFT else (nulls, mine)), weights[positions])
 
     def make_changes(self, left: list[pa.Array], right: list[pa.Array], weights: Ints) -> pa.Table:
@@ -155,7 +155,7 @@ class JoinTables:
     def of(join: TableJoinOperator, store: StateStore, watermarks: Watermarks) -> JoinTables:
         """Open the tables of a shard."""
         shard = Shard(join, store, watermarks)
-        finality = join.finality_bounds(shard.after.received) or (None, None)
+        finality = join.finality_bounds(shard.watermarks_after.received) or (None, None)
         left, right = (
             StateTable.of(shard.state, name, layout, join.budget, bound)
             for name, layout, bound in zip(SPINES, join.layouts, finality, strict=True)
@@ -165,7 +165,7 @@ class JoinTables:
     def split_arrivals(self, port: int, table: pa.Table) -> tuple[KeyedRows, KeyedRows]:
         """The consolidated changes of a table, and those that can never match and are not stored."""
         self.shard.counters.rows[port] += table.num_rows
-        side, state_table = self.join.sides[port], self.tables[port]
+        side, state_table = self.join.ports[port], self.tables[port]
         if side.upsert_key:
             return state_table.upsert_changes(table, side.upsert_key), state_table.layout.empty_rows
         alive = side.can_match(table)
@@ -204,7 +204,7 @@ class JoinTables:
 
     def finish(self, changes: Sequence[KeyedRows]) -> Iterator[pa.Table | Emission]:
         """Store the changes; yields buffered output and the emission."""
-        finality = self.join.finality_bounds(self.shard.after.received)
+        finality = self.join.finality_bounds(self.shard.watermarks_after.received)
         for table, rows, bound in zip(self.tables, changes, finality or (None, None), strict=True):
             table.spine.add(rows)
             table.spine.expire(bound)
@@ -237,9 +237,9 @@ def stream(
 
 def _split_dead(join: TableJoinOperator, port: int, rows: KeyedRows) -> tuple[KeyedRows, KeyedRows]:
     """The stored changes that may match, and those that never can: the latter exist with upserts only."""
-    if not join.sides[port].upsert_key:
+    if not join.ports[port].upsert_key:
         return rows, rows.slice(0, 0)
-    alive = join.sides[port].can_match(rows.table)
+    alive = join.ports[port].can_match(rows.table)
     return rows.where(alive), rows.where(~alive)
 
 
@@ -305,7 +305,7 @@ def _update_unmatched(tables: JoinTables, port: int, rows: KeyedRows, shifts: In
 
 def _read_stored(tables: JoinTables, port: int, codes: Ints) -> Iterator[KeyedRows]:
     """The rows that a table had before the batch for these codes, in parts, without those that never match."""
-    side = tables.join.sides[port]
+    side = tables.join.ports[port]
     for rows in tables.tables[port].find_parts(codes):
         yield rows.where(side.can_match(rows.table)) if side.upsert_key else rows
 
@@ -331,7 +331,7 @@ def _has_exact_codes(join: TableJoinOperator, port: int, rows: KeyedRows, others
     if join.left.exact:
         return True
     mine, theirs = (
-        [part.table.column(name) for name in join.sides[side].keys] for side, part in ((port, rows), (1 - port, others))
+        [part.table.column(name) for name in join.ports[side].keys] for side, part in ((port, rows), (1 - port, others))
     )
     first = np.searchsorted(others.codes, rows.codes, "left")
     has_match = np.flatnonzero(first < np.searchsorted(others.codes, rows.codes, "right"))

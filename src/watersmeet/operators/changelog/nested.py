@@ -67,7 +67,7 @@ class NestedLoopJoinOperator(TableJoinOperator):
         """The layout of each side's state, with match sums where they are needed."""
         left, right = (
             table_layout((*state_columns(side), CODE), CODE, *([_SUMS_NOTE] if tracked else []))
-            for side, tracked in zip(self.sides, self.tracks_matches, strict=True)
+            for side, tracked in zip(self.ports, self.tracks_matches, strict=True)
         )
         return left, right
 
@@ -78,7 +78,7 @@ class NestedLoopJoinOperator(TableJoinOperator):
         tables = JoinTables.of(self, store, watermarks)
         changes = [layout.empty_rows for layout in self.layouts]
         for port, table in arrivals.items():
-            side = self.sides[port]
+            side = self.ports[port]
             # In canonical order, so that equal rows have equal codes whatever the order of the result is.
             hashed = sorted(side.upsert_key or state_columns(side), key=self.canonical_names.canonical)
             coded = table.append_column(CODE, pa.array(row_codes(table, hashed)))
@@ -103,7 +103,7 @@ class NestedLoopJoinOperator(TableJoinOperator):
             for start in range(0, len(right), width):
                 columns = np.arange(start, min(start + width, len(right)))
                 pairs = Pairs(np.repeat(rows, columns.size), np.tile(columns, rows.size))
-                pairs = verify_pairs(self.sides, self.condition, left, right, pairs)
+                pairs = verify_pairs(self.ports, self.condition, left, right, pairs)
                 if pairs.probe.size:
                     yield pairs
 
@@ -141,5 +141,5 @@ def _join_pairs(
 
 def _live_positions(join: NestedLoopJoinOperator, port: int, rows: KeyedRows) -> Ints:
     """The positions of rows that may match; where a side has no upsert key, no others get here."""
-    side = join.sides[port]
+    side = join.ports[port]
     return np.flatnonzero(side.can_match(rows.table)) if side.upsert_key else np.arange(len(rows))

@@ -9,8 +9,9 @@ from watersmeet.logical.nodes import LEFT_ONLY, JoinKind
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
-from watersmeet.operators.forecaster import PortRetention
-from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Route, Types
+from watersmeet.operators.core.routing import Route
+from watersmeet.operators.explainer import PortRetention
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port
 
 
@@ -26,7 +27,7 @@ def plan(join: AnalyzedTableJoin, inputs: tuple[PortPlan, ...], types: Types) ->
     )
     columns = left.columns if join.kind in LEFT_ONLY else (*left.columns, *right.columns)
     why = _why(join, on, routes, is_final=final_pair is not None)
-    return JoinPlan((left_way, right_way), operator, columns, on.after, why, join)
+    return JoinPlan((left_way, right_way), operator, columns, on.post_filters, why, join)
 
 
 def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
@@ -39,7 +40,7 @@ def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
 
 
 def _why(join: AnalyzedTableJoin, on: JoinCondition, routes: tuple[Route, Route], *, is_final: bool) -> tuple[str, ...]:
-    after = on.why_after("changes")
+    after = on.why_post_filters("changes")
     if on.keys.pairs:
         reason = "the plan names it" if join.is_merge else "ON has an equality between the tables"
         ended = ("a row is removed once the key is final in both tables",) if is_final else ()

@@ -1,15 +1,15 @@
-"""Joins that run one after another in one shard: what one hands out arrives at the next and never leaves the process.
+"""Joins that run one after another in one shard: the output of one is the input of the next, in the same process.
 
-A chain gives in every batch what its joins give where each has an operator of its own:
+In every batch a chain emits what its joins emit if each has its own operator:
 
-1. A batch comes to a join that a row or a mark of its own ports came to, or that a join comes before to which it came.
-2. A join makes its step with the marks of its own ports and, of a port that another join feeds, with those that this
-   join has handed out in this batch.
-3. Before that, joins may take what has arrived in steps without marks, where they may split their arrivals. So rows
-   between two joins are never in memory whole.
+1. A join takes part in a batch if a row or a watermark arrived at its own ports, or at a join before it.
+2. A join makes its step with the watermarks of its own ports and, for a port that another join feeds, with those that
+   this join has emitted in this batch.
+3. Before that, joins that may split their arrivals can process them in steps without watermarks. So the rows between
+   two joins are never in memory as a whole.
 
-The rows of one key are in one shard for all joins of a chain, and so the next join needs nothing of other shards but
-marks. Those that it follows must be the same in all shards: the planner sees to that (`watersmeet.physical.chaining`).
+The rows of one key are in one shard for all joins of a chain, so the next join needs nothing from other shards but
+watermarks. Those that it follows must be the same in all shards; `watersmeet.physical.chaining` makes sure of that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Inlet:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def rename_watermarks(self, watermarks: Watermarks) -> Watermarks:
-        """Marks of the join under their names at the port."""
+        """Watermarks of the join under their names at the port."""
         if self.watermarks is None:
             return watermarks
         return {outer: watermarks[inner] for inner, outer in self.watermarks if inner in watermarks}
@@ -62,7 +62,7 @@ class Link:
 
 
 def pass_through(link: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """The pieces of a step; whoever wants to know how long they take, or why one fails, puts something else here."""
+    """Pass the pieces of a step through. Callers replace this to measure a step or to explain its failure."""
     return pieces
 
 
@@ -83,7 +83,7 @@ class Chain:
         self.pending: list[list[pa.Table]] = [[] for _ in links]
 
     def split(self, link: int, arrivals: Mapping[int, pa.Table]) -> Iterator[tuple[int, Piece]]:
-        """A step of a join that may split its arrivals, without marks; gives pieces with the number of their join."""
+        """Make a step without watermarks of a join that may split its arrivals; yield pieces with the join's number."""
         yield from self._step(link, arrivals, {})
 
     def close(

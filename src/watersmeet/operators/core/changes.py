@@ -112,7 +112,10 @@ def row_ids(table: pa.Table | pa.RecordBatch) -> Ints:
 
 
 def row_codes(table: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> Ints:
-    """A hash of these columns for each row: equal where the rows, or keys, are equal. It never changes with time.
+    """A hash of these columns for each row, computed in the worker: equal where the rows, or keys, are equal.
+
+    It takes all types, and never changes with time: states are found by it. `Port.code`, by contrast, is computed
+    before the shuffle, as Spark's hash.
 
     >>> codes = row_codes(pa.table({"a": [0.0, -0.0, None], "b": [[1], [1], []]}), ["a", "b"])
     >>> bool(codes[0] == codes[1]), bool(codes[0] == codes[2])
@@ -326,3 +329,7 @@ def _mix(words: _Words) -> _Words:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
+
+
+CHANGE = "_change"
+"""The column of a table's rows with their change: insert (``+``) or delete (``-``)."""

@@ -261,6 +261,8 @@ def null_safe_equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     kind = left.type
     if pa.types.is_nested(kind):
         return _equal_nested(left, right)
+    if pa.types.is_null(kind) or pa.types.is_null(right.type):
+        return _nulls(left) & _nulls(right)
     left, right = _as_doubles([left, right])
     equal = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
     if pa.types.is_floating(kind) or pa.types.is_floating(right.type):

@@ -2,7 +2,7 @@
 
 A state outlives aliases, the names and order of outputs, and wording. So its identity is told in *canonical names*
 (`CanonicalNames`), in sorted order wherever order means nothing, and without what may change while a state goes on:
-limits, idleness, what is shown of late rows.
+limits, idleness, the output of late rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MIRROR = {">": "<", ">=": "<="}
 class CanonicalNames:
     """Columns as a step calls them, and the canonical names under which a state keeps them.
 
-    A column that is not listed is its own name. The mark of a part (``column#part``), which may have parts in turn,
+    A column that is not listed keeps its name. The watermark of a part (``column#part``), which may have parts itself,
     follows its column.
 
     >>> names = CanonicalNames([("l.t", "0.t")])
@@ -40,7 +40,7 @@ class CanonicalNames:
         self.pairs = dict(pairs)
 
     def canonical(self, name: str) -> str:
-        """The name under which a column, or its mark, is kept."""
+        """The name under which a column, or its watermark, is kept."""
         return _rename(name, self.pairs)
 
     def to_canonical(self, values: Mapping[str, int]) -> dict[str, int]:
@@ -70,7 +70,7 @@ class CanonicalNames:
         return None if column is None else self.canonical(column)
 
     def unions(self, unions: Sequence[tuple[str, tuple[str, ...]]]) -> list[list[Any]]:
-        """The columns that several sources feed, each with the marks of its parts."""
+        """The columns that several sources feed, each with the watermarks of its parts."""
         return sorted([self.canonical(column), self.canonical_sorted(parts)] for column, parts in unions)
 
     def condition(self, condition: Condition | None) -> Any:
@@ -109,3 +109,8 @@ def _rename(name: str, names: Mapping[str, str]) -> str:
         column, _, part = name.rpartition("#")
         return f"{_rename(column, names)}#{part}"
     return name if renamed is None else renamed
+
+
+def canonical_json(data: object) -> str:
+    """Data as text: equal texts for equal data."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)

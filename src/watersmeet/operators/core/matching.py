@@ -210,7 +210,7 @@ def stretches(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints
     low, high = low[probes], high[probes]
     part = np.flatnonzero((times[first] < low) | (times[beyond - 1] > high))
     if not part.size:
-        # All rows of the codes, as with bounds that are wide beside what a code lives.
+        # All rows of the codes, as with bounds that are wide compared with the lifetime of a code.
         return Stretches(probes, first, beyond)
     start, stop = first.copy(), beyond.copy()
     start[part] = _bisect(times, first[part], beyond[part], low[part], inclusive=True)

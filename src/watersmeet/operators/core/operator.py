@@ -1,8 +1,9 @@
-"""What every join family offers: a step of one shard over one batch.
+"""What every operator with state offers: a step of one shard over one batch.
 
-An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and
-writes the shard's state through a `StateStore`, and returns what comes out. It knows nothing of Spark: the same step
-runs in a test over a dictionary and in a Spark task over the state store.
+An operator is a frozen description of a join, a GROUP BY, a top-N or a latest row per key. Its `step` takes the rows
+that arrived in this batch for one shard, reads and writes the shard's state through a `StateStore`, and returns what
+comes out. It knows nothing of Spark: the same step runs in a test over a dictionary and in a Spark task over the state
+store.
 
 A `Port` is one side of an operator: the names of the columns with which its rows arrive.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -28,11 +29,12 @@ from watersmeet.operators.core.order import TopN
 class PortWindow:
     """The windows of a port whose rows come once for each window that their ``time`` lies in; ``end`` is its end.
 
-    A row is late for a window when the mark of the time has reached its end. A row is late when all its windows are
-    over, and only the last of them tells: the others come to other shards.
+    A row is late for a window when the watermark of the time has reached the window's end. A row is late when all its
+    windows are over; only the last one decides, since the others go to other shards.
 
     - ``size``, ``step``: lengths in microseconds; of TUMBLE both are the same
     - ``is_cumulative``: windows begin together every ``size``, and grow by ``step``
+    - ``has_all``: the rows of all windows of a time come; else some have been filtered out, and each tells for itself
     """
 
     time: str
@@ -40,6 +42,7 @@ class PortWindow:
     size: int
     step: int
     is_cumulative: bool = False
+    has_all: bool = True
 
     def is_last(self, times: Ints, ends: Ints) -> Bools:
         """Which rows are those of the last window of their time.
@@ -48,6 +51,8 @@ class PortWindow:
         >>> hop.is_last(np.array([7, 7]), np.array([10, 15])).tolist()
         [False, True]
         """
+        if not self.has_all:
+            return np.ones(len(ends), np.bool_)
         return ends % self.size == 0 if self.is_cumulative else ends - times > self.size - self.step
 
 
@@ -56,22 +61,23 @@ class Port:
     """How one side's rows arrive. A family asks for what matters to it, and leaves the rest empty.
 
     - ``columns``: what the result shows of a row, in order
-    - ``times``: the watermarked columns (TIMESTAMP, DATE or integers), which are also the names of their marks
+    - ``times``: the watermarked columns (TIMESTAMP, DATE or integers), which are also the names of their watermarks
     - ``keys``: the key columns; a NULL in one of them never matches. Empty: every row has the same key
-    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
-    - ``exact``: equal codes imply equal keys, so that candidates need no second look
-    - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None:
-      all may
+    - ``code``: the int64 column with one number for all keys of the row: the key itself, if it fits 64 bits, else a
+      hash. It is equal wherever the keys are equal. Rows are routed, sorted and looked up by it; None without keys
+    - ``exact``: the code is the key itself: equal codes imply equal keys, so candidates are not compared again
+    - ``dead``: a boolean column that marks rows which can never match, because a predicate on this side alone, a part
+      of ON, is not true for them; None: all rows may match
     - ``operands``: further columns that the condition reads
     - ``late``: what a late row shows; nothing: late rows are only counted
-    - ``ends``: columns that say until when a row may match, in the unit of the other side's times; they have no marks,
-      and a row with a NULL in one never matches
+    - ``ends``: columns with the end time that a row carries itself, ``expires`` for example: until then it may match,
+      in the unit of the other side's times. They have no watermarks, and a row with a NULL in one never matches
     - ``compared``: the one of the times by which rows of both sides are compared; None: the first
     - ``order``: an integer, TIMESTAMP or DATE column that orders the arrivals of a batch, equal values and NULLs (which
       come last) as delivered; None: as delivered
     - ``upsert_key``: the primary key of a table, from which ``keys`` follow: arrivals carry ``#op`` and ``#position``
       and replace the row with their key. Empty: arrivals carry ``#weight``; without it each is an insert
-    - ``unmatched``: the columns of a row that dies alone, if such rows of this side have an output of their own
+    - ``unmatched``: the columns of an unmatched row, if unmatched rows of this side have their own output
     - ``window``: the windows that its rows are in, if these say when a row is late; None: its times do
     """
 
@@ -121,7 +127,7 @@ class Port:
         return alive
 
     def identity(self, names: CanonicalNames, stored: Iterable[str]) -> dict[str, Any]:
-        """What of the port decides what a state with these ``stored`` columns means; what is not there is left out."""
+        """The parts of the port that give a state with these ``stored`` columns its meaning, without empty ones."""
         fields = {
             "stored": names.canonical_sorted(stored),
             "keys": names.canonical_list(self.keys),
@@ -143,16 +149,16 @@ Watermarks = Mapping[str, int]
 """A watermark per watermarked column (``alias.column``): no row with a smaller event time will come."""
 
 NOW = "#now"
-"""The mark that carries the wall clock, in microseconds; absent: no tick came, the clock stands still."""
+"""The watermark that carries the wall clock, in microseconds; absent: no tick came, the clock stands still."""
 
 RUN = "#run"
-"""The mark that tells one start of the query from another; passed to operators that ask for it (`needs_run`)."""
+"""The watermark that tells one start of the query from another; passed to operators that ask for it (`needs_run`)."""
 
 LOADED = "#loaded"
-"""The mark, with the value 1, that says that all tables are caught up."""
+"""The watermark, with the value 1, that says that all tables are caught up."""
 
 END_OF_INPUT = 2**63 - 1
-"""The mark of a side that has ended: it closes every lifetime that waits for that side."""
+"""The watermark of a side that has ended: it closes every lifetime that waits for that side."""
 
 
 Overflow = Literal["fail", "drop_oldest"]
@@ -209,6 +215,11 @@ class StateStore(Protocol):
         ...
 
 
+_SUM, _HISTOGRAM, _PER_PORT = {"merge": "sum"}, {"merge": "histogram"}, {"per_port": True}
+_PLAIN: Mapping[str, object] = {"merge": "last", "per_port": False}
+"""The properties of the numbers of a step: how those of several steps become one, and whether there is one per port."""
+
+
 @dataclass(frozen=True)
 class StepReport:
     """What a step did, in numbers. A tuple has one number per port, left first.
@@ -216,30 +227,70 @@ class StepReport:
     - ``rows``: rows that arrived; ``late``: those of them that were late
     - ``matched``: pairs, or for more than two ports rows of the result
     - ``padded``: rows that died alone and came out, padded or to an output of their own
-    - ``state``: rows that are kept; ``dropped``: rows that left unseen though they might still have met others
+    - ``state``: rows that are kept; ``dropped``: rows that a limit removed, and rows that the operator cannot use: a
+      change of a table without a key (or, as of a time, without that), a second version of a key and time
     - ``partitions``: partitions that the windows have now; nothing for other families
     - ``written``: rows that were written to the state, new ones and those of merged runs
     - ``stored``: by the name of a spine, how many rows that were and how many bytes they took
-    - ``received``: the marks of its columns as they came, of each side by itself
+    - ``received``: the watermarks of its columns as they came, of each side by itself
     - ``delays``, ``lateness``: how far apart rows are that met (in event time; in a window by the clock, or in
-      arrivals), and by how much rows were late, as counts of `spread`; None: there were none, or rows have no distance
+      arrivals), and by how much rows were late, as counts of `build_histogram`; None: there were none, or rows have no
+      distance
     - ``too_late``: some of the late rows, with what they missed
     """
 
-    rows: tuple[int, ...] = (0, 0)
-    late: tuple[int, ...] = (0, 0)
-    matched: int = 0
-    padded: tuple[int, ...] = (0, 0)
-    state: tuple[int, ...] = (0, 0)
-    dropped: tuple[int, ...] = (0, 0)
+    rows: tuple[int, ...] = field(default=(0, 0), metadata=_SUM | _PER_PORT)
+    late: tuple[int, ...] = field(default=(0, 0), metadata=_SUM | _PER_PORT)
+    matched: int = field(default=0, metadata=_SUM)
+    padded: tuple[int, ...] = field(default=(0, 0), metadata=_SUM | _PER_PORT)
+    state: tuple[int, ...] = field(default=(0, 0), metadata=_PER_PORT)
+    dropped: tuple[int, ...] = field(default=(0, 0), metadata=_SUM | _PER_PORT)
     watermarks: Watermarks = field(default_factory=dict[str, int])
-    partitions: tuple[int, ...] = ()
-    written: int = 0
+    partitions: tuple[int, ...] = field(default=(), metadata=_PER_PORT)
+    written: int = field(default=0, metadata=_SUM)
     stored: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], compare=False)
     received: Watermarks = field(default_factory=dict[str, int])
-    delays: Histogram | None = field(default=None, compare=False)
-    lateness: Histogram | None = field(default=None, compare=False)
+    delays: Histogram | None = field(default=None, compare=False, metadata=_HISTOGRAM)
+    lateness: Histogram | None = field(default=None, compare=False, metadata=_HISTOGRAM)
     too_late: tuple[pa.Table, ...] = field(default=(), compare=False)
+
+
+def _counters(**properties: object) -> tuple[str, ...]:
+    """The numbers of a step with these properties, in the order of their fields."""
+    return tuple(f.name for f in fields(StepReport) if properties.items() <= {**_PLAIN, **f.metadata}.items())
+
+
+PORT_COUNTERS = _counters(per_port=True)
+"""The numbers of a step that there are per port."""
+SUMMED_PORT_COUNTERS = _counters(per_port=True, merge="sum")
+"""Those of them that add up over the steps of a batch."""
+SUMMED_COUNTERS = _counters(per_port=False, merge="sum")
+"""The numbers of a step, of all its ports, that add up over the steps of a batch."""
+HISTOGRAMS = _counters(merge="histogram")
+"""The histograms of a step."""
+
+
+def merge_step_reports(reports: Sequence[StepReport]) -> StepReport:
+    """The report of a batch from those of its steps: counters are summed, state sizes are those of the last.
+
+    >>> merged = merge_step_reports([StepReport((1, 2), state=(1, 2)), StepReport((3, 0), state=(4, 2))])
+    >>> merged.rows, merged.state
+    ((4, 2), (4, 2))
+    """
+    numbers: dict[str, Any] = {
+        name: tuple(map(sum, zip(*(getattr(report, name) for report in reports), strict=True)))
+        for name in SUMMED_PORT_COUNTERS
+    }
+    numbers |= {name: sum(getattr(report, name) for report in reports) for name in SUMMED_COUNTERS}
+    for name in HISTOGRAMS:
+        counts = [histogram for report in reports if (histogram := getattr(report, name)) is not None]
+        numbers[name] = sum(counts) if counts else None
+    stored: dict[str, tuple[int, int]] = {}
+    for report in reports:
+        for spine, (rows, size) in report.stored.items():
+            before = stored.get(spine, (0, 0))
+            stored[spine] = (before[0] + rows, before[1] + size)
+    return replace(reports[-1], stored=stored, **numbers)
 
 
 @dataclass(frozen=True)
@@ -264,11 +315,13 @@ def collect_emission(pieces: Iterable[pa.Table | Emission]) -> Emission:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOperator(ABC):
-    """A join family, ready to run; one that differs from what most do says so itself.
+    """An operator with state, ready to run: a join of any family, GROUP BY, top-N, or the latest row per key.
+
+    The properties have the answers of most operators; one that differs overrides them.
 
     - ``max_rows``, ``overflow``: how many rows it may keep, and what happens beyond
     - ``idle``: after how many microseconds of wall clock a column counts as idle
-    - ``unions``: the columns that several sources feed, with the marks of their parts
+    - ``unions``: the columns that several sources feed, with the watermarks of their parts
     - ``names``: the canonical names of its columns, under which a state keeps them (see `CanonicalNames`)
     """
 
@@ -282,7 +335,7 @@ class StreamOperator(ABC):
     names: tuple[tuple[str, str], ...] = ()
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
-        """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought.
+        """Process one batch of one shard: the rows that arrived per port, and the watermarks the batch brought.
 
         A family defines this, or `stream`.
         """
@@ -310,17 +363,17 @@ class StreamOperator(ABC):
 
     @property
     def can_split_batch(self) -> bool:
-        """Whether the arrivals of a batch may come in several steps, the marks with the last."""
+        """Whether the arrivals of a batch may come in several steps, the watermarks with the last."""
         return False
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
         """The ports where the order of arrival within a batch decides about the result: upserts, by default."""
-        return frozenset(number for number, side in enumerate(self.sides) if side.upsert_key)
+        return frozenset(number for number, side in enumerate(self.ports) if side.upsert_key)
 
     @property
     @abstractmethod
-    def sides(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[Port, ...]:
         """How the rows of each port arrive."""
 
     @property
@@ -331,7 +384,7 @@ class StreamOperator(ABC):
     def make_identity(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
         """An identity: what all families tell of their ports and what is ``stored`` of each, and further fields."""
         names = self.canonical_names
-        ports = [port.identity(names, columns) for port, columns in zip(self.sides, stored, strict=True)]
+        ports = [port.identity(names, columns) for port, columns in zip(self.ports, stored, strict=True)]
         return {"family": self.name, "ports": ports, "unions": names.unions(self.unions), **fields}
 
     @cached_property
@@ -342,7 +395,7 @@ class StreamOperator(ABC):
     @property
     def result_columns(self) -> tuple[tuple[str, ...], ...]:
         """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
-        return tuple(side.columns for side in self.sides)
+        return tuple(side.columns for side in self.ports)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -356,15 +409,15 @@ class StreamOperator(ABC):
     @property
     def late_columns(self) -> tuple[tuple[str, ...], ...]:
         """What a late row of each port shows, if late rows are kept."""
-        return tuple(side.late for side in self.sides)
+        return tuple(side.late for side in self.ports)
 
     @property
     def watermark_dependencies(self) -> tuple[str, ...] | None:
-        """The columns whose marks decide when its rows leave; None: it never runs behind a join in one process."""
+        """The columns whose watermarks decide when its rows leave; None: it never runs behind a join in one process."""
         return None
 
     def uniform_watermarks(self, uniform: frozenset[str]) -> frozenset[str] | None:
-        """The columns of the result whose marks are the same in all shards, if those ``uniform`` are as they come in.
+        """The columns of the result whose watermarks are the same in all shards, if those of ``uniform`` are.
 
         None: no other join runs behind it in one process.
         """
@@ -380,7 +433,7 @@ class StreamOperator(ABC):
 
     @property
     def finality_marks(self) -> tuple[str, ...]:
-        """The marks that tell of rows of tables that they change no more; they are no watermarks."""
+        """The values up to which rows of tables are final; they are not watermarks."""
         return ()
 
     @property
@@ -399,7 +452,7 @@ class StreamOperator(ABC):
 
     @property
     def needs_run(self) -> bool:
-        """Whether it matters to it that the query was started anew."""
+        """Whether the operator depends on restarts of the query."""
         return False
 
     @property

@@ -27,7 +27,7 @@ class SortColumn:
 
 @dataclass(frozen=True)
 class TopN:
-    """What is asked for of a table: the first rows in an order, as many as ``limit``, of each group ``by`` columns.
+    """A top-N of a table: the first ``limit`` rows in an order, of each group ``by`` columns.
 
     >>> rows = pa.record_batch({"k": [1, 1, 1, 2], "n": [5, 7, 7, 1]})
     >>> TopN(("k",), (SortColumn("n", descending=True),), 1).find_candidates(rows).tolist()

@@ -131,15 +131,35 @@ def _offset_zone(zone: str) -> tzinfo:
 
 
 def arrow_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values of `python_values` as a column again.
+    """Values of `python_values` as a column again, also those that a definition froze to count them.
 
     >>> arrow_values([None, DistantTime.of(2**62)], pa.timestamp("us")).cast(pa.int64()).to_pylist()
     [None, 4611686018427387904]
+    >>> arrow_values([(("a", ("x", None)),)], pa.struct({"a": pa.list_(pa.string())})).to_pylist()
+    [{'a': ['x', None]}]
     """
+    if any(isinstance(value, tuple) for value in values):
+        # Arrow would take the pairs of a frozen struct for its fields.
+        values = [_unfreeze(value, kind) for value in values]
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return pa.array([_number(value, kind) for value in values], kind)
+
+
+def _unfreeze(value: Any, kind: Any) -> Any:
+    """A value as it was before `freeze` or `freeze_bits`: structs are pairs there, and lists are tuples."""
+    if not isinstance(value, tuple):
+        return value
+    parts = cast("tuple[Any, ...]", value)
+    if pa.types.is_floating(kind):
+        return float(parts[0])
+    if pa.types.is_struct(kind):
+        return {name: _unfreeze(part, kind.field(i).type) for i, (name, part) in enumerate(parts)}
+    if pa.types.is_map(kind):
+        return [(_unfreeze(key, kind.key_type), _unfreeze(item, kind.item_type)) for key, item in parts]
+    # An interval of months, days and nanoseconds is a tuple itself.
+    return [_unfreeze(part, kind.value_type) for part in parts] if pa.types.is_nested(kind) else parts
 
 
 def _number(value: Any, kind: Any) -> Any:

@@ -1,13 +1,13 @@
 """Which shard a row goes to: the hash of its keys, which is Spark's ``xxhash64``, and the shard that follows from it.
 
-A state is found by its codes, so whoever computes them, Spark or a worker, must get the same. The hash of several
-columns is that of each in turn, begun with the hash so far; a NULL leaves it as it is, a struct is its fields.
+State is found by codes, so Spark and workers must compute the same ones. The hash of several columns is that of each in
+turn, seeded with the hash so far; a NULL leaves it as it is, a struct is its fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,12 @@ from watersmeet.operators.core.changes import OP, WEIGHT, row_codes
 from watersmeet.operators.core.identity import CanonicalNames
 from watersmeet.operators.core.matching import Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import Port
+
+Route = Literal["key", "partition", "time", "spread", "all", "one"]
+"""Where a row goes: to the shard of its ``key`` (if that is NULL, to one that follows from its primary key or from all
+its columns, see `route_codes`), to that of its ``partition`` (if that is NULL, all to one); without a key, to a shard
+by its ``time``, or ``spread`` by all its columns (equal rows go the same way), or to ``all`` shards; or every row to
+``one`` shard."""
 
 Hashes = npt.NDArray[np.uint64]
 _Bytes, _Ints = npt.NDArray[np.uint8], npt.NDArray[np.int64]
@@ -211,6 +217,7 @@ def null_key_columns(port: Port, columns: Iterable[str], names: CanonicalNames) 
 def route_codes(rows: pa.Table | pa.RecordBatch, by: str, null_keys: Sequence[str]) -> Ints:
     """The code that decides about the shard of each row: column ``by``, and where it is NULL a hash of ``null_keys``.
 
+    ``by`` is a code of keys (`Port.code`), of a partition or of a time, which Spark or the map side has computed.
     Without ``null_keys`` all rows with a NULL go the same way.
 
     >>> rows = pa.table({"k": [7, None, None], "id": ["a", "n/a", "n/a"]})

@@ -1,4 +1,4 @@
-"""What definitions share: values, conditions, rows and marks one at a time, to check the vectorised ones against.
+"""What definitions share: values, conditions, rows and watermarks one at a time, to check the kernels against.
 
 Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
 that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
@@ -49,7 +49,7 @@ class ReferenceStep:
     - ``state``, ``dropped``: per port, how many rows are kept, and how many left unseen though they might have met more
     - ``matched``, ``padded``, ``partitions``: as in `StepReport`
     - ``pairs``, ``gone``: the rows that met, left first, and those that left
-    - ``received``: the marks heard so far
+    - ``received``: the watermarks received so far
     - ``numbers``: rows with the number, and by which clock, they arrived
     """
 
@@ -86,7 +86,7 @@ def is_match(sides: tuple[Port, Port], condition: Condition | None, left: Row, r
 
 
 def is_below(time: int | None, watermark: int | None) -> bool:
-    """Strictly: a row exactly at the mark is neither late nor expired. Nothing withstands the end, not even NULL."""
+    """Strictly: a row exactly at the watermark is neither late nor expired. The end expires all, also NULL times."""
     return watermark == END_OF_INPUT or (time is not None and watermark is not None and time < watermark)
 
 
@@ -108,9 +108,9 @@ def event_time(value: int | datetime | date | DistantTime | None) -> int | None:
 
 @dataclass
 class WatermarkTracker:
-    """What has been heard of marks: a mark never falls, a union is as far as its slowest part, what is silent follows.
+    """The watermarks received: a watermark never falls, a union follows its slowest part, a silent column the others.
 
-    ``column#@name`` is the mark of a partition: a column is a union of those that have been heard of.
+    ``column#@name`` is the watermark of a partition: a column is the union of those received so far.
 
     ``wait_pairs`` says which column waits for which. A silent column follows those that wait for it: the latest of
     them, or the ``slowest`` that is not silent itself, where columns also wait for each other.
@@ -132,7 +132,7 @@ class WatermarkTracker:
     _paused: set[str] = field(default_factory=set[str], init=False)
 
     def merge(self, watermarks: Watermarks) -> None:
-        """Fold the marks of a batch in."""
+        """Merge the watermarks of a batch."""
         before, self._clock = self._clock, watermarks.get(NOW, self._clock)
         covered = 0 if before is None or self._clock is None else self._clock - before
         for name, watermark in watermarks.items():
@@ -157,11 +157,11 @@ class WatermarkTracker:
                 self._raise(column, max(marked))
 
     def is_late(self, side: Port, row: Row) -> bool:
-        """Whether one of the times of a row is below the mark that its column has received."""
+        """Whether one of the times of a row is below the watermark that its column has received."""
         return any(is_below(_last_time(side, name, row), self.received.get(name)) for name in side.times)
 
     def hold_back_watermarks(self, columns: Iterable[str], waiting_rows: Sequence[Row]) -> dict[str, int]:
-        """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
+        """The watermarks received for these columns, as far as rows that wait do not hold them back; never back."""
         for name in (name for name in columns if name in self.received):
             times = [event_time(row[name]) for row in waiting_rows]
             bounds = [END_OF_INPUT - 1 if time is None else min(time, END_OF_INPUT - 1) for time in times]
@@ -221,7 +221,7 @@ def _last_time(side: Port, name: str, row: Row) -> int | None:
 
 def is_of_last_window(side: Port, row: Row) -> bool:
     """Whether no window of a row ends later than the one that it is here for."""
-    if side.window is None:
+    if side.window is None or not side.window.has_all:
         return True
     time, end = event_time(row[side.window.time]), event_time(row[side.window.end])
     if time is None or end is None:

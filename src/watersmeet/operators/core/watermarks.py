@@ -1,9 +1,9 @@
-"""Watermarks of a join: what was received per column, and from that how long rows live (HZ-16 to HZ-19).
+"""Watermarks of a join: those received per column, and the lifetimes that follow from them (HZ-16 to HZ-19).
 
-``received`` holds the latest mark of each watermarked column; a column without an entry has received none. A row is
-late when one of its times is below the received mark of that column, and expired when one of its times is below the
-limit of that column. Both comparisons are strict: a row exactly at the mark is in time, a row exactly at the limit is
-alive.
+``received`` holds the latest watermark of each watermarked column; a column without an entry has received none. A row
+is late when one of its times is below the received watermark of that column, and expired when one of its times is below
+the limit of that column. Both comparisons are strict: a row exactly at the watermark is in time, and a row exactly at
+the limit is alive.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Watermarks
 
 @dataclass(frozen=True)
 class Bound:
-    """``column >= other - constant``: a row lives until the mark of ``other`` less ``constant`` passes it.
+    """``column >= other - constant``: a row lives until the watermark of ``other`` less ``constant`` passes it.
 
-    ``strict``: ``>`` in place of ``>=``, so that a row lives until that mark reaches it.
+    ``strict``: ``>`` in place of ``>=``, so that a row lives until that watermark reaches it.
     """
 
     column: str
@@ -33,7 +33,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class WatermarkState:
-    """The marks received so far, and the limits they set."""
+    """The watermarks received so far, and the limits they set."""
 
     received: Watermarks
     limits: Watermarks
@@ -56,16 +56,16 @@ class WatermarkState:
         return WatermarkState(dict(received), limits)
 
     def merge(self, watermarks: Watermarks, bounds: Sequence[Bound]) -> WatermarkState:
-        """With further marks; a watermark never goes back."""
+        """With further watermarks; a watermark never goes back."""
         merged = {**self.received, **{k: max(v, self.received.get(k, v)) for k, v in watermarks.items() if k != NOW}}
         return WatermarkState.of(merged, bounds)
 
     def is_late(self, times: Mapping[str, Ints], rows: int) -> Bools:
-        """Which rows have a time below a received mark of their own side."""
+        """Which rows have a time below a received watermark of their own side."""
         return _below_any(times, self.received, rows)
 
     def lateness(self, times: Mapping[str, Ints], rows: int) -> tuple[pa.Array, pa.Array]:
-        """For rows that are all late: which mark each missed, and by how much; NULL where its side had ended."""
+        """For rows that are all late: which watermark each missed, and by how much; NULL where its side had ended."""
         which = np.full(rows, -1)
         by = np.zeros(rows, np.int64)
         ended = np.zeros(rows, np.bool_)
@@ -116,7 +116,7 @@ class WatermarkState:
 
 
 PARTITION = "#@"
-"""What stands between the name of a mark and a partition of a source that has marks of its own."""
+"""The separator between the name of a watermark and the partition of a source with its own watermarks."""
 
 PAUSED = "#paused"
 """What stands behind the name of a column whose last batch covered so much time that it did not count as silence."""
@@ -127,7 +127,7 @@ Unions = Sequence[tuple[str, tuple[str, ...]]]
 def with_partitions(
     unions: Unions, idle: Sequence[tuple[str, int]], watermark_names: Iterable[str]
 ) -> tuple[Unions, Sequence[tuple[str, int]]]:
-    """The unions and idle times with the partitions of sources whose marks have been heard of, which nobody lists.
+    """Add the partitions of sources whose watermarks have been received to the unions and idle times.
 
     A column is a union of its partitions, each of which may be silent as long as the column may.
 
@@ -154,12 +154,12 @@ def derive_watermarks(
     *,
     slowest: bool = False,
 ) -> tuple[Watermarks, Watermarks]:
-    """The marks of a batch with those that follow from them, and when each column was last heard of.
+    """The watermarks of a batch with those that follow from them, and when each column last received one.
 
     A column that several sources feed is as far as the slowest of its parts, once all have been heard of. What has been
     silent for its idle time by the wall clock no longer holds anything back: a part follows the other parts, a column
     the columns that wait for it: the latest of them, or the ``slowest`` that is not silent itself, where they also wait
-    for each other. Such a mark is one like any other: what comes later and is older is late.
+    for each other. Such a watermark is one like any other: what comes later and is older is late.
 
     >>> derive_watermarks({"a": 5}, [("u", ("a", "b"))], [], [], {"b": 3}, {})
     ({'a': 5, 'u': 3}, {})
@@ -228,12 +228,12 @@ def _latest(watermarks: Watermarks, column: str, received: Watermarks) -> int | 
 
 
 def delay_watermark(watermark: int, constant: int) -> int:
-    """The mark that stays so far behind another; that of an input that has ended stays there."""
+    """The watermark that stays so far behind another; that of an input that has ended stays there."""
     return END_OF_INPUT if watermark == END_OF_INPUT else watermark_behind(watermark, constant)
 
 
 def watermark_behind(time: int, lag: int) -> int:
-    """The mark that a time gives: so far behind it, as a number of 64 bits. No time is the end of input.
+    """The watermark that a time gives: so far behind it, as a number of 64 bits. No time is the end of input.
 
     >>> watermark_behind(-(2**63), 5) == -(2**63), watermark_behind(2**63 - 1, 0) == END_OF_INPUT - 1
     (True, True)
@@ -242,7 +242,7 @@ def watermark_behind(time: int, lag: int) -> int:
 
 
 def distance_behind(watermark: int, times: Ints) -> Ints:
-    """How far times are behind a mark that is after them; the highest number where they are further."""
+    """How far times are behind a watermark that is after them; the highest number where they are further."""
     by = watermark - times
     return np.where(by < 0, HIGHEST, by)
 
@@ -260,3 +260,23 @@ def _below_any(times: Mapping[str, Ints], limits: Watermarks, rows: int) -> Bool
         if limit is not None:
             below |= values < limit
     return below
+
+
+@dataclass(frozen=True)
+class WatermarkLag:
+    """A watermarked column of a source: how far its mark stays behind the latest time, and what the mark is called.
+
+    In a union each part has marks of its own: ``part`` says whose this is. ``origin`` is what the column is called at
+    its source, which marks from outside speak of; it differs from ``column`` behind a view.
+    """
+
+    column: str
+    lag: int
+    watermark: str
+    part: int | None = None
+    origin: str = ""
+
+    @property
+    def source(self) -> str:
+        """The column as marks from outside name it."""
+        return self.origin or self.column

@@ -71,6 +71,7 @@ class GroupReference:
         for row in self._sort_by_position(arrivals.get(0, ())):
             ended_by = self.grouping.window_end or self.grouping.final_key
             end = None if ended_by is None else event_time(row[ended_by])
+            end = None if end is None else end + self.grouping.before_end
             if self._has_passed(end):
                 late.append((0, row))
                 continue

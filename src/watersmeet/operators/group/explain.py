@@ -6,7 +6,7 @@ from watersmeet.logical.query import AnalyzedGroup, expand_group
 from watersmeet.logical.words import Fact, expression_in_words, texts
 from watersmeet.operators.core.rowwise import Row
 from watersmeet.operators.explainer import StageExplainer
-from watersmeet.operators.outcomes import OutcomeKind, value_in_words
+from watersmeet.operators.outcomes import OutcomeKind, value_in_words, window_end
 from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
@@ -42,7 +42,8 @@ class _GroupTracer(FamilyTracer):
         return None
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
-        end = value_in_words(row[context.operator.window_end or context.operator.final_key])
+        bound = row[context.operator.window_end or context.operator.final_key]
+        end = value_in_words(window_end(bound, context.operator.before_end))
         return f"It was late: the watermark had passed the end of its window, {end}", context.operator.end_watermark
 
 

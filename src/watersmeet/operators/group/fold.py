@@ -38,7 +38,7 @@ class GroupedRows:
     ids: Ints
     groups: int
     weights: Ints
-    existed: Bools
+    was_stored: Bools
     """Per group, whether it was there before."""
 
     @cached_property
@@ -249,7 +249,7 @@ class Choice:
         both = [pa.concat_arrays([_cast_like(column, part), column]) for part, column in zip(old, new, strict=True)]
         ids = np.concatenate([np.arange(rows.groups), rows.ids])
         if self.pick in ("first", "last"):
-            some = np.concatenate([rows.existed, np.ones(len(rows.ids), np.bool_)])
+            some = np.concatenate([rows.was_stored, np.ones(len(rows.ids), np.bool_)])
             some = some & _is_true(both[1]) if len(both) > 1 else some
             rank = np.arange(ids.size)
         else:
@@ -316,7 +316,7 @@ class DistinctFold:
         # NULL is a value here, so that every group has one; the other passes it over.
         places = _first_distinct(rows, self.columns, np.ones(len(rows.ids), np.bool_))
         table = rows.table.take(pa.array(places))
-        distinct = GroupedRows(table, rows.ids[places], rows.groups, np.ones(places.size, np.int64), rows.existed)
+        distinct = GroupedRows(table, rows.ids[places], rows.groups, np.ones(places.size, np.int64), rows.was_stored)
         return self.inner.fold(distinct, [pa.nulls(rows.groups)] * self.width)
 
 

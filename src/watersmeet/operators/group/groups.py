@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from watersmeet.operators.core.changes import first_positions, key_ids
 from watersmeet.operators.core.condition import null_safe_equal
-from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, as_int64, match
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, as_int64, match, sort_order
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.group.exact_sums import UNIT, Doubles, add_doubles
 from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout, concat_rows, to_record_batch
@@ -90,7 +90,7 @@ CODE, END, COUNT = "#code", "#end", "count()#0"
 microseconds, if it has one, and its number of rows.
 """
 
-SIGNED = "signed"
+KEEPS_ZERO_SIGN = "signed"
 """A number of the directory: ``min``, ``max``, ``first``, ``last`` and the like show -0.0 as such, and keys show 0.0
 for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and -0.0 inside structs and arrays as a
 key. It continues to do so, so that retractions equal the emitted rows.
@@ -130,10 +130,12 @@ def open_groups(
     return state.spine("groups", layout, BUDGET if accumulators else replace(BUDGET, merge_at=sys.maxsize), alive)
 
 
-def find_groups(spine: Spine, keys: pa.RecordBatch, codes: Ints) -> tuple[pa.RecordBatch | None, Ints]:
+def find_groups(
+    spine: Spine, keys: pa.RecordBatch, codes: Ints, ends: Ints | None = None
+) -> tuple[pa.RecordBatch | None, Ints]:
     """Stored groups, and for each of these groups its position among them; -1: not stored.
 
-    The groups are distinct and sorted by code.
+    The groups are distinct and sorted by code. ``ends``: of sessions, since all those of a key share a code.
     """
     places = np.full(len(codes), -1)
     parts: list[KeyedRows] = []
@@ -144,7 +146,7 @@ def find_groups(spine: Spine, keys: pa.RecordBatch, codes: Ints) -> tuple[pa.Rec
             queried = missing[first : np.searchsorted(codes[missing], block.highest_code, "right")]
             if queried.size:
                 rows = spine.read(block)
-                pairs = _match_groups(rows, keys, codes, queried)
+                pairs = _match_groups(rows, keys, codes, queried, ends)
                 parts.append(rows.take(pairs.build))
                 places[pairs.probe] = count + np.arange(pairs.probe.size)
                 count += pairs.probe.size
@@ -159,7 +161,7 @@ def find_groups(spine: Spine, keys: pa.RecordBatch, codes: Ints) -> tuple[pa.Rec
 
 
 def is_empty(groups: pa.RecordBatch, keys: Sequence[str]) -> Bools:
-    """Which groups are there no longer; the one that has no keys always is."""
+    """Which groups have no rows left and disappear; the one without keys never does."""
     count = as_int64(groups.column(COUNT))
     return count == 0 if keys else np.zeros(len(count), np.bool_)
 
@@ -229,6 +231,15 @@ class EndCounts:
         return EndCounts(remaining, self.grain if remaining else 1)
 
 
+def ends_after(times: Ints, length: int) -> Ints:
+    """The ends that are so long after some times; the highest number is left to what has no end.
+
+    >>> ends_after(np.array([5, 2**63 - 1]), 10).tolist() == [15, 2**63 - 2]
+    True
+    """
+    return np.minimum(times, HIGHEST - 1 - length) + length
+
+
 def _grain_of(ends: Ints, grain: int) -> int:
     """The smallest grain from this one on with which few enough different ends are left."""
     ends = np.sort(ends)
@@ -250,11 +261,16 @@ def _round_up(ends: Ints, grain: int) -> Ints:
     return np.where(ends == HIGHEST, ends, above)
 
 
-def _match_groups(rows: KeyedRows, keys: pa.RecordBatch, codes: Ints, queried: Ints) -> Pairs:
+def _match_groups(rows: KeyedRows, keys: pa.RecordBatch, codes: Ints, queried: Ints, ends: Ints | None) -> Pairs:
     """The pairs of queried groups and rows with equal keys."""
-    candidates = match(
-        rows.codes, np.zeros(len(rows), np.int64), codes[queried], *np.zeros((2, queried.size), np.int64)
-    )
+    if ends is None or END not in rows.times:
+        candidates = _match_codes(rows.codes, codes[queried])
+    else:
+        places = _match_codes(rows.codes, np.unique(codes[queried])).build
+        places = places[sort_order(rows.codes[places], rows.times[END][places])]
+        lasts = ends[queried]
+        candidates = match(rows.codes[places], rows.times[END][places], codes[queried], lasts, lasts)
+        candidates = Pairs(candidates.probe, places[candidates.build])
     pairs = Pairs(queried[candidates.probe], candidates.build)
     for name in keys.schema.names:
         values = keys.column(name).take(pa.array(pairs.probe))
@@ -262,6 +278,10 @@ def _match_groups(rows: KeyedRows, keys: pa.RecordBatch, codes: Ints, queried: I
             null_safe_equal(values, rows.table.column(name).take(pa.array(pairs.build)).cast(values.type))
         )
     return pairs
+
+
+def _match_codes(codes: Ints, queried: Ints) -> Pairs:
+    return match(codes, np.zeros(len(codes), np.int64), queried, *np.zeros((2, queried.size), np.int64))
 
 
 def _is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:

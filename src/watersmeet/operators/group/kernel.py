@@ -18,6 +18,9 @@ rows whose window ends at or before the watermark known before the batch are lat
 folded in; then the watermarks of the batch are applied. Groups whose window ends at or before the watermark are dropped
 from the state; their last row remains valid.
 
+A stream can also be grouped by the start of a window of known length, or by its end: the groups then close by that key,
+and the state needs no further column.
+
 The bounds of windows have watermarks behind a grouping: no row of the table changes any more in which one of them is at
 or before its watermark. A grouping over such a table whose keys have such a column closes groups by it, as by windows.
 
@@ -88,7 +91,16 @@ from watersmeet.operators.group.fold import (
     normalize_keys,
     to_int64,
 )
-from watersmeet.operators.group.groups import CODE, END, SIGNED, EndCounts, find_groups, is_empty, open_groups
+from watersmeet.operators.group.groups import (
+    CODE,
+    END,
+    KEEPS_ZERO_SIGN,
+    EndCounts,
+    ends_after,
+    find_groups,
+    is_empty,
+    open_groups,
+)
 from watersmeet.operators.group.members import ARRIVAL, OWN, Members, move_rows, session_bounds
 from watersmeet.operators.group.values import aggregate_values
 from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, RowLayout, to_record_batch
@@ -117,7 +129,7 @@ class Aggregate:
 
     def __post_init__(self) -> None:
         if not is_aggregate(self.function):
-            raise ValueError(f"{self.function} is no aggregate of a grouping")
+            raise ValueError(f"{self.function} is not an aggregate of a grouping")
 
     @property
     def kind(self) -> str:
@@ -139,11 +151,12 @@ class GroupByOperator(StreamOperator):
     - ``position``: the column with the delivery order of a batch's rows, if ``first`` or ``last`` needs it; None: the
       rows are in that order
     - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: no windows
-    - ``time``: the name of the watermark that closes windows
+    - ``time``: the name of the watermark that closes windows; with it there is a ``window_end``, or a ``final_key``
     - ``session``: the key column of session windows, a start and an end: windows of equal other keys merge where they
       touch; arrivals then carry no weights, and the state stores the rows themselves
-    - ``final_key``: a time column among the keys by which groups of a changelog become final; also the name of its
-      watermark
+    - ``final_key``: a time column among the keys by which groups become final. Of a changelog it is also the name of
+      its watermark; of a stream it is ``before_end`` the end of a window that the watermark of ``time`` closes
+    - ``before_end``: a length in the unit of the key, 0 for the end itself
     - ``finality_outputs``: the watermarks that are emitted, each with its delay behind the one that closes windows; for
       a changelog, the watermarks of all such keys, as received
     - ``requested_top_n``: the top-N that the consumer needs, by columns of the emission; None: all rows
@@ -173,17 +186,19 @@ class GroupByOperator(StreamOperator):
     session: str | None = None
     final_key: str | None = None
     finality_outputs: tuple[tuple[str, int], ...] = ()
+    before_end: int = 0
     requested_top_n: TopN | None = None
 
     def __post_init__(self) -> None:
-        if (self.window_end is None) != (self.time is None):
+        is_bound = self.final_key is not None and not self.changes
+        if self.final_key is not None and (
+            is_bound != (self.time is not None) or self.window_end is not None or self.final_key not in self.keys
+        ):
+            raise ValueError("what is settled is a key of a table without windows of its own, or a bound of a window")
+        if (self.window_end is None) != (self.time is None) and not is_bound:
             raise ValueError("a window has an end and a mark that ends it")
         if self.session is not None and (self.changes or self.time is None or self.session not in self.keys):
             raise ValueError("sessions are those of a stream, in a key that is a window")
-        if self.final_key is not None and (
-            not self.changes or self.time is not None or self.final_key not in self.keys
-        ):
-            raise ValueError("what is settled is a key of a table without windows of its own")
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -234,7 +249,7 @@ class GroupByOperator(StreamOperator):
         return frozenset() if self.position is None else frozenset({0})
 
     @property
-    def sides(self) -> tuple[Port]:
+    def ports(self) -> tuple[Port]:
         """The one there is; late rows are only counted."""
         return (Port(self.keys, () if self.time is None else (self.time,), self.keys, self.code),)
 
@@ -327,28 +342,28 @@ def _accumulator_name(function: str) -> str:
 class Groups:
     """The groups that a batch touches, ordered by code, with their accumulators before and after the batch.
 
-    ``existed``: which were in the state before; the group without keys exists from the first batch on, even without
+    ``was_stored``: which were in the state before; the group without keys exists from the first batch on, even without
     rows. ``ends``: the ends of their windows, `HIGHEST` without windows.
     """
 
     keys: pa.RecordBatch
     codes: Ints
     ends: Ints
-    existed: Bools
+    was_stored: Bools
     old: Accumulators
     new: Accumulators
 
     def visibility(self) -> tuple[Bools, Bools]:
         """Which groups the table showed before, and which it shows now: those with rows, or the only one."""
         if not self.keys.num_columns:
-            return self.existed, np.ones(len(self.codes), np.bool_)
-        return self.existed & (to_int64(self.old[0][0]) > 0), to_int64(self.new[0][0]) > 0
+            return self.was_stored, np.ones(len(self.codes), np.bool_)
+        return self.was_stored & (to_int64(self.old[0][0]) > 0), to_int64(self.new[0][0]) > 0
 
 
 def step(
     grouping: GroupByOperator, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Emission:
-    """Process one batch of one shard (the definition is in `operator`)."""
+    """Process one batch of one shard (see the definition at the top of this module)."""
     shard = Shard(grouping, store, watermarks)
     finality = _finality_bound(grouping, shard)
     rows = _admit_arrivals(grouping, shard, arrivals.get(0))
@@ -357,24 +372,24 @@ def step(
     spine = open_groups(shard.state, grouping.keys, names, finality)
     counts = EndCounts.of(shard.state.directory.numbers)
     number = int(shard.state.directory.numbers.get("number", 0))
-    signed = shard.state.directory.is_blank or bool(shard.state.directory.numbers.get(SIGNED))
+    keeps_zero_sign = shard.state.directory.is_blank or bool(shard.state.directory.numbers.get(KEEPS_ZERO_SIGN))
     members = _open_members(grouping, shard, finality)
     changes: tuple[pa.Table, ...] = ()
     if rows is not None:
         if grouping.session is not None and members is not None and grouping.time is not None:
-            before = shard.before.received.get(grouping.time, NO_WATERMARK)
+            before = shard.watermarks_before.received.get(grouping.time, NO_WATERMARK)
             rows = move_rows(grouping, rows, members, before, number)
         groups = _fold_arrivals(
-            grouping, folding, rows, spine, members, number, begun=bool(counts.counts), signed=signed
+            grouping, folding, rows, spine, members, number, begun=bool(counts.counts), keeps_zero_sign=keeps_zero_sign
         )
         number += rows.num_rows
         stored = _encode_groups(spine.layout, groups)
-        gone = is_empty(stored.table, grouping.keys)
+        is_emptied = is_empty(stored.table, grouping.keys)
         is_open = np.ones(len(stored), np.bool_) if finality is None else finality.is_open(stored)
         # A group that closes with this batch is never read again, so it is not stored.
-        spine.add(stored.where((groups.existed | ~gone) & is_open))
-        counts = counts.with_changes(groups.ends, (~gone).astype(np.int64) - groups.existed)
-        changes = _diff_groups(grouping, folding, groups, is_open, signed=signed)
+        spine.add(stored.where((groups.was_stored | ~is_emptied) & is_open))
+        counts = counts.with_changes(groups.ends, (~is_emptied).astype(np.int64) - groups.was_stored)
+        changes = _diff_groups(grouping, folding, groups, is_open, keeps_zero_sign=keeps_zero_sign)
     elif not grouping.keys and not counts.counts:
         counts, changes = EndCounts({int(HIGHEST): 1}), (_make_initial_row(grouping),)
     spine.expire(finality)
@@ -382,12 +397,16 @@ def step(
         members.table.spine.expire(finality)
     if grouping.final_key is not None and int(HIGHEST) in counts.counts and rows is not None:
         # The state was written without that final key, or by other shards.
-        counts = _count_ends(spine, grouping.final_key)
+        if grouping.time is not None:
+            for old in (spine, *(() if members is None else (members.table.spine,))):
+                old.compact()
+        counts = _count_ends(spine, grouping.final_key, grouping.before_end)
     if finality is not None:
-        counts = counts.open_after(finality.mark)
+        closed_by = shard.watermarks_after.received.get(str(grouping.end_watermark), NO_WATERMARK)
+        counts = counts.open_after(closed_by)
         if grouping.max_rows is not None and counts.grain > 1 and counts.total > grouping.max_rows and rows is not None:
             # The total may still count groups that have closed.
-            counts = _count_ends(spine, finality.time).open_after(finality.mark)
+            counts = _count_ends(spine, finality.time, grouping.before_end).open_after(closed_by)
     total = counts.total
     if grouping.max_rows is not None and total > grouping.max_rows:
         raise StateOverflowError((total,), grouping.max_rows)
@@ -395,22 +414,27 @@ def step(
         enforce_limit([members.table], grouping.max_rows)
     shard.counters.matched = sum(table.num_rows for table in changes)
     directory_numbers = {**counts.numbers, **({"number": number} if members is not None else {})}
-    directory_numbers |= {SIGNED: 1} if signed else {}
-    return shard.close(_final_watermarks(grouping, shard.after.received), changes, (total,), directory_numbers)
+    directory_numbers |= {KEEPS_ZERO_SIGN: 1} if keeps_zero_sign else {}
+    return shard.close(
+        _final_watermarks(grouping, shard.watermarks_after.received), changes, (total,), directory_numbers
+    )
 
 
 def _finality_bound(grouping: GroupByOperator, shard: Shard) -> FinalityBound | None:
     """The bound that says which groups close with this batch; None: groups never close."""
     if grouping.end_watermark is None:
         return None
-    return FinalityBound(grouping.final_key or END, shard.after.received.get(grouping.end_watermark, NO_WATERMARK))
+    watermark = shard.watermarks_after.received.get(grouping.end_watermark, NO_WATERMARK)
+    if watermark != NO_WATERMARK:
+        watermark = delay_watermark(watermark, grouping.before_end)
+    return FinalityBound(grouping.final_key or END, watermark)
 
 
-def _count_ends(spine: Spine, time: str) -> EndCounts:
+def _count_ends(spine: Spine, time: str, before_end: int) -> EndCounts:
     """The number of groups by end time, counted from the state."""
     counts = EndCounts()
     for rows in spine.merge_runs():
-        counts = counts.with_changes(np.minimum(rows.times[time], HIGHEST - 1), np.ones(len(rows), np.int64))
+        counts = counts.with_changes(ends_after(rows.times[time], before_end), np.ones(len(rows), np.int64))
     return counts
 
 
@@ -455,9 +479,10 @@ def _admit_arrivals(grouping: GroupByOperator, shard: Shard, table: pa.Table | N
     shard.counters.rows[0] = _count_rows(rows)
     if grouping.position is not None:
         rows = rows.take(pa.array(np.argsort(as_int64(rows.column(grouping.position)), kind="stable")))
-    if grouping.window_end is not None and grouping.time is not None:
-        watermark = shard.before.received.get(grouping.time, NO_WATERMARK)
-        rows = rows.filter(pa.array(as_int64(rows.column(grouping.window_end)) > watermark))
+    if grouping.time is not None:
+        watermark = shard.watermarks_before.received.get(grouping.time, NO_WATERMARK)
+        ends = _ends(grouping, rows) if grouping.window_end is None else as_int64(rows.column(grouping.window_end))
+        rows = rows.filter(pa.array(ends > watermark))
         shard.counters.late[0] = shard.counters.rows[0] - _count_rows(rows)
     return rows if rows.num_rows else None
 
@@ -484,27 +509,29 @@ def _fold_arrivals(
     number: int,
     *,
     begun: bool,
-    signed: bool,
+    keeps_zero_sign: bool,
 ) -> Groups:
-    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch; ``signed``: `SIGNED`.
+    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch.
 
     Rows that an aggregate must read again are added to ``members``, numbered from ``number``.
     """
     ids, first, codes = _assign_groups(grouping, rows)
-    batch_keys = _take_keys(grouping, rows, pa.array(first), signed=signed)
-    stored_groups, places = find_groups(spine, batch_keys, codes)
-    existed = places >= 0
+    batch_keys = _take_keys(grouping, rows, pa.array(first), keeps_zero_sign=keeps_zero_sign)
+    ends = _ends(grouping, rows)[first]
+    stored_groups, places = find_groups(spine, batch_keys, codes, None if grouping.session is None else ends)
+    was_stored = places >= 0
     keys, old = batch_keys, [[pa.nulls(len(places))] * fold.width for fold in folding.folds]
     if stored_groups is not None:
-        positions = pa.array(places, mask=~existed)
-        keys = _prefer_stored_keys(batch_keys, _take_keys(grouping, stored_groups, positions, signed=signed), existed)
+        positions = pa.array(places, mask=~was_stored)
+        keys = _prefer_stored_keys(
+            batch_keys, _take_keys(grouping, stored_groups, positions, keeps_zero_sign=keeps_zero_sign), was_stored
+        )
         old = [[stored_groups.column(name).take(positions) for name in fold] for fold in folding.names]
     weights = _weights(grouping, rows)
-    grouped = GroupedRows(rows, ids, len(codes), weights, existed)
-    ends = _ends(grouping, rows)[first]
+    grouped = GroupedRows(rows, ids, len(codes), weights, was_stored)
     all_rows: tuple[GroupedRows, Ints] | None = None
     if members is not None:
-        each = _take_keys(grouping, rows, pa.array(np.arange(len(ids))), signed=signed)
+        each = _take_keys(grouping, rows, pa.array(np.arange(len(ids))), keeps_zero_sign=keeps_zero_sign)
         columns = {name: rows.column(name) for name in rows.schema.names} | dict(
             zip(grouping.keys, each.columns, strict=True)
         )
@@ -516,7 +543,7 @@ def _fold_arrivals(
         else fold.fold(grouped, before)
         for fold, before in zip(folding.folds, old, strict=True)
     ]
-    return Groups(keys, codes, ends, existed if grouping.keys else np.full(len(codes), begun), old, new)
+    return Groups(keys, codes, ends, was_stored if grouping.keys else np.full(len(codes), begun), old, new)
 
 
 def _ends(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
@@ -524,7 +551,7 @@ def _ends(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
     if grouping.session is not None:
         return session_bounds(rows.column(grouping.session))[1]
     if grouping.final_key is not None:
-        return np.minimum(as_int64(rows.column(grouping.final_key)), HIGHEST - 1)
+        return ends_after(as_int64(rows.column(grouping.final_key)), grouping.before_end)
     end = grouping.window_end
     return np.full(len(rows), HIGHEST) if end is None else as_int64(rows.column(end))
 
@@ -556,7 +583,7 @@ def _assign_groups(grouping: GroupByOperator, rows: pa.RecordBatch) -> tuple[Int
         codes = as_int64(rows.column(code))[first]
     else:
         # Whether -0.0 is shown as 0.0 makes no difference to a code.
-        keys = _take_keys(grouping, rows, pa.array(first), signed=False)
+        keys = _take_keys(grouping, rows, pa.array(first), keeps_zero_sign=False)
         codes = row_codes(keys, grouping.keys) if grouping.keys else first
     order = stable_order(codes)
     number = np.empty(len(order), np.int64)
@@ -581,8 +608,10 @@ def _assign_groups_by_code(
     return ids, order[begins], codes[begins]
 
 
-def _take_keys(grouping: GroupByOperator, rows: pa.RecordBatch, positions: pa.Array, *, signed: bool) -> pa.RecordBatch:
-    normalize = normalize_keys if signed else normalize_floats
+def _take_keys(
+    grouping: GroupByOperator, rows: pa.RecordBatch, positions: pa.Array, *, keeps_zero_sign: bool
+) -> pa.RecordBatch:
+    normalize = normalize_keys if keeps_zero_sign else normalize_floats
     taken = [normalize(rows.column(name).take(positions)) for name in grouping.keys]
     return pa.RecordBatch.from_arrays(taken, names=list(grouping.keys))
 
@@ -596,14 +625,15 @@ def _encode_groups(layout: RowLayout, groups: Groups) -> KeyedRows:
 
 
 def _diff_groups(
-    grouping: GroupByOperator, folding: FoldPlan, groups: Groups, is_open: Bools, *, signed: bool
+    grouping: GroupByOperator, folding: FoldPlan, groups: Groups, is_open: Bools, *, keeps_zero_sign: bool
 ) -> tuple[pa.Table, ...]:
     """The retracted old rows, with -1, and the inserted new ones, with 1; ``is_open``: groups that have not closed.
 
     New rows of closed groups are left out if they cannot be in the requested top-N.
     """
     old, new = (
-        _aggregate_columns(grouping, folding, accumulators, signed=signed) for accumulators in (groups.old, groups.new)
+        _aggregate_columns(grouping, folding, accumulators, keeps_zero_sign=keeps_zero_sign)
+        for accumulators in (groups.old, groups.new)
     )
     old = [_cast_like(one, other) for one, other in zip(old, new, strict=True)]
     visible = groups.visibility()
@@ -636,14 +666,14 @@ def _find_outranked(
 
 
 def _aggregate_columns(
-    grouping: GroupByOperator, folding: FoldPlan, accumulators: Accumulators, *, signed: bool
+    grouping: GroupByOperator, folding: FoldPlan, accumulators: Accumulators, *, keeps_zero_sign: bool
 ) -> list[pa.Array]:
     """The values of the aggregates."""
     columns = [
         aggregate_values(part.function, type_, accumulators[fold], f"{part.function}({', '.join(part.columns)})")
         for part, type_, fold in zip(grouping.aggregates, folding.types, folding.fold_indices, strict=True)
     ]
-    return columns if signed else [normalize_floats(column) for column in columns]
+    return columns if keeps_zero_sign else [normalize_floats(column) for column in columns]
 
 
 def _make_changes(
@@ -667,9 +697,9 @@ def _empty_value(function: Function) -> pa.Array:
     return pa.nulls(1) if function.nullable else pa.array([[]] if function.gives == "list" else [0])
 
 
-def _prefer_stored_keys(new_keys: pa.RecordBatch, stored_keys: pa.RecordBatch, existed: Bools) -> pa.RecordBatch:
+def _prefer_stored_keys(new_keys: pa.RecordBatch, stored_keys: pa.RecordBatch, was_stored: Bools) -> pa.RecordBatch:
     """The keys as stored, so that a retraction equals the emitted row; new groups keep the given keys."""
-    positions = pa.array(np.arange(len(existed)) + np.where(existed, len(existed), 0))
+    positions = pa.array(np.arange(len(was_stored)) + np.where(was_stored, len(was_stored), 0))
     columns = [
         pa.concat_arrays([new, old.cast(new.type)]).take(positions) if _has_floats(new.type) else new
         for new, old in zip(new_keys.columns, stored_keys.columns, strict=True)
@@ -716,11 +746,11 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
         ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
     counted = EndCounts().with_changes(ends, np.ones(ends.size, np.int64))
     arrivals = [int(one["number"]) for one in parts if "number" in one]
-    is_signed = all(one.get(SIGNED) for one in parts if one)
+    all_keep = all(one.get(KEEPS_ZERO_SIGN) for one in parts if one)
     return {
         **counted.numbers,
         **({"number": max(arrivals)} if arrivals else {}),
-        **({SIGNED: 1} if is_signed else {}),
+        **({KEEPS_ZERO_SIGN: 1} if all_keep else {}),
     }
 
 

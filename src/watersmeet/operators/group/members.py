@@ -105,8 +105,8 @@ class Members:
             # Equal codes need not be equal keys.
             rows, ids = rows.where(ids >= 0), ids[ids >= 0]
         present, ids = np.unique(ids, return_inverse=True)
-        existed = np.zeros(len(present), np.bool_)
-        return GroupedRows(rows.table, ids.astype(np.int64), len(present), rows.weights, existed), present
+        was_stored = np.zeros(len(present), np.bool_)
+        return GroupedRows(rows.table, ids.astype(np.int64), len(present), rows.weights, was_stored), present
 
 
 def merge_equal_rows(rows: KeyedRows, *, is_whole: bool = True) -> KeyedRows:

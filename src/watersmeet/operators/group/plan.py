@@ -15,8 +15,9 @@ from watersmeet.logical.relation import AnalyzedView
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.core.aggregates import function_of, result_type
 from watersmeet.operators.core.changes import POSITION, WEIGHT
-from watersmeet.operators.forecaster import PortRetention
+from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
 from watersmeet.physical.scans import lags_of
@@ -33,7 +34,8 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     read = [*group.by, *(Output(name, arguments[sql]) for sql, name in _arguments(group).items())]
     watermarks: tuple[Watermark, ...] = ()
     if group.time is not None:
-        read += [Output(TIME, leaf_column(group.time.alias, group.time.name)), Output(END, _end(group))]
+        read.append(Output(TIME, leaf_column(group.time.alias, group.time.name)))
+        read += [Output(END, _end(group))] if group.behind is None else []
         watermarks = (Watermark(TIME, Amount(0, is_interval=True)),)
     one = Output("one", Expr("literal", text="1", value=1))
     kind = query.relation.result
@@ -57,16 +59,19 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     # All sessions of a key must be in one shard.
     hashed = tuple(key for key in keys if key != session)
     code = CODE if hashed else None
-    ended = (f"{GROUP}.{END}", f"{GROUP}.{TIME}") if group.time is not None else (None, None)
+    time = None if group.time is None else f"{GROUP}.{TIME}"
+    end = f"{GROUP}.{END}" if group.time is not None and group.behind is None else None
     lags = lags_of(view)
-    by = None if group.final_by is None else f"{GROUP}.{group.final_by}"
+    final_by = group.final_by if group.behind is None else group.window
+    by = None if final_by is None else f"{GROUP}.{final_by}"
     settles = tuple((final.column, final.behind) for final in group.final_columns)
     operator = GroupByOperator(
-        keys, aggregates, code, is_table, position, *ended, session, by, settles, unions=unions_of(lags)
-    )
+        keys, aggregates, code, is_table, position, end, time, session, by, settles, before_end=group.behind or 0,
+        unions=unions_of(lags),
+    )  # fmt: skip
     port = PortPlan(
         rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=hashed, lags=lags,
-        route="key" if hashed else "one", times=() if group.time is None else (f"{GROUP}.{TIME}",), position=position,
+        route="key" if hashed else "one", times=() if time is None else (time,), position=position,
     )  # fmt: skip
     columns = (*keys, *(aggregate.output for aggregate in aggregates))
     types_made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
@@ -144,6 +149,9 @@ def _why(group: AnalyzedGroup) -> tuple[str, ...]:
 
 
 PLAN = StagePlanner(lambda query: query.group is not None, rows, plan)
+
+
+CHANGE = window_effects
 
 
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:

@@ -95,7 +95,7 @@ class IntervalReference:
 
     def __post_init__(self) -> None:
         waits = [(bound.column, bound.other) for bound in self.join.bounds]
-        for side in self.join.sides:
+        for side in self.join.ports:
             # A row end has no watermark, so the times of its row stand in for it.
             waits += [
                 (time, end_bound.other)
@@ -117,13 +117,13 @@ class IntervalReference:
         new: tuple[list[_LiveRow], list[_LiveRow]] = ([], [])
         for port in (LEFT, RIGHT):
             for row in arrivals.get(port, ()):
-                side = self.join.sides[port]
+                side = self.join.ports[port]
                 if self._tracker.is_late(side, row) and not is_of_last_window(side, row):
                     assert side.window is not None
                     self._gone.append(RemovedRow(port, row, "expired", column=side.window.end))
                 elif self._tracker.is_late(side, row):
                     late.append((port, row))
-                elif is_dead(self.join.sides[port], row, self.join.sides[port].time, *self.join.sides[port].ends):
+                elif is_dead(self.join.ports[port], row, self.join.ports[port].time, *self.join.ports[port].ends):
                     rows += self._pad_unmatched(port, row)
                 else:
                     new[port].append(_LiveRow(row))
@@ -152,7 +152,7 @@ class IntervalReference:
         if self.join.overflow == "fail":
             raise StateOverflowError((len(self._state[LEFT]), len(self._state[RIGHT])), limit)
         candidates = [(port, candidate) for port in (LEFT, RIGHT) for candidate in self._state[port]]
-        candidates.sort(key=lambda each: event_time(each[1].row[self.join.sides[each[0]].time]) or 0)
+        candidates.sort(key=lambda each: event_time(each[1].row[self.join.ports[each[0]].time]) or 0)
         rows: list[tuple[Any, ...]] = []
         for port, candidate in candidates[: size - limit]:
             self._state[port].remove(candidate)
@@ -186,7 +186,7 @@ class IntervalReference:
     def _expire(self, port: int, new: list[_LiveRow]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         stay: list[_LiveRow] = []
-        limits = {c: self.limit(c) for c in (*self.join.sides[port].times, *self.join.sides[port].ends)}
+        limits = {c: self.limit(c) for c in (*self.join.ports[port].times, *self.join.ports[port].ends)}
         for alive in self._state[port] + new:
             passed = [c for c, limit in limits.items() if is_below(event_time(alive.row[c]), limit)]
             if not passed:
@@ -206,11 +206,11 @@ class IntervalReference:
         ended = all(self._tracker.received.get(column) == END_OF_INPUT for column in self.join.times)
         highest = END_OF_INPUT if ended else END_OF_INPUT - 1
         for port in (LEFT, RIGHT):
-            for column in self.join.sides[port].times:
+            for column in self.join.ports[port].times:
                 if column not in self._tracker.received or column not in self.join.times:
                     continue
                 watermark = min(self._tracker.received[column], highest)
-                window = self.join.sides[port].window
+                window = self.join.ports[port].window
                 if window is not None and window.time == column and self._tracker.received[column] != END_OF_INPUT:
                     # Rows whose windows are open may still arrive.
                     watermark = max(watermark - window.size, -(2**63))
@@ -273,7 +273,7 @@ def is_pair(join: IntervalJoinOperator, left: Row, right: Row) -> bool:
     distance = right_time - left_time
     if (lower is not None and distance < lower) or (upper is not None and distance > upper):
         return False
-    return is_match(join.sides, join.condition, left, right)
+    return is_match(join.ports, join.condition, left, right)
 
 
 def join_pair(join: IntervalJoinOperator, left: Row, right: Row) -> tuple[Any, ...]:
@@ -283,7 +283,7 @@ def join_pair(join: IntervalJoinOperator, left: Row, right: Row) -> tuple[Any, .
 
 def pad_row(join: IntervalJoinOperator, port: int, row: Row) -> tuple[Any, ...]:
     """The result row of an unmatched row."""
-    nulls = dict.fromkeys(join.sides[1 - port].columns)
+    nulls = dict.fromkeys(join.ports[1 - port].columns)
     return join_pair(join, row, nulls) if port == LEFT else join_pair(join, nulls, row)
 
 

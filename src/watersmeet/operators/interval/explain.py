@@ -121,7 +121,7 @@ def _end_in_words(expiry: RowExpiry) -> str:
 
 
 def _far_ends(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
-    """What becomes of rows whose end is far, where nothing else lets them go."""
+    """Describe how long rows with a distant end are kept, if no other bound expires them."""
     lines: list[str] = []
     for expiry in join.row_expiries:
         if not join.is_timed(expiry.port):
@@ -181,7 +181,7 @@ EXPLAIN = JoinExplainer(
 
 class _IntervalTracer(FamilyTracer):
     def non_null_columns(self, operator: IntervalJoinOperator, port: int) -> tuple[str, ...]:
-        side = operator.sides[port]
+        side = operator.ports[port]
         return (side.time, *side.ends)
 
     def expiry(self, context: TraceContext, port: int, row: Row, row_id: int) -> int | None:
@@ -233,7 +233,7 @@ class _IntervalTracer(FamilyTracer):
 
 def _own(context: TraceContext, port: int) -> list[Bound]:
     """The bounds that expire a port's rows."""
-    side = context.operator.sides[port]
+    side = context.operator.ports[port]
     return [
         b for b in (*context.operator.bounds, *context.operator.end_bounds) if b.column in (*side.times, *side.ends)
     ]

@@ -186,7 +186,7 @@ class IntervalJoinOperator(TwoSided):
     @property
     def waits(self) -> tuple[Bound, ...]:
         """Which column waits for which. A row end has no watermark, so the times of its side stand in for it."""
-        pairs = ((side.times, bound) for side in self.sides for bound in self.end_bounds if bound.column in side.ends)
+        pairs = ((side.times, bound) for side in self.ports for bound in self.end_bounds if bound.column in side.ends)
         return (*self.bounds, *(replace(bound, column=time) for times, bound in pairs for time in times))
 
     @property
@@ -227,7 +227,7 @@ class IntervalJoinOperator(TwoSided):
 
     def reach(self, port: int, rows: KeyedRows) -> tuple[Ints, Ints]:
         """The first and last time of the other side that rows of ``port`` can match."""
-        first, last = reach(rows.times[self.sides[port].time], *self.span(port))
+        first, last = reach(rows.times[self.ports[port].time], *self.span(port))
         return first, self._latest_reach(port, rows, last)
 
     def pairs(self, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
@@ -237,10 +237,10 @@ class IntervalJoinOperator(TwoSided):
         in ``left`` and ``build`` positions in ``right``.
         """
         probe_rows, build_rows = (left, right) if probe == LEFT else (right, left)
-        spans = stretches(build_rows.codes, build_rows.times[self.sides[1 - probe].time], probe_rows.codes, *reach)
+        spans = stretches(build_rows.codes, build_rows.times[self.ports[1 - probe].time], probe_rows.codes, *reach)
         for piece in spans.pieces(ROWS_PER_PIECE):
             pairs = verify_pairs(
-                self.sides, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)
+                self.ports, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)
             )
             if pairs.probe.size:
                 yield pairs
@@ -248,7 +248,7 @@ class IntervalJoinOperator(TwoSided):
     def _latest_reach(self, port: int, rows: KeyedRows, high: Ints) -> Ints:
         """The latest time of the other side that rows of ``port`` reach, no later than their own ends."""
         for bound in self.end_bounds:
-            if bound.column in self.sides[port].ends and bound.other == self.sides[1 - port].time:
+            if bound.column in self.ports[port].ends and bound.other == self.ports[1 - port].time:
                 # Shifting saturates at the lowest time; the condition rejects a match at it.
                 high = np.minimum(high, shift_times(rows.times[bound.column], bound.constant - bound.strict))
         return high
@@ -288,9 +288,10 @@ rows at the limit itself have not been emitted yet.
 
 ROW_ENDS = "lives"
 """A number of the directory: rows have expired by the ends they carry. In a state without it only bounds expired rows.
+The value is the first name of such ends. It is in stored states, so it stays.
 """
 
-BEFORE = "before"
+LIMITS_BEFORE_CHANGE = "before"
 """An entry of the directory's numbers: the limits by which rows expired before the bounds changed. Rows that the new
 bounds expire at once have not been emitted yet.
 """
@@ -330,9 +331,11 @@ def stream(
     numbers = {STRICT: any(bound.strict for bound in join.bounds), ROW_ENDS: bool(join.end_bounds)}
     stored = shard.state.directory.numbers
     if any(applies and not stored.get(number) for number, applies in numbers.items()):
-        shard.before = WatermarkState.of(shard.before.received, _previous_bounds(join, stored))
-    if BEFORE in stored:
-        shard.before = WatermarkState(shard.before.received, join.canonical_names.from_canonical(stored[BEFORE]))
+        shard.watermarks_before = WatermarkState.of(shard.watermarks_before.received, _previous_bounds(join, stored))
+    if LIMITS_BEFORE_CHANGE in stored:
+        shard.watermarks_before = WatermarkState(
+            shard.watermarks_before.received, join.canonical_names.from_canonical(stored[LIMITS_BEFORE_CHANGE])
+        )
     spines = [
         shard.state.spine(name, layout, BUDGET, lambda rows, _: rows.where(_is_alive(shard, rows)))
         for name, layout in zip(("left", "right"), join.layouts, strict=True)
@@ -358,8 +361,8 @@ def stream(
     for port, rows in new.items():
         spines[port].add(rows)
     bounded = frozenset(bound.column for bound in join.bounds)
-    windows = {side.window.time: side.window.size for side in join.sides if side.window is not None}
-    emitted = shard.after.output_watermarks(
+    windows = {side.window.time: side.window.size for side in join.ports if side.window is not None}
+    emitted = shard.watermarks_after.output_watermarks(
         join.times, bounded, summary.earliest, shard.state.directory.emitted, windows
     )
     yield shard.close(emitted, padded, summary.rows, _expiry_flags(numbers, shard))
@@ -369,7 +372,7 @@ def take_over(join: IntervalJoinOperator, store: StateStore, was: Identity) -> N
     """Remove rows that expired by the old bounds, even if the new ones would retain them, and note the old limits."""
     state = ShardState(store, join.canonical_names)
     numbers = state.directory.numbers
-    limits = state.directory.numbers.get(BEFORE)
+    limits = state.directory.numbers.get(LIMITS_BEFORE_CHANGE)
     if limits is None:
         ends = [*(limits_of(was, 0) + limits_of(was, 1) if numbers.get(STRICT) else map(tuple, was["bounds"]))]
         ends += [bound for port in (LEFT, RIGHT) for bound in end_limits_of(was, port)] if numbers.get(ROW_ENDS) else []
@@ -384,7 +387,7 @@ def take_over(join: IntervalJoinOperator, store: StateStore, was: Identity) -> N
             if before.has_expired(block.lowest):
                 rows = spine.read(block)
                 spine.remove(block, before.is_expired(rows.times, len(rows)))
-    state.save(numbers={**numbers, BEFORE: limits})
+    state.save(numbers={**numbers, LIMITS_BEFORE_CHANGE: limits})
 
 
 def _previous_bounds(join: IntervalJoinOperator, numbers: Mapping[str, int]) -> list[Bound]:
@@ -395,7 +398,7 @@ def _previous_bounds(join: IntervalJoinOperator, numbers: Mapping[str, int]) -> 
 
 def _expiry_flags(numbers: Mapping[str, bool], shard: Shard) -> dict[str, int]:
     """The directory numbers that say how rows have expired; empty before the first watermark, as no row has expired."""
-    return {name: 1 for name, applies in numbers.items() if applies} if shard.after.received else {}
+    return {name: 1 for name, applies in numbers.items() if applies} if shard.watermarks_after.received else {}
 
 
 def _admit_rows(join: IntervalJoinOperator, shard: Shard, port: int, table: pa.Table) -> tuple[KeyedRows, KeyedRows]:
@@ -465,13 +468,17 @@ def _expire_blocks(
 ) -> Iterator[KeyedRows]:
     """Drop the blocks that have expired whole; yields expired rows of a preserved side that never matched."""
     for block in spine.blocks:
-        if not shard.after.has_expired(block.lowest) and all(end in block.lowest for end in join.sides[port].ends):
+        if not shard.watermarks_after.has_expired(block.lowest) and all(
+            end in block.lowest for end in join.ports[port].ends
+        ):
             summary.add(port, block.rows, block.lowest)
             continue
         if join.is_preserved[port]:
             rows = spine.read(block)
-            yield _select_unmatched(rows, ~_is_alive(shard, rows) & ~shard.before.is_expired(rows.times, len(rows)))
-        if shard.after.has_expired(block.highest):
+            yield _select_unmatched(
+                rows, ~_is_alive(shard, rows) & ~shard.watermarks_before.is_expired(rows.times, len(rows))
+            )
+        if shard.watermarks_after.has_expired(block.highest):
             spine.drop(block)
             continue
         rows = spine.read(block)
@@ -493,7 +500,7 @@ def _drop_overflow(
     parts = [*stored, *((port, None, rows) for port, rows in new.items())]
     alive = [_is_alive(shard, rows) for _, _, rows in parts]
     times = [
-        rows.times[join.sides[port].time][is_alive] for (port, _, rows), is_alive in zip(parts, alive, strict=True)
+        rows.times[join.ports[port].time][is_alive] for (port, _, rows), is_alive in zip(parts, alive, strict=True)
     ]
     oldest = shard.choose_overflow(times, summary.rows)
     alone: list[tuple[int, KeyedRows]] = []
@@ -513,7 +520,7 @@ def _drop_overflow(
 
 def _is_alive(shard: Shard, rows: KeyedRows) -> Bools:
     """Which rows can still match."""
-    return ~shard.after.is_expired(rows.times, len(rows))
+    return ~shard.watermarks_after.is_expired(rows.times, len(rows))
 
 
 def _select_unmatched(rows: KeyedRows, evicted: Bools) -> KeyedRows:
@@ -527,7 +534,7 @@ def _pad_rows(join: IntervalJoinOperator, shard: Shard, port: int, rows: KeyedRo
     if not len(rows) or not join.is_preserved[port]:
         return []
     shard.counters.padded[port] += len(rows)
-    mine, nulls = _result_columns(join, port, rows).columns, [pa.nulls(len(rows))] * len(join.sides[1 - port].columns)
+    mine, nulls = _result_columns(join, port, rows).columns, [pa.nulls(len(rows))] * len(join.ports[1 - port].columns)
     return [_result_table(join, *((mine, nulls) if port == LEFT else (nulls, mine)))]
 
 
@@ -537,4 +544,4 @@ def _result_table(join: IntervalJoinOperator, left: list[pa.Array], right: list[
 
 
 def _result_columns(join: IntervalJoinOperator, port: int, rows: KeyedRows) -> pa.RecordBatch:
-    return rows.table.select(list(join.sides[port].columns))
+    return rows.table.select(list(join.ports[port].columns))

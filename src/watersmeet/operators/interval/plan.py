@@ -14,14 +14,15 @@ from watersmeet.logical.expressions import Expr, Reference, windows_in
 from watersmeet.logical.relation import TimeBound
 from watersmeet.operators.core.condition import Apply, Condition, Constant
 from watersmeet.operators.core.operator import END_OF_INPUT, PortWindow
+from watersmeet.operators.core.routing import Route
 from watersmeet.operators.core.watermarks import Bound
-from watersmeet.operators.forecaster import PortRetention, lag_of
+from watersmeet.operators.explainer import PortRetention, lag_of
 from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator, limits_of
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, RowExpiry
 from watersmeet.operators.state.shard import PRESERVED, Kind
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Route, Types, ViewPlan
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, Operands, unions_of
 from watersmeet.physical.scans import find_windows
 from watersmeet.schema import INTEGERS
@@ -51,7 +52,7 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortPlan, ...], types: Types)
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
-    return JoinPlan(tuple(port_plans), operator, (*left.columns, *right.columns), on.after, why, join)
+    return JoinPlan(tuple(port_plans), operator, (*left.columns, *right.columns), on.post_filters, why, join)
 
 
 def _window(join: AnalyzedIntervalJoin, side: PortPlan) -> PortWindow | None:
@@ -59,23 +60,15 @@ def _window(join: AnalyzedIntervalJoin, side: PortPlan) -> PortWindow | None:
 
     Rows of the other side wait until their window is over only if nothing else ends them sooner.
     """
-    lateral = find_windows(side.input)
-    if lateral is None or join.bounds or not all(expiry.is_near for expiry in join.row_expiries):
+    rows = find_windows(side.input)
+    if rows is None or join.bounds or not all(expiry.is_near for expiry in join.row_expiries):
         return None
-    assert isinstance(side.input, ViewPlan)
-    shown = {
-        (o.expr.refs[0].column, o.expr.refs[0].path): n
-        for o, n in zip(side.input.outputs, side.input.columns, strict=True)
-        if o.expr.op == "column"
-    }
-    time = shown.get((lateral.array.args[0].refs[0].column, ()))
-    end = shown.get((f"{lateral.alias}.{lateral.alias}", ("end",)))
-    if time not in side.times or end is None:
+    if rows.time is None or rows.time[0] not in side.times or rows.time[1] or rows.end is None or rows.end[1]:
         return None
-    windows = windows_in(lateral.array)
+    windows = windows_in(rows.windows.array)
     is_cumulative = windows.number > 1 and windows.start == 0
     size, step = (windows.base, windows.end) if is_cumulative else (windows.first_end, windows.base)
-    return PortWindow(time, end, size, step, is_cumulative)
+    return PortWindow(rows.time[0], rows.end[0], size, step, is_cumulative, rows.has_all)
 
 
 def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:
@@ -143,7 +136,7 @@ def _why(on: JoinCondition, routes: tuple[Route, Route], *, is_timed: bool) -> t
     else:
         sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
         how = f"block-nested: without an equality, the {sent} side goes to all shards and the {spread} side is spread"
-    return (f"interval join: both sides are streams and {bounded}", how, *on.why_after())
+    return (f"interval join: both sides are streams and {bounded}", how, *on.why_post_filters())
 
 
 PLAN = JoinPlanner(plan)

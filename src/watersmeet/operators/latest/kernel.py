@@ -69,7 +69,7 @@ class LatestOperator(StreamOperator):
             shard.counters.matched = len(changes)
             rows = (to_changes(changes).select([*self.port.columns, WEIGHT]),) if len(changes) else ()
         enforce_limit([table], self.max_rows)
-        received = shard.after.received
+        received = shard.watermarks_after.received
         return shard.close({name: received[name] for name in self.port.times if name in received}, rows)
 
     def _is_keyed(self, table: pa.Table) -> Bools:
@@ -104,7 +104,7 @@ class LatestOperator(StreamOperator):
         return frozenset({0})
 
     @property
-    def sides(self) -> tuple[Port]:
+    def ports(self) -> tuple[Port]:
         """The only port."""
         return (self.port,)
 

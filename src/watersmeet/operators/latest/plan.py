@@ -13,7 +13,7 @@ from watersmeet.logical.query import AnalyzedQuery, Output
 from watersmeet.logical.relation import AnalyzedScan, AnalyzedView
 from watersmeet.operators.core.changes import OP, POSITION
 from watersmeet.operators.core.operator import Port
-from watersmeet.operators.forecaster import PortRetention
+from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.latest.kernel import LatestOperator
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ScanPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column

@@ -83,7 +83,7 @@ class LookupReference:
         return (streamed, stored) if self.join.table else (stored, streamed)
 
     def _table_rows(self) -> list[tuple[Row, int]]:
-        """The rows of the table, equal ones once, with how often each is there."""
+        """The rows of the table, equal ones once, each with its count."""
         counted: dict[str, tuple[Row, int]] = {}
         for row, weight in self._table:
             key = repr(freeze(dict(row) | {WEIGHT: 0, POSITION: 0}))
@@ -106,7 +106,7 @@ class LookupReference:
 
     def _apply_change(self, row: Row) -> None:
         """Apply a change of the table."""
-        key = self.join.sides[self.join.table].upsert_key
+        key = self.join.ports[self.join.table].upsert_key
         if not key:
             self._table.append((row, row[WEIGHT]))
             return
@@ -127,7 +127,7 @@ class LookupReference:
 
     def _find_matches(self, row: Row) -> list[tuple[Any, ...]]:
         """The stream row joined with each matching table row, repeated by its weight."""
-        mine, theirs = self.join.stream_side, self.join.sides[self.join.table]
+        mine, theirs = self.join.stream_side, self.join.ports[self.join.table]
         stored = (*theirs.columns, *theirs.keys, *theirs.operands)
         counted: dict[str, tuple[Row, int]] = {}
         for other, weight in self._table:

@@ -116,7 +116,7 @@ class LookupJoinOperator(TwoSided):
     @property
     def stream_side(self) -> Port:
         """How the rows of the stream arrive."""
-        return self.sides[self.stream_port]
+        return self.ports[self.stream_port]
 
     def stream(
         self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks
@@ -165,7 +165,7 @@ class LookupJoinOperator(TwoSided):
         """The part of the join that determines the meaning of its state; held-back rows do not."""
         names = self.canonical_names
         return self.make_identity(
-            (side.input_columns for side in self.sides),
+            (side.input_columns for side in self.ports),
             kind=self.kind,
             table=self.table,
             late_table=self.late_table,
@@ -180,7 +180,7 @@ class LookupJoinOperator(TwoSided):
     @cached_property
     def table_layout(self) -> RowLayout:
         """The layout of a table row: the columns of result, match and condition, and its primary key."""
-        side = self.sides[self.table]
+        side = self.ports[self.table]
         return table_layout((*side.input_columns, *side.upsert_key), side.code)
 
     @cached_property
@@ -253,7 +253,7 @@ def stream(
         _drop_before(step.waiting, clock - join.retention)
     gained = _apply_changes(step, arrivals[join.table]) if join.table in arrivals else np.zeros(0, np.int64)
     yield from _reemit_matches(step, gained)
-    is_loaded = not join.load_first or shard.after.received.get(LOADED, 0) > 0
+    is_loaded = not join.load_first or shard.watermarks_after.received.get(LOADED, 0) > 0
     if is_loaded:
         for rows in held.merge_runs():
             yield from _look_up(step, pa.Table.from_batches([rows.table]).drop_columns([NUMBER]), clock)
@@ -293,7 +293,7 @@ def _clocks(shard: Shard, now: int) -> tuple[int, int]:
 
 def _apply_changes(step: LookupState, table: pa.Table) -> Ints:
     """Apply the changes of the table; returns the codes of the rows that it gained."""
-    side = step.join.sides[step.join.table]
+    side = step.join.ports[step.join.table]
     step.shard.counters.rows[step.join.table] += table.num_rows
     alive = side.can_match(table)
     if side.upsert_key:
@@ -363,14 +363,14 @@ def _find_matches(step: LookupState, rows: KeyedRows) -> Generator[pa.Table, Non
 
 def _filter_pairs(join: LookupJoinOperator, rows: KeyedRows, table_rows: KeyedRows, pairs: Pairs) -> Pairs:
     """The pairs with equal keys for which the condition holds, each repeated by the weight of its table row."""
-    pairs = verify_pairs((join.stream_side, join.sides[join.table]), join.condition, rows, table_rows, pairs)
+    pairs = verify_pairs((join.stream_side, join.ports[join.table]), join.condition, rows, table_rows, pairs)
     counts = np.maximum(table_rows.weights[pairs.build], 0)
     return pairs if (counts == 1).all() else Pairs(np.repeat(pairs.probe, counts), np.repeat(pairs.build, counts))
 
 
 def _join_rows(join: LookupJoinOperator, rows: KeyedRows, table_rows: KeyedRows | None) -> pa.Table:
     """Rows of the result: stream rows with their table rows, or padded."""
-    shown = join.sides[join.table].columns
+    shown = join.ports[join.table].columns
     mine = rows.table.select(list(join.stream_side.columns)).columns
     theirs = [pa.nulls(len(rows))] * len(shown) if table_rows is None else table_rows.table.select(list(shown)).columns
     left, right = (mine, theirs) if join.stream_port == LEFT else (theirs, mine)

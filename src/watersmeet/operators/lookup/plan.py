@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import cast
 
 from watersmeet.operators.core.changes import POSITION
-from watersmeet.operators.forecaster import PortRetention
+from watersmeet.operators.core.routing import Route
+from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 from watersmeet.operators.lookup.kernel import LookupJoinOperator, LookupKind
 from watersmeet.physical.change import CLOCK, ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange
-from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Route, Types
+from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port, unions_of
 
 
@@ -39,9 +40,9 @@ def plan(join: AnalyzedLookupJoin, inputs: tuple[PortPlan, ...], types: Types) -
         on.keys.why()
         if on.keys.pairs
         else "without an equality, the table goes to all shards and the stream is spread",
-        *on.why_after(),
+        *on.why_post_filters(),
     )
-    return JoinPlan((left_way, right_way), operator, (*left.columns, *right.columns), on.after, why, join)
+    return JoinPlan((left_way, right_way), operator, (*left.columns, *right.columns), on.post_filters, why, join)
 
 
 PLAN = JoinPlanner(

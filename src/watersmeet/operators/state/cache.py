@@ -17,7 +17,7 @@ import pyarrow as pa
 BUDGET = 2 * 2**30
 """Bytes of decoded runs, of one process or of one folder."""
 SHARE = 16
-"""When a process has added one part in so many of the budget to a folder, it looks how much is there."""
+"""When a process has added one part in so many of the budget to a folder, it checks the size."""
 ADMIT_EVERY = 8
 """Where there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
 than the budget is read in full in every batch: if each run evicted the oldest, none would be cached when it is needed.

@@ -74,7 +74,7 @@ class KeyedRows:
 
     @property
     def is_view(self) -> bool:
-        """Whether all arrays beside the table are views of its memory."""
+        """Whether all arrays next to the table are views of its memory."""
         arrays = (self.codes, *self.times.values(), *self.attributes.values())
         return not any(array.flags.owndata for array in arrays)
 

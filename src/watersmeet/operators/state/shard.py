@@ -29,7 +29,9 @@ from watersmeet.operators.core.matching import (
 )
 from watersmeet.operators.core.operator import (
     END_OF_INPUT,
+    HISTOGRAMS,
     LEFT,
+    SUMMED_PORT_COUNTERS,
     Emission,
     Port,
     StateOverflowError,
@@ -116,14 +118,14 @@ class Shard:
         self.operator = operator
         self.state = ShardState(store, operator.canonical_names)
         directory = self.state.directory
-        self.before = WatermarkState.of(directory.received, bounds)
+        self.watermarks_before = WatermarkState.of(directory.received, bounds)
         waits = bounds if waits is None else waits
         unions, idle = with_partitions(operator.unions, operator.idle, {*watermarks, *directory.received})
         derived, self.active = derive_watermarks(
             watermarks, unions, idle, waits, directory.received, directory.active, slowest=slowest
         )
-        self.after = self.before.merge(derived, bounds)
-        self.counters = StepCounters(len(operator.sides))
+        self.watermarks_after = self.watermarks_before.merge(derived, bounds)
+        self.counters = StepCounters(len(operator.ports))
 
     def detect_late_rows(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
         """Which arrivals of a port are late; counts all arrivals, and sends late ones to the port's side output.
@@ -131,17 +133,19 @@ class Shard:
         ``times`` are the watermarked columns of the table. Where there is one row per window, only the row of the last
         window counts.
         """
-        window = self.operator.sides[port].window
+        window = self.operator.ports[port].window
         self.counters.rows[port] += table.num_rows
         if window is None:
-            late = is_late = self.before.is_late(times, table.num_rows)
+            late = is_late = self.watermarks_before.is_late(times, table.num_rows)
         else:
             ends = as_int64(table.column(window.end).combine_chunks())
-            is_late = self.before.is_late({**times, window.time: ends - 1}, table.num_rows)
+            is_late = self.watermarks_before.is_late({**times, window.time: ends - 1}, table.num_rows)
             late = is_late & window.is_last(times[window.time], ends)
         if late.any():
             self.counters.late[port] += int(late.sum())
-            missed = self.before.lateness({name: values[late] for name, values in times.items()}, int(late.sum()))
+            missed = self.watermarks_before.lateness(
+                {name: values[late] for name, values in times.items()}, int(late.sum())
+            )
             self.counters.record_lateness(missed[1])
             examples = np.flatnonzero(late)[:EXAMPLES]
             reasons = [column.slice(0, len(examples)) for column in missed]
@@ -159,7 +163,7 @@ class Shard:
 
         ``side`` replaces the operator's port in deciding which can.
         """
-        side, rows = side or self.operator.sides[port], layout.rows(table)
+        side, rows = side or self.operator.ports[port], layout.rows(table)
         row_times = rows.times
         times = {c: row_times[c] if c in row_times else as_int64(table.column(c).combine_chunks()) for c in side.times}
         late = self.detect_late_rows(port, table, times)
@@ -168,7 +172,7 @@ class Shard:
 
     def emit_late_rows(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
         """Send late rows to the port's side output, if it has one, with the watermark each missed and by how much."""
-        columns = self.operator.sides[port].late
+        columns = self.operator.ports[port].late
         if columns:
             shown = table.select(list(columns)).filter(pa.array(late))
             shown = shown.append_column(LATE_COLUMN, column).append_column(LATE_BY, by)
@@ -198,8 +202,8 @@ class Shard:
     def hold_back_watermarks(self, columns: Iterable[str], waiting: Spine) -> dict[str, int]:
         """The watermarks received for these columns, held back by waiting rows; they never fall."""
         emitted, watermarks = self.state.directory.emitted, dict[str, int]()
-        for name in (name for name in columns if name in self.after.received):
-            watermark, earliest = self.after.received[name], waiting.earliest(name)
+        for name in (name for name in columns if name in self.watermarks_after.received):
+            watermark, earliest = self.watermarks_after.received[name], waiting.earliest(name)
             if earliest is not None:
                 # As long as a row waits the result has not ended, not even in a column that is NULL there.
                 watermark = min(watermark, earliest, END_OF_INPUT - 1)
@@ -220,14 +224,15 @@ class Shard:
         family stores in the directory.
         """
         changes = {} if numbers is None else {"numbers": numbers}
-        self.state.save(received=self.after.received, emitted=watermarks, active=self.active, **changes)
+        self.state.save(received=self.watermarks_after.received, emitted=watermarks, active=self.active, **changes)
         counters = self.counters
-        counted = {name: tuple(getattr(counters, name)) for name in ("rows", "late", "padded", "dropped")}
+        counted = {name: tuple(getattr(counters, name)) for name in SUMMED_PORT_COUNTERS}
+        histograms = {name: getattr(counters, name) for name in HISTOGRAMS}
         step_report = StepReport(
-            **counted, matched=counters.matched, watermarks=watermarks,
+            **counted, **histograms, matched=counters.matched, watermarks=watermarks,
             state=tuple(self.spine_sizes if state_rows is None else state_rows),
-            written=self.state.rows_written, stored=self.state.writes_by_spine, received=self.after.received,
-            delays=counters.delays, lateness=counters.lateness, too_late=tuple(counters.too_late), **report,
+            written=self.state.rows_written, stored=self.state.writes_by_spine, received=self.watermarks_after.received,
+            too_late=tuple(counters.too_late), **report,
         )  # fmt: skip
         return Emission(tuple(rows), tuple(counters.late_rows), step_report, tuple(counters.unmatched))
 
@@ -258,7 +263,7 @@ class TwoSided(StreamOperator):
     right: Port
 
     @property
-    def sides(self) -> tuple[Port, Port]:
+    def ports(self) -> tuple[Port, Port]:
         """Left and right, by port."""
         return (self.left, self.right)
 
@@ -274,7 +279,7 @@ class TwoSided(StreamOperator):
 
     def with_code(self, port: int) -> Self:
         """The same join, which also emits the code of that port's keys, for the next join."""
-        side = self.sides[port]
+        side = self.ports[port]
         side_with_code = replace(side, columns=(*side.columns, str(side.code)))
         return replace(self, left=side_with_code) if port == LEFT else replace(self, right=side_with_code)
 

@@ -152,9 +152,10 @@ class ShardState:
 
 
 class Spine:
-    """Sorted runs of one kind of row, during a step.
+    """The rows of one kind in a shard: a log-structured set of sorted runs, with levels as in an LSM tree.
 
-    ``runs`` are oldest first. Readers select ``blocks`` by their ranges and read those.
+    New rows become a new run, and runs of similar size are merged into one of the next level (`Budget`). ``runs`` are
+    oldest first. Readers select ``blocks`` of runs by their ranges and read those. The object lasts for one step.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from watersmeet.logical.passes.watermarks import watermark_hint, watermark_only_
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 
 Disorder = Literal["drop", "error"]
-"""What becomes of a row of a SYNC JOIN that is not later than those before it: dropped and counted, or an error."""
+"""What a SYNC JOIN does with a row that is not later than those before it: drop and count it, or raise an error."""
 
 
 @dataclass(frozen=True)

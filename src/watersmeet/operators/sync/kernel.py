@@ -59,7 +59,7 @@ Disorder = Literal["drop", "error"]
 
 @dataclass(frozen=True)
 class SyncJoinOperator(StreamOperator):
-    """A sync join of two or more ports, ready to run.
+    """A sync join of two or more ports, ready to run; ``inputs``: how the rows of each port arrive.
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> join = SyncJoinOperator((Port(("a", "v"), ("a",)), Port(("b",), ("b",))))
@@ -72,13 +72,13 @@ class SyncJoinOperator(StreamOperator):
 
     name: ClassVar[str] = "sync"
 
-    ports: tuple[Port, ...]
+    inputs: tuple[Port, ...]
     disorder: Disorder = "drop"
 
     def __post_init__(self) -> None:
         """Reject fewer than two ports."""
-        if len(self.ports) < 2:
-            raise ValueError(f"a sync join has two ports or more, not {len(self.ports)}")
+        if len(self.inputs) < 2:
+            raise ValueError(f"a sync join has two ports or more, not {len(self.inputs)}")
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -90,9 +90,9 @@ class SyncJoinOperator(StreamOperator):
         return frozenset(range(len(self.ports)))
 
     @property
-    def sides(self) -> tuple[Port, ...]:
-        """The ports."""
-        return self.ports
+    def ports(self) -> tuple[Port, ...]:
+        """Its inputs, by port."""
+        return self.inputs
 
     @property
     def identity(self) -> Identity:
@@ -153,7 +153,14 @@ class PortLane:
         time = join.ports[port].time
         waiting = Timeline.of(shard.state, f"waiting/{port}", join.layouts[port])
         seen = Timeline.of(shard.state, f"seen/{port}", RowLayout((time,), (time,), time))
-        return PortLane(port, time, waiting, seen, shard.before.received.get(time), shard.after.received.get(time))
+        return PortLane(
+            port,
+            time,
+            waiting,
+            seen,
+            shard.watermarks_before.received.get(time),
+            shard.watermarks_after.received.get(time),
+        )
 
     def has_passed(self, times: Ints) -> Bools:
         """Which of these times the port's watermark has passed."""
@@ -199,7 +206,7 @@ def _admit_rows(join: SyncJoinOperator, shard: Shard, lane: PortLane, table: pa.
     rows = lane.waiting.layout.rows(table)
     times = rows.times[lane.time]
     timeless = table.column(lane.time).is_null().to_numpy()
-    late = shard.before.is_late(rows.times, len(rows))
+    late = shard.watermarks_before.is_late(rows.times, len(rows))
     # A stable sort: among equal times the first delivered comes first, and wins.
     order = np.argsort(times, kind="stable")
     order = order[~(late | timeless)[order]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.operators.core.operator import Port
-from watersmeet.operators.forecaster import PortRetention, lag_of
+from watersmeet.operators.explainer import PortRetention, lag_of
 from watersmeet.operators.sync.analyze import AnalyzedSyncJoin
 from watersmeet.operators.sync.kernel import SyncJoinOperator
 from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any
 
 from watersmeet.operators.core.changes import WEIGHT
-from watersmeet.operators.core.operator import Watermarks
-from watersmeet.operators.core.rowwise import Row, compare, freeze, live_rows
+from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
+from watersmeet.operators.core.rowwise import Row, compare, event_time, freeze, live_rows
 from watersmeet.operators.top.kernel import SortColumn, TopNOperator
+
+
+@dataclass(frozen=True)
+class TopStep:
+    """The output of one batch of windows: changes with their numbers, late rows, how many rows stay, and watermarks."""
+
+    rows: list[tuple[Any, ...]]
+    late: list[tuple[int, Row]]
+    state: tuple[int]
+    watermarks: dict[str, int]
 
 
 class TopReference:
@@ -20,13 +31,15 @@ class TopReference:
         self.top = top
         self.rows: list[tuple[Row, int]] = []
         self.shown: Counter[tuple[Any, ...]] = Counter()
+        self._watermark: int | None = None
 
     def step(
         self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks | None = None
-    ) -> Counter[tuple[Any, ...]]:
-        """One batch; gives what changes, each row with a number."""
+    ) -> Counter[tuple[Any, ...]] | TopStep:
+        """One batch; gives what changes, each row with a number; of windows, also which rows were late."""
         position = self.top.position
-        arrived = list(arrivals.get(0, ()))
+        late = [(0, row) for row in arrivals.get(0, ()) if self._is_late(row)]
+        arrived = [row for row in arrivals.get(0, ()) if not self._is_late(row)]
         if position is not None:
             arrived.sort(key=lambda row: row[position])
         self.rows += [(row, row[WEIGHT] if self.top.changes else 1) for row in arrived]
@@ -34,7 +47,34 @@ class TopReference:
         changed = Counter(after)
         changed.subtract(self.shown)
         self.shown = after
-        return Counter({row: number for row, number in changed.items() if number})
+        changes = Counter({row: number for row, number in changed.items() if number})
+        if self.top.time is None:
+            return changes
+        final_watermarks = self._advance_watermark(watermarks)
+        self.rows = [(row, weight) for row, weight in self.rows if not self._is_late(row)]
+        self.shown = self._top_rows()
+        state = (self.shown.total(),)
+        return TopStep([(*row, number) for row, number in changes.items()], late, state, final_watermarks)
+
+    def _advance_watermark(self, watermarks: Watermarks | None) -> dict[str, int]:
+        """Advance the watermark; returns those of the columns that become final with the windows."""
+        watermark = (watermarks or {}).get(self.top.time or "")
+        if watermark is not None:
+            self._watermark = watermark if self._watermark is None else max(self._watermark, watermark)
+        if self._watermark is None:
+            return {}
+        has_ended = self._watermark == END_OF_INPUT
+        return {
+            name: END_OF_INPUT if has_ended else max(-(2**63), self._watermark - behind)
+            for name, behind in self.top.finality_outputs
+        }
+
+    def _is_late(self, row: Row) -> bool:
+        """Whether the window of a row's group had ended before the batch."""
+        if self.top.time is None or self._watermark is None:
+            return False
+        bound = event_time(row[str(self.top.final_key)])
+        return bound is not None and bound + self.top.before_end <= self._watermark
 
     def _top_rows(self) -> Counter[tuple[Any, ...]]:
         counts: Counter[tuple[Any, ...]] = Counter()

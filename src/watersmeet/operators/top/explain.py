@@ -6,7 +6,7 @@ from watersmeet.logical.query import AnalyzedTop
 from watersmeet.logical.words import Fact, expression_in_words
 from watersmeet.operators.core.rowwise import Row
 from watersmeet.operators.explainer import StageExplainer
-from watersmeet.operators.outcomes import OutcomeKind
+from watersmeet.operators.outcomes import OutcomeKind, value_in_words, window_end
 from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
@@ -18,6 +18,8 @@ def facts(top: AnalyzedTop) -> list[Fact]:
     ]
     groups = [expression_in_words(by.shown) for by in top.by]
     ended = [] if top.final_by is None else [f"kept until {groups[top.final_by]} is final"]
+    if top.time is not None:
+        ended = [f"kept until the watermark of {top.time} passes the end of the window"]
     limit = f"{top.limit}{', and rows equal to the last' * top.ties}"
     return [("first of each", groups), ("order by", words), ("limit", [limit]), ("groups", ended)]
 
@@ -27,6 +29,10 @@ EXPLAIN = StageExplainer(facts)
 
 class _TopTracer(FamilyTracer):
     by_key = False
+
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
+        end = value_in_words(window_end(row[context.operator.final_key], context.operator.before_end))
+        return f"It was late: the watermark had passed the end of its window, {end}", context.operator.time
 
     def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
         first = _first(context)

@@ -9,8 +9,10 @@ Rows of a stream are never retracted, so only the shown ones are stored. Input w
 as often as its weight says, a negative weight retracts rows, and all rows are stored, since any of them may move up
 when a shown one is retracted. Equal rows then share one rank, that of the last of them to arrive.
 
-Where rows of a table become final by a group column, rows at or before its watermark no longer change: after each
-batch, the groups that the watermark has passed are dropped from the state. The rows that they show remain valid.
+Rows of a stream may be grouped by the start or end of a window: rows whose window ends at or before the watermark known
+before the batch are late, dropped and counted, and after the batch, the groups whose window has ended are dropped from
+the state. Where rows of a table become final by a group column, rows at or before its watermark no longer change: after
+each batch, the groups that the watermark has passed are dropped from the state. The rows that they show remain valid.
 
 A batch emits the changes of the table. See `definition`, one row at a time.
 
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -30,9 +32,11 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import LOWEST, Bools, Ints, as_int64, stable_order
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import Emission, Port, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import SortColumn, TopN, are_least, ranks_of
+from watersmeet.operators.core.watermarks import delay_watermark
+from watersmeet.operators.group.groups import EndCounts, ends_after
 from watersmeet.operators.group.members import BUDGET, NUMBER, merge_equal_rows
 from watersmeet.operators.state.layout import (
     NO_WATERMARK,
@@ -44,7 +48,13 @@ from watersmeet.operators.state.layout import (
 )
 from watersmeet.operators.state.shard import Shard
 from watersmeet.operators.state.spine import Spine
-from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspector, SpineSchema, StateSchema
+from watersmeet.operators.state.state_schema import (
+    UNTIL_REPLACED,
+    ExpiryTimes,
+    ShardInspector,
+    SpineSchema,
+    StateSchema,
+)
 from watersmeet.operators.state.table import StateTable, enforce_limit, to_changes
 
 if TYPE_CHECKING:
@@ -66,8 +76,9 @@ class TopNOperator(StreamOperator):
     - ``by``: the group columns; empty: all rows are one group
     - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
     - ``ties``: rows that are equal in the order share one rank
-    - ``final_key``: the time column of ``by`` by which rows of a table become final; also the name of its watermark
-    - ``finality_outputs``: the names under which that watermark is emitted
+    - ``final_key``: the time column of ``by`` by which groups become final. Of a table it is also the name of its
+      watermark; of a stream it is ``before_end`` the end of a window that the watermark of ``time`` closes
+    - ``finality_outputs``: the names under which that watermark is emitted, each with its delay
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> top, store = TopNOperator(("v",), (SortColumn("v", descending=True),), 1), MemoryStore()
@@ -89,11 +100,14 @@ class TopNOperator(StreamOperator):
     code: str | None = None
     ties: bool = False
     final_key: str | None = None
-    finality_outputs: tuple[str, ...] = ()
+    finality_outputs: tuple[tuple[str, int], ...] = ()
+    time: str | None = None
+    before_end: int = 0
 
     def __post_init__(self) -> None:
-        if self.final_key is not None and (not self.changes or self.final_key not in self.by):
-            raise ValueError("what is settled are groups of a table")
+        is_timed = self.time is not None
+        if self.final_key not in (*self.by, None) or is_timed != (self.final_key is not None and not self.changes):
+            raise ValueError("what is settled are groups of a table, or of windows of a stream")
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -116,27 +130,74 @@ class TopNOperator(StreamOperator):
 
     def _step_groups(self, shard: Shard, arrived: pa.Table | None, number: int) -> Emission:
         """A batch of the first rows of each group."""
-        finality = (
-            None
-            if self.final_key is None
-            else FinalityBound(self.final_key, shard.after.received.get(self.final_key, NO_WATERMARK))
-        )
+        finality, watermark = self._finality_bound(shard)
         stored = self._open_table(shard, finality)
-        shown = int(shard.state.directory.numbers.get("shown", 0))
+        counts, is_counted = self._count_shown(shard)
         changes: tuple[pa.Table, ...] = ()
         if arrived is not None and arrived.num_rows:
-            changes, growth = update_groups(self, stored, self._make_rows(arrived, number), self._argsort, finality)
-            shard.counters.rows[0], number, shown = arrived.num_rows, number + arrived.num_rows, shown + growth
+            shard.counters.rows[0] = arrived.num_rows
+            new = self._drop_late_rows(shard, self._make_rows(arrived, number))
+            number += arrived.num_rows
+            changes, shown = update_groups(self, stored, new, self._argsort, finality)
+            counts = counts.with_changes(*(self._ends_of_shown(shown)))
         stored.spine.expire(finality)
+        if not is_counted:
+            counts = self._count_ends(stored)
+        if self.time is not None:
+            counts = counts.open_after(watermark)
         enforce_limit([stored], self.max_rows)
         shard.counters.matched = sum(table.num_rows for table in changes)
-        size = len(stored) if self.changes else shown
+        size = len(stored) if self.changes else counts.total
         watermarks = (
             {}
-            if finality is None or finality.mark == NO_WATERMARK
-            else dict.fromkeys(self.finality_outputs, finality.mark)
+            if watermark == NO_WATERMARK
+            else {name: delay_watermark(watermark, behind) for name, behind in self.finality_outputs}
         )
-        return shard.close(watermarks, changes, (size,), {"number": number, "shown": shown})
+        numbers = {"number": number, "shown": counts.total, **({} if self.time is None else counts.numbers)}
+        return shard.close(watermarks, changes, (size,), numbers)
+
+    def _finality_bound(self, shard: Shard) -> tuple[FinalityBound | None, int]:
+        """The bound that says which groups close with this batch, and the watermark that it follows from."""
+        if self.final_key is None:
+            return None, NO_WATERMARK
+        watermark = shard.watermarks_after.received.get(self.time or self.final_key, NO_WATERMARK)
+        mark = watermark if watermark == NO_WATERMARK else delay_watermark(watermark, self.before_end)
+        return FinalityBound(self.final_key, mark), watermark
+
+    def _drop_late_rows(self, shard: Shard, rows: KeyedRows) -> KeyedRows:
+        """The rows whose windows were open before the batch; counts the others."""
+        if self.time is None:
+            return rows
+        is_open = self._ends(rows) > shard.watermarks_before.received.get(self.time, NO_WATERMARK)
+        shard.counters.late[0] = len(rows) - int(is_open.sum())
+        return rows.where(is_open)
+
+    def _ends(self, rows: KeyedRows) -> Ints:
+        """The ends of the windows of some rows; the highest number without."""
+        if self.time is None:
+            return np.full(len(rows), HIGHEST)
+        return ends_after(rows.times[str(self.final_key)], self.before_end)
+
+    def _ends_of_shown(self, shown: tuple[KeyedRows, KeyedRows]) -> tuple[Ints, Ints]:
+        """The ends of the rows that were shown and that are, and by how much there are more of them."""
+        before, after = shown
+        return np.concatenate([self._ends(before), self._ends(after)]), np.concatenate([-before.weights, after.weights])
+
+    def _count_shown(self, shard: Shard) -> tuple[EndCounts, bool]:
+        """How many rows are shown by the end of their windows, and whether the state was written with these ends."""
+        numbers = shard.state.directory.numbers
+        if self.time is None:
+            return EndCounts({int(HIGHEST): int(numbers.get("shown", 0))}), True
+        counts = EndCounts.of(numbers)
+        return counts, int(HIGHEST) not in counts.counts and ("groups" in numbers or not numbers.get("shown"))
+
+    def _count_ends(self, stored: StateTable) -> EndCounts:
+        """The same, counted from the state, which is rewritten without the rows whose windows have ended."""
+        stored.spine.compact()
+        counts = EndCounts()
+        for rows in stored.spine.merge_runs():
+            counts = counts.with_changes(self._ends(rows), rows.weights)
+        return counts
 
     def _open_table(self, shard: Shard, finality: FinalityBound | None = None) -> StateTable:
         def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
@@ -240,7 +301,7 @@ class TopNOperator(StreamOperator):
     @property
     def finality_marks(self) -> tuple[str, ...]:
         """The watermark of the final group column."""
-        return () if self.final_key is None else (self.final_key,)
+        return () if self.final_key is None or self.time is not None else (self.final_key,)
 
     @property
     def top_n(self) -> TopN:
@@ -253,9 +314,9 @@ class TopNOperator(StreamOperator):
         return frozenset() if self.position is None else frozenset({0})
 
     @property
-    def sides(self) -> tuple[Port]:
+    def ports(self) -> tuple[Port]:
         """The only port."""
-        return (Port(self.columns, keys=self.by, code=self.code),)
+        return (Port(self.columns, () if self.time is None else (self.time,), self.by, self.code),)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -270,6 +331,8 @@ class TopNOperator(StreamOperator):
         # Omitted without groups, so that identities from before groups existed stay equal.
         by = {"by": names.canonical_list(self.by)} if self.by else {}
         by |= {"ties": True} if self.ties else {}
+        if self.time is not None:
+            by |= {"window": [names.canonical(str(self.final_key)), self.before_end]}
         return self.make_identity([self._input_columns], order=order, limit=self.limit, changes=self.changes, **by)
 
 
@@ -285,8 +348,8 @@ def update_groups(
     new: KeyedRows,
     argsort: Callable[[KeyedRows], Ints],
     finality: FinalityBound | None = None,
-) -> tuple[tuple[pa.Table, ...], int]:
-    """Apply arrivals; returns the changes, and by how much the number of shown rows grows.
+) -> tuple[tuple[pa.Table, ...], tuple[KeyedRows, KeyedRows]]:
+    """Apply arrivals; returns the changes, and the rows shown before and after in the groups that they touch.
 
     ``argsort`` gives the order in which rows of a group are ranked; ``finality``: rows whose group is final after this
     batch are not stored.
@@ -300,11 +363,10 @@ def update_groups(
     else:
         after = _top_rows(top, table.layout.merge([stored, new]), argsort)
         difference = merge_equal_rows(table.layout.merge([negate(stored), table.layout.sort(after)]))
-        table.spine.add(difference)
+        table.spine.add(difference if finality is None else difference.where(finality.is_open(difference)))
     tables = [to_changes(part).select([*top.columns, WEIGHT]) for part in (negate(before), after) if len(part)]
     changes = consolidate_changes(concat_tables(tables), top.columns) if tables else None
-    growth = int(after.weights.sum() - before.weights.sum())
-    return ((changes,) if changes is not None and changes.num_rows else ()), growth
+    return ((changes,) if changes is not None and changes.num_rows else ()), (before, after)
 
 
 def negate(rows: KeyedRows) -> KeyedRows:
@@ -339,7 +401,18 @@ def _top_rows(top: TopNOperator, rows: KeyedRows, argsort: Callable[[KeyedRows],
 
 def spine(identity: Identity, name: str) -> SpineSchema:
     """The rows that are shown, or all rows."""
+    if "window" in identity:
+        (port,), window = identity["ports"], identity["window"]
+        return SpineSchema(
+            0, "until the watermark reaches the end of the window", "weights", partial(_until, port, window)
+        )
     return SpineSchema(0, "until other rows rank before them" if name == "shown" else UNTIL_REPLACED, "weights")
+
+
+def _until(port: Mapping[str, Any], window: tuple[str, int], rows: pa.RecordBatch) -> ExpiryTimes:
+    key, before_end = window
+    # A window closes when the watermark reaches its end, not when it passes it.
+    return {port["times"][0]: ends_after(as_int64(rows.column(key)), before_end) - 1}
 
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
@@ -352,7 +425,9 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
         counts = np.bincount(groups, weights).astype(np.int64)
         # With ties, the number of shown rows has no upper limit.
         shown = int((counts if identity.get("ties") else np.minimum(counts, int(identity["limit"]))).sum())
-    return {"number": max(int(part.get("number", 0)) for part in parts), "shown": shown}
+    ends = {"groups": [[int(HIGHEST), shown]]} if "window" in identity and shown else {}
+    # The ends of windows are counted again with the next batch.
+    return {"number": max(int(part.get("number", 0)) for part in parts), "shown": shown, **ends}
 
 
 STATE_SCHEMA = StateSchema(("top",), spine, numbers=numbers)

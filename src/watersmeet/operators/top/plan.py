@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.catalog import Source
+from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.logical.expressions import finality_column
 from watersmeet.logical.query import AnalyzedQuery, Output
 from watersmeet.logical.relation import AnalyzedView
 from watersmeet.operators.core.changes import POSITION, WEIGHT
 from watersmeet.operators.core.order import SortColumn
-from watersmeet.operators.forecaster import PortRetention
+from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.top.kernel import TopNOperator
+from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
-from watersmeet.physical.ports import CODE, leaf_column
+from watersmeet.physical.ports import CODE, leaf_column, unions_of
+from watersmeet.physical.scans import lags_of
 
 TOP = "#top"
 """The source of the rows before the top-N."""
+TIME = "#time"
+"""The event time that ends the windows of the groups, as a column of these rows."""
 
 
 def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
@@ -28,8 +32,12 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     ordered = tuple(Output(f"#by{n}", by.expr) for n, by in enumerate(query.top.order))
     kind = query.relation.result
     groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
-    inner = replace(query, outputs=(*outputs, *ordered, *groups), top=None, result=kind)
+    time = query.top.time
+    timed = () if time is None else (Output(TIME, leaf_column(time.alias, time.name)),)
+    inner = replace(query, outputs=(*outputs, *ordered, *groups, *timed), top=None, result=kind)
     shown = tuple(Output(output.name, leaf_column(TOP, output.name)) for output in outputs)
+    if time is not None:
+        return AnalyzedView(TOP, Source(TOP, (), (Watermark(TIME, Amount(0, is_interval=True)),), kind), inner), shown
     final_columns = () if query.top.final_by is None else (groups[query.top.final_by].name,)
     return AnalyzedView(TOP, Source(TOP, (), kind=kind, final_columns=final_columns), inner), shown
 
@@ -40,15 +48,17 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     assert top is not None
     order = tuple(SortColumn(f"{TOP}.#by{n}", by.descending, by.nulls_last) for n, by in enumerate(top.order))
     by = tuple(f"{TOP}.#of{n}" for n in range(len(top.by)))
-    hidden = {*(each.column for each in order), *by}
+    time = None if top.time is None else f"{TOP}.{TIME}"
+    hidden = {*(each.column for each in order), *by, time}
     columns = tuple(column for column in rows.columns if column not in hidden)
     is_table = view.source.kind == "table"
     code = CODE if by else None
     # Where equals have one place, it does not matter which came first.
     position = None if top.ties else POSITION
+    lags = () if time is None else lags_of(view)
     port = PortPlan(
         rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=by, route="key" if by else "one",
-        position=position,
+        position=position, lags=lags, times=() if time is None else (time,),
     )  # fmt: skip
     first = "first row" if top.limit == 1 else f"first {top.limit} rows"
     first += f"{' of each group' if by else ''}{', and those equal to the last' * top.ties}"
@@ -57,15 +67,23 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         "sharded by a hash of the group key" if by else "one shard: every row competes with every other",
     )
     final_by = None if top.final_by is None else by[top.final_by]
-    if final_by is not None:
+    if top.time is not None:
+        why = (*why, f"a group is removed once the watermark of {top.time} has passed the end of its window")
+    elif final_by is not None:
         why = (*why, "a group is removed once it is final: its rows no longer change")
     own = None if top.final_by is None else finality_column(top.by[top.final_by].expr)
-    handed_on = () if own is None else tuple(sorted(query.relation.equal_columns(own)))
-    operator = TopNOperator(columns, order, top.limit, is_table, position, by, code, top.ties, final_by, handed_on)
+    handed_on = () if own is None else tuple((column, 0) for column in sorted(query.relation.equal_columns(own)))
+    operator = TopNOperator(
+        columns, order, top.limit, is_table, position, by, code, top.ties, final_by,
+        handed_on if time is None else top.final_columns, time, top.behind, unions=unions_of(lags),
+    )  # fmt: skip
     return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
 
 
 PLAN = StagePlanner(lambda query: query.top is not None, rows, plan)
+
+
+CHANGE = window_effects
 
 
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:

@@ -1,4 +1,4 @@
-"""The window join one row at a time, slow and obvious: the oracle of its tests. The definition is in `operator`."""
+"""The window join one row at a time, slow and obvious: the oracle of its tests. `kernel` has the definition."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class WindowReference:
     def _sort_arrivals(self, arrivals: Mapping[int, Iterable[Row]]) -> list[tuple[int, Row]]:
         parts: list[list[tuple[int, Row]]] = []
         for port in (LEFT, RIGHT):
-            order = self.join.sides[port].order
+            order = self.join.ports[port].order
             rows = [(port, row) for row in arrivals.get(port, ())]
             parts.append(rows if order is None else sorted(rows, key=lambda item, c=order: _position(item[1][c])))
         left, right = self.join.left.order, self.join.right.order
@@ -140,13 +140,13 @@ class WindowReference:
             other.matched = new.matched = True
         self._matched += len(matches)
         pairs = [(new, other) if new.port == LEFT else (other, new) for other in matches]
-        side = self.join.sides[new.port]
+        side = self.join.ports[new.port]
         trigger = None if side.order is None else event_time(new.row[side.order])
         self._trigger(new.port, trigger, pairs, self._insert(new))
 
     def _is_match(self, new: _StoredRow, other: _StoredRow) -> bool:
         left, right = (new.row, other.row) if new.port == LEFT else (other.row, new.row)
-        return is_match(self.join.sides, self.join.condition, left, right)
+        return is_match(self.join.ports, self.join.condition, left, right)
 
     def _insert(self, new: _StoredRow) -> list[_StoredRow]:
         """Insert a row; returns the rows that leave and may be emitted."""
@@ -223,7 +223,7 @@ class WindowReference:
             if stored.matched or not self.join.is_preserved[stored.port]:
                 continue
             self._padded[stored.port] += 1
-            unmatched = self.join.sides[stored.port].unmatched
+            unmatched = self.join.ports[stored.port].unmatched
             if unmatched:
                 self._unmatched.append((stored.port, tuple(stored.row[c] for c in unmatched)))
             elif stored.port == LEFT:

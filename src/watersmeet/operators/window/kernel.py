@@ -207,7 +207,7 @@ class WindowJoinOperator(TwoSided):
     @cached_property
     def state_columns(self) -> tuple[tuple[str, ...], ...]:
         """The stored columns of each side: those that the result, the match and the window need."""
-        return tuple(_state_columns(side, window) for side, window in zip(self.sides, self.windows, strict=True))
+        return tuple(_state_columns(side, window) for side, window in zip(self.ports, self.windows, strict=True))
 
     @cached_property
     def layouts(self) -> tuple[RowLayout, ...]:
@@ -381,7 +381,7 @@ def _number_arrivals(
     join: WindowJoinOperator, arrivals: Mapping[int, pa.Table], progress: WindowProgress
 ) -> WindowArrivals:
     """Number the arrivals of the batch."""
-    tables = [_sort_arrivals(side, arrivals.get(port)) for port, side in enumerate(join.sides)]
+    tables = [_sort_arrivals(side, arrivals.get(port)) for port, side in enumerate(join.ports)]
     orders = np.concatenate([order for _, order, _ in tables])
     ordered = np.concatenate([known for _, _, known in tables])
     sizes = [len(order) for _, order, _ in tables]
@@ -435,7 +435,7 @@ def _make_rows(
     """Arrivals of a port in the layout of the state."""
     layout, size = join.layouts[port], batch.num_rows
     clock = pa.array(np.full(size, HIGHEST if progress.clock is None else progress.clock))
-    own = {NUMBER: pa.array(numbers), DEAD: pa.array(~join.sides[port].can_match(batch)), CLOCK: clock}
+    own = {NUMBER: pa.array(numbers), DEAD: pa.array(~join.ports[port].can_match(batch)), CLOCK: clock}
     columns = [own[name] if name in own else batch.column(name) for name in layout.run_columns]
     rows = layout.rows(pa.RecordBatch.from_arrays(columns, names=list(layout.run_columns)))
     return rows.with_attributes(**{name: np.zeros(size, np.bool_) for name, _ in layout.notes})
@@ -449,7 +449,7 @@ def _plan_evictions(
     for port, (spec, spine) in enumerate(zip(join.windows, spines, strict=True)):
         old = len(spine)
         spine.add(arrivals.new[port])
-        rows = WindowRows.of(spine.rows(), join.sides[port].code, progress.first_clock)
+        rows = WindowRows.of(spine.rows(), join.ports[port].code, progress.first_clock)
         clock, suspended, narrowed = progress.clock, progress.suspended[port], progress.narrowed
         both.append(
             plan_evictions(
@@ -482,14 +482,14 @@ def _emit_rows(
         shard.counters.matched += len(pairs.triggers)
         shard.counters.record_delays(moments[LEFT], pairs.left, moments[RIGHT], pairs.right)
         result = pairs
-        for port, side in enumerate(join.sides):
+        for port, side in enumerate(join.ports):
             mine = unmatched.where(unmatched.lacks == 1 - port)
             shard.counters.padded[port] += len(mine.triggers)
             if side.unmatched and len(mine.triggers):
                 positions = (mine.left, mine.right)[port]
                 columns = [sides[port].column(name, positions) for name in side.unmatched]
                 shard.counters.unmatched.append((port, pa.Table.from_arrays(columns, names=list(side.unmatched))))
-        own_output = np.array([not side.unmatched for side in reversed(join.sides)])
+        own_output = np.array([not side.unmatched for side in reversed(join.ports)])
         unmatched = unmatched.where(own_output[unmatched.lacks])
         if len(unmatched.triggers):
             result = concat_output(pairs, unmatched)
@@ -506,7 +506,7 @@ def _result_table(
     for port, positions in ((LEFT, rows.left), (RIGHT, rows.right)):
         missing = rows.lacks == port
         mask = missing if missing.any() else None
-        columns += [sides[port].column(name, positions, mask) for name in join.sides[port].columns]
+        columns += [sides[port].column(name, positions, mask) for name in join.ports[port].columns]
     if join.padded_column is not None:
         columns.append(pa.array(rows.lacks))
     if join.punctuated:

@@ -12,7 +12,8 @@ from typing import Any, cast
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.relation import Padding
 from watersmeet.operators.core.operator import Port
-from watersmeet.operators.forecaster import PortRetention
+from watersmeet.operators.core.routing import Route
+from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.state.shard import PRESERVED
 from watersmeet.operators.window.kernel import (
     LAST,
@@ -27,15 +28,7 @@ from watersmeet.operators.window.kernel import (
 from watersmeet.operators.window.relation import LIMITS, PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.physical.change import ChangeEffect, StageEdit
 from watersmeet.physical.difference import IdentityChange, describe_first
-from watersmeet.physical.nodes import (
-    PADDED,
-    Derived,
-    JoinPlan,
-    JoinPlanner,
-    PortPlan,
-    Route,
-    Types,
-)
+from watersmeet.physical.nodes import PADDED, Derived, JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, Operands, key_template, leaf_column, padding_of
 from watersmeet.schema import INTEGERS
 
@@ -72,7 +65,7 @@ def plan(join: AnalyzedWindowJoin, inputs: tuple[PortPlan, ...], types: Types) -
     )  # fmt: skip
     port_plans = tuple(port_plan for port_plan, _, _ in planned)
     return JoinPlan(
-        port_plans, operator, (*left.columns, *right.columns), on.after, _why(join, sharding, on), join, pads,
+        port_plans, operator, (*left.columns, *right.columns), on.post_filters, _why(join, sharding, on), join, pads,
         _punctuation_types(join, types), _punctuation_columns(join),
     )  # fmt: skip
 
@@ -175,7 +168,7 @@ def _why(join: AnalyzedWindowJoin, sharding: Sharding, on: JoinCondition) -> tup
         )
     if any(window.kind == "time" for window in join.windows) and sharding.pairs:
         lines.append("after a restart, TIME evicts rows from a shard only once a new row arrives there")
-    return (*lines, *on.why_after())
+    return (*lines, *on.why_post_filters())
 
 
 PLAN = JoinPlanner(plan)

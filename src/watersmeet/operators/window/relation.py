@@ -133,7 +133,7 @@ class AnalyzedWindowJoin(ConditionalJoin):
     All pairs have the left side first.
 
     - ``kind``: inner, left, right or full
-    - ``paddings``: the values of the side's columns beside an unmatched row of the other side
+    - ``paddings``: the values of the side's columns next to an unmatched row of the other side
     - ``unmatched``: unmatched rows of that side go to a side output, with all columns of the source
     - ``punctuated``: the query uses ``_trigger``, ``_seq`` or ``_last`` (see `PUNCTUATION`)
     - ``order``: the column with the order of arrival; both sides have one, of the same kind, or neither has

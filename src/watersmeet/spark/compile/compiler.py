@@ -21,11 +21,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from watersmeet.formats.records import CHANGE
-from watersmeet.logical.expressions import quote
+from watersmeet.metrics.metrics import REPORTS
 from watersmeet.metrics.progress import JOIN_PREFIX
 from watersmeet.operators.core.chain import Inlet, Link
-from watersmeet.operators.core.changes import MULTIPLICITY, WEIGHT
+from watersmeet.operators.core.changes import CHANGE, MULTIPLICITY, WEIGHT
 from watersmeet.operators.core.operator import LOADED, NOW
 from watersmeet.operators.core.routing import null_key_columns
 from watersmeet.operators.state.shard import TwoSided
@@ -49,7 +48,7 @@ from watersmeet.physical.columnar import columnar_path, is_file_of_columns, sour
 from watersmeet.physical.identity import digest, stage_digest
 from watersmeet.physical.nodes import LeafPlan
 from watersmeet.physical.scans import late_columns
-from watersmeet.schema import normalise_type
+from watersmeet.schema import normalise_type, quote
 from watersmeet.spark.compile.frames import (
     InputFrame,
     all_true,
@@ -62,11 +61,11 @@ from watersmeet.spark.compile.frames import (
 from watersmeet.spark.connectors import source_connector
 from watersmeet.spark.connectors.reading import PackFiles
 from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline
-from watersmeet.spark.exchange.observations import observe_metrics
 from watersmeet.spark.exchange.output import OUTPUT_DDL
 from watersmeet.spark.exchange.packing import (
     LATE_OUTPUT_COLUMN,
     LATE_ROW,
+    METRICS,
     ORDER,
     PACKED_DDL,
     PART,
@@ -126,7 +125,7 @@ class OperatorInputs:
 
 
 Clock = Literal["ticks", "marks"]
-"""Where the wall clock comes from: from a source of ticks, or from marks, as in a case."""
+"""Where the wall clock comes from: from a source of ticks, or from watermarks, as in a case."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class Compiler:
         return Compiled(compiler.project(plan, rows.frame), rows.joins)
 
     def project(self, plan: QueryPlan, frame: DataFrame) -> DataFrame:
-        """What of WHERE is left, and the columns of the result. Rows that are shown apart are no rows of the result."""
+        """The rest of WHERE, and the columns of the result. Rows of side outputs are not rows of the result."""
         side_outputs = [name for name in SIDE_OUTPUT_COLUMNS if name in frame.columns]
         row = is_row(frame)
         if plan.where:
@@ -172,7 +171,7 @@ class Compiler:
         return explode_changes(result) if plan.is_changelog else result
 
     def compile_rows(self, plan: RelationPlan, join: JoinOutput | None = None) -> InputFrame:
-        """The frame of a relation that feeds no join: its rows, and what is shown apart.
+        """The frame of a relation that feeds no join: its rows, and its side outputs.
 
         ``join``: records of its last join that there are already.
         """
@@ -243,7 +242,7 @@ class Compiler:
         shards = labels(1 if plan.ports[0].route == "one" else self.shards)
         inputs = self.collect_inputs(plan, shards)
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
-        # Of a batch of its own nobody is told anything.
+        # A batch DataFrame has no metrics.
         stages = inputs.stages if inputs.is_streaming else tuple(replace(s, metrics_name="") for s in inputs.stages)
         processor = ShardProcessor(
             stages, Shards(shards[0], to_all, len(shards)), self.bytes_per_step, self.sample_rows
@@ -301,13 +300,13 @@ class Compiler:
         return OperatorInputs((*stages, stage), joins, tuple(packed), below, streaming)
 
     def observation_name(self, plan: JoinPlan) -> str:
-        """The name under which its numbers are told: what people call it, whose it is, and which one it is."""
+        """The name under which the metrics of a join are reported: the join, the query and its identity."""
         return f"{join_name(plan)}#{self.token}.{digest(plan.identity)[:8]}"
 
     def pack_watermarks(
         self, plan: JoinPlan, shards: tuple[int, ...], number: int, *, streaming: bool
     ) -> list[DataFrame]:
-        """What moves the marks of a join besides its rows: marks from outside, and ticks of the clock; at that port."""
+        """Pack the watermarks from outside and the ticks of the clock for a port of a join."""
         names = {lag.source: lag.column for port in plan.ports for lag in port.lags}
         own = PackWatermarks(number, shards, {**names, NOW: NOW, LOADED: LOADED})
         packed: list[DataFrame] = []
@@ -316,7 +315,7 @@ class Compiler:
         if streaming and plan.operator.needs_clock and self.clock == "ticks":
             packed.append(self.ticks().mapInArrow(own, PACKED_DDL))
         if not streaming and plan.ports[0].route == "one":
-            # Frames without rows have no tasks, and nobody else would visit the group of all.
+            # Frames without rows have no tasks, so nothing else would visit the group of all rows.
             visit = self.spark.range(0, 1, 1, 1).selectExpr("'' AS column", "id AS value")
             packed.append(visit.mapInArrow(own, PACKED_DDL))
         return packed
@@ -335,13 +334,13 @@ class Compiler:
         keep = KEEP if KEEP in frame.columns else None
         pack = Pack(
             number, port.route, _shard_column(port), shards, port.lags, keep, tuple(frame.columns), port.position,
-            null_keys=null_key_columns(plan.operator.sides[place], port.columns, plan.operator.canonical_names),
+            null_keys=null_key_columns(plan.operator.ports[place], port.columns, plan.operator.canonical_names),
         )  # fmt: skip
         codes = tuple(_hash_columns(port, frame.schema, dict(plan.operator.names)))
         leaf = None if _is_collated(frame.schema, codes) else self.leaf_schema(port, side)
         passage = None if leaf is None else columnar_path(port, {f.name: _type_name(f.dataType) for f in leaf}.get)
         if leaf is not None and passage is not None:
-            # Whoever reads files itself knows which one it reads.
+            # Workers that read files know which one they read.
             own_fields = StructType([field for field in frame.schema if field.name != FILE])
             columns = ColumnPipeline(passage.steps, self.arrow(own_fields), codes, precombine)
             if columns.can_take(self.arrow(leaf)):
@@ -384,12 +383,12 @@ class Compiler:
         return self.files[leaf.source.name].mapInArrow(PackFiles(pack, reader, columns), PACKED_DDL)
 
     def ticks(self) -> DataFrame:
-        """The wall clock as a stream of marks, one a second."""
+        """The wall clock as a stream of watermarks, one a second."""
         ticks = self.spark.readStream.format("rate").option("rowsPerSecond", "1").load()
         return ticks.select(F.lit(NOW).alias("column"), F.unix_micros("timestamp").alias("value"))
 
     def forward_schema(self, join: JoinOutput) -> StructType:
-        """The rows of a join as they go to the next one, with its marks, and late rows if they are kept."""
+        """The rows of a join as they go to the next one, with its watermarks, and late rows if they are kept."""
         passthrough = [StructField(WATERMARKS_COLUMN, StringType())]
         if self.late == "kept":
             passthrough.append(StructField(LATE_ROW, BinaryType()))
@@ -405,11 +404,11 @@ class Compiler:
         """The rows of a join for the next one, with what travels along."""
         frame = complete_rows(join, join.records.mapInArrow(self.make_unpack(join), self.forward_schema(join)))
         rows = InputFrame(frame, {field.name: field.nullable for field in output_schema(join)}, joins)
-        if not join.plan.after:
+        if not join.plan.post_filters:
             return rows
         passthrough = (name for name in (WATERMARKS_COLUMN, LATE_ROW) if name in frame.columns)
         is_passthrough = reduce(lambda a, b: a | b, (F.col(quote(name)).isNotNull() for name in passthrough))
-        return rows.keep_where(all_true(join.plan.after) | is_passthrough)
+        return rows.keep_where(all_true(join.plan.post_filters) | is_passthrough)
 
     def output_rows(self, join: JoinOutput, side_outputs: tuple[StructField, ...] = ()) -> DataFrame:
         """The rows of a join's records; those of side outputs are shown in columns of their own."""
@@ -419,13 +418,13 @@ class Compiler:
         names = [field.name for field in side_outputs]
         unpack = Unpack(self.arrow(schema), late="shown" if LATE_OUTPUT_COLUMN in names else "dropped")
         frame = complete_rows(join, join.records.mapInArrow(unpack, schema))
-        if not join.plan.after:
+        if not join.plan.post_filters:
             return frame
-        condition = all_true(join.plan.after)
+        condition = all_true(join.plan.post_filters)
         return frame.where(reduce(lambda a, b: a | b, (F.col(name).isNotNull() for name in names), condition))
 
     def side_output_fields(self, plan: RelationPlan) -> tuple[StructField, ...]:
-        """The columns in which a result shows what is no row of it: late rows, and rows that died alone."""
+        """The side output columns of a result: late rows, and unmatched rows."""
         late = self.late_type(plan)
         fields = [] if late is None else [StructField(LATE_OUTPUT_COLUMN, late)]
         if isinstance(plan, JoinPlan):
@@ -435,7 +434,7 @@ class Compiler:
         return tuple(fields)
 
     def late_type(self, plan: RelationPlan) -> StructType | None:
-        """How a result shows a late row: its side, the mark it missed, by how much, and the row under its alias."""
+        """The type of a late row: its side, the watermark it missed, by how much, and the row under its alias."""
         if self.late == "counted":
             return None
         text = StringType()
@@ -499,7 +498,7 @@ def _with_key_code(stage: JoinStage, side: int | None) -> JoinStage:
 def _hash_columns(
     port: PortPlan, schema: StructType, names: Mapping[str, str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The columns of a port that are hashes, and of which: whoever computes them, these are found by."""
+    """The columns of a port that are hashes, with their inputs; rows are found by them."""
     if port.route == "spread":
         # Equal rows go the same way: whether they come or go, and however their columns are ordered.
         ours = [f.name for f in schema if f.name in port.columns and f.name != WEIGHT and _is_hashable(f.dataType)]
@@ -511,7 +510,7 @@ def _hash_columns(
 
 
 def _make_precombine(plan: JoinPlan, number: int, frame: DataFrame) -> Precombine | None:
-    """What puts rows of a port together, if the operator takes one for others and marks do not tell them apart."""
+    """The combiner of a port, if the operator counts equal rows and watermarks do not distinguish them."""
     # Late rows that only travel along may be equal, and each of them counts.
     if not plan.operator.can_precombine or {PART, PARTITION, LATE_ROW}.intersection(frame.columns):
         return None
@@ -563,3 +562,12 @@ def _digest(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, 
     """What a state must have been written by, to be continued: the same stage, on columns of the same types."""
     types = {f.name: f.dataType.simpleString() for schema in schemas for f in schema}
     return stage_digest(plan, types, len(shards))
+
+
+def observe_metrics(records: DataFrame, name: str) -> DataFrame:
+    """The records of an operator, with an observation that collects the metrics of its joins in every batch.
+
+    As text, not as numbers that Spark sums up: Spark would generate and compile code for these in every task.
+    """
+    texts = F.collect_list(F.when(F.col("kind") == METRICS, F.col("report")))
+    return records.observe(f"{JOIN_PREFIX}{name}", texts.alias(REPORTS))

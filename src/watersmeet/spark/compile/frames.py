@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.formats.records import CHANGE
-from watersmeet.logical.expressions import Expr, quote
+from watersmeet.logical.expressions import Expr
 from watersmeet.logical.query import Output
-from watersmeet.operators.core.changes import OP, WEIGHT
+from watersmeet.operators.core.changes import CHANGE, OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
+from watersmeet.schema import quote
 from watersmeet.spark.connectors.reading import FILE_DDL, with_files
 from watersmeet.spark.exchange.columns import FILE, KEEP, LATE_ROW, ORDER, PART, PARTITION, WATERMARKS_COLUMN
 from watersmeet.spark.exchange.rows import SIDE_OUTPUT_COLUMNS, JoinOutput, is_row
@@ -94,7 +94,7 @@ def compile_scan(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool
         return side.where(plan.filters)
     op = F.when(all_true(plan.filters), F.col(quote(OP))).otherwise(F.lit(-1).cast("tinyint"))
     side = _with_frame(side, frame.withColumn(OP, op)) if plan.filters else side
-    # A row that has no key is no row of the table.
+    # A row without a key is not a row of the table.
     return side.keep_where(reduce(lambda a, b: a & b, (F.col(quote(name)).isNotNull() for name in plan.keys)))
 
 
@@ -193,12 +193,12 @@ def compile_lateral(plan: LateralPlan, side: InputFrame) -> InputFrame:
 
 
 def _passthrough_column(name: str, plan: ViewPlan) -> Column:
-    """What travels along; marks under the names that their times have behind the view."""
+    """What travels along; watermarks under the names that their times have behind the view."""
     column = F.col(quote(name))
     if name != WATERMARKS_COLUMN:
         return column
     watermarks = F.from_json(column, "map<string,bigint>")
-    # A view may show one time under several names, each of which needs the mark.
+    # A view may show one time under several names, each of which needs the watermark.
     entries = [
         F.struct(F.lit(outer).alias("key"), F.try_element_at(watermarks, F.lit(inner)).alias("value"))
         for inner, outer in plan.watermarks

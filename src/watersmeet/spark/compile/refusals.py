@@ -40,7 +40,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 def check_provider(spark: SparkSession) -> None:
-    """Give a session a store that can hold the state of a join; refused if somebody has chosen another one."""
+    """Set a state store that can hold the state of a join; refuse a session in which another one is set."""
     provider = str(spark.conf.get(PROVIDER))
     if provider.endswith("RocksDBStateStoreProvider"):
         return
@@ -76,7 +76,7 @@ def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None
 
 
 def check_collations(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
-    """Refuse to tell rows apart by strings of a collation, of which only Spark knows.
+    """Refuse to group or order rows by strings with a collation, which only Spark can compare.
 
     What a join compares is checked by `SparkTypes.check_comparable`, what rows are ordered by in `check_order`.
     """
@@ -116,7 +116,7 @@ def check_carried(types: SparkTypes, plan: QueryPlan, arrow: Callable[[StructTyp
 def check_feeds(frames: Mapping[str, DataFrame], script: Script, query: AnalyzedQuery) -> None:
     """Refuse the changes of a table without a primary key that Spark computes with other values each time.
 
-    Such a table takes back the row that equals the one told. By a primary key it takes back the row that it keeps.
+    Such a table retracts the row that equals the received one. With a primary key it retracts its stored row.
     """
     for scan in scans(query.relation):
         frame = frames.get(scan.source.name)
@@ -153,7 +153,7 @@ def _of_query(query: AnalyzedQuery) -> Iterator[Expr]:
 
 
 def _comparisons(relation: AnalyzedRelation) -> Iterator[Expr]:
-    """The values that the joins of a relation compare across their sides, or by which they tell partitions apart."""
+    """The values that the joins of a relation compare across their sides, or partition windows by."""
     for side in relation.inputs:
         yield from _comparisons(side)
     yield from relation.comparison_operands if isinstance(relation, AnalyzedJoin) else ()

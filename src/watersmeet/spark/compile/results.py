@@ -48,7 +48,7 @@ class QueryRequest:
 
     @property
     def effective_limits(self) -> Limits | None:
-        """The limit on the state, whoever says it."""
+        """The limit on the state, from any of the calls."""
         return limits_of(self.script) or self.limits
 
 

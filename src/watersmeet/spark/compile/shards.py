@@ -39,13 +39,13 @@ def partitions_of(spark: SparkSession, shards: int) -> int | None:
 
 
 def partition_setting(spark: SparkSession) -> int | None:
-    """The number of partitions that somebody has set; None: nobody has, and Spark would take 200."""
+    """The number of partitions that was set; None: it was not set, and Spark would take 200."""
     setting = spark.conf.getAll.get(PARTITIONS)
     return None if setting is None else int(setting)
 
 
 def default_partitions(spark: SparkSession) -> int | None:
-    """As many as tasks run at once, on a cluster some more; None where nobody tells, as with Spark Connect."""
+    """The number of tasks that run at once, on a cluster some more; None if it is unknown, as with Spark Connect."""
     at_once = parallel_tasks(spark)
     if at_once is None:
         return None
@@ -55,12 +55,12 @@ def default_partitions(spark: SparkSession) -> int | None:
 
 
 def parallel_tasks(spark: SparkSession) -> int | None:
-    """How many tasks Spark runs at once; None where nobody tells, as with Spark Connect."""
+    """The number of tasks that Spark runs at once; None if it is unknown, as with Spark Connect."""
     return getattr(getattr(spark, "sparkContext", None), "defaultParallelism", None)
 
 
 def shard_notes(spark: SparkSession | None) -> tuple[str, ...]:
-    """What is said of the shards of a query in that session."""
+    """Describe the shards of a query in this session."""
     partitions, at_once = (None, None) if spark is None else (partition_setting(spark), parallel_tasks(spark))
     if partitions is None or at_once is None or partitions <= MAX_PARTITIONS_PER_TASK * at_once:
         return SHARDS
@@ -71,7 +71,7 @@ def shard_notes(spark: SparkSession | None) -> tuple[str, ...]:
 
 
 def too_many_partitions(partitions: int, at_once: int) -> str:
-    """What is to be said of so many partitions.
+    """Return the warning about the number of partitions.
 
     >>> too_many_partitions(200, 2).rpartition(": ")[2]
     'spark.conf.set("spark.sql.shuffle.partitions", 4)'

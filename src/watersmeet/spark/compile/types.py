@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.functions import function_hint
-from watersmeet.logical.expressions import GROUP, Expr, quote
+from watersmeet.logical.expressions import GROUP, Expr
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import query_recomputations, refuse_non_deterministic
 from watersmeet.logical.query import AnalyzedQuery, Output
@@ -28,7 +28,7 @@ from watersmeet.logical.relation import (
     scans,
 )
 from watersmeet.physical import DeclaredTypes, sources_of
-from watersmeet.schema import normalise_type, parse_type_name
+from watersmeet.schema import normalise_type, parse_type_name, quote
 from watersmeet.spark.exchange.rows import ddl_field
 from watersmeet.spark.private.introspection import is_deterministic, suppress_logs
 from watersmeet.spark.refusals import first_line, unknown_function

@@ -23,7 +23,7 @@ from watersmeet.errors import refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.sink import PATH
 from watersmeet.locations import local_path, location_of
-from watersmeet.logical.expressions import quote
+from watersmeet.schema import quote
 from watersmeet.spark.connectors.files import (
     COMPACTION_FOLDER,
     ROWS,

@@ -19,19 +19,10 @@ from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import Refusal, refuse
 from watersmeet.formats import source_format
 from watersmeet.formats.lakes import CHANGE_TYPE, VERSION
-from watersmeet.formats.records import (
-    CHANGE,
-    DECIMALS,
-    TIME_UNIT,
-    TRUNCATE,
-    Debezium,
-    Unit,
-    is_decimal,
-    type_in_record,
-)
-from watersmeet.logical.expressions import quote
-from watersmeet.schema import is_moment
-from watersmeet.spark.connectors.decoders import OF_VALUE, decode_avro, reader_schema
+from watersmeet.formats.records import DECIMALS, TIME_UNIT, TRUNCATE, Debezium, Unit, is_decimal, type_in_record
+from watersmeet.operators.core.changes import CHANGE
+from watersmeet.schema import is_moment, quote
+from watersmeet.spark.connectors.codecs import OF_VALUE, decode_avro, reader_schema
 from watersmeet.spark.connectors.malformed import (
     CORRUPT_RECORD,
     PLACE,
@@ -41,10 +32,11 @@ from watersmeet.spark.connectors.malformed import (
     empty_error_columns,
     error_columns,
     explain_misread,
+    fit_column,
     permissive_options,
     with_corrupt_record,
 )
-from watersmeet.spark.connectors.ranges import is_lost, json_range_error
+from watersmeet.spark.connectors.ranges import json_range_error
 from watersmeet.spark.connectors.records import (
     DELETE,
     INSERT,
@@ -185,25 +177,7 @@ def row_changes(source: Source, frame: DataFrame) -> DataFrame:
 def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
     """The declared columns, in the declared types; a value that does not fit stops the query."""
     types = {field.name.lower(): field.dataType for field in frame.schema}
-    return [_cast_column(source, f, types.get(f.name.lower())) for f in source.fields]
-
-
-def _cast_column(source: Source, field: Field, found: DataType | None) -> Column:
-    value = F.col(quote(field.name))
-    declared = DataType.fromDDL(field.type)
-    if found is None or found.simpleString() == declared.simpleString():
-        return value.cast(field.type).alias(field.name)
-    parameters = {
-        "source": source.name,
-        "column": field.name,
-        "type": field.type,
-        "found": found.simpleString().upper(),
-    }
-    text = Refusal("VALUE_OUT_OF_RANGE", parameters).to_message()
-    fitted = value.try_cast(field.type)
-    # Not a plain cast: in ANSI mode it names no place, and in the other mode it gives another value.
-    lost = is_lost(value, fitted, found, declared)
-    return F.when(lost, F.raise_error(F.lit(text)).cast(field.type)).otherwise(fitted).alias(field.name)
+    return [fit_column(source, f.name, DataType.fromDDL(f.type), types.get(f.name.lower())) for f in source.fields]
 
 
 def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
@@ -313,8 +287,8 @@ def _row(feed: Debezium, form: Form, sign: str, side: str) -> Column:
     """The row of a side with its change, and the reason if it cannot be read."""
     struct, fields = F.col(side), feed.source.fields
     values = [_value(struct.getField(f.name), f, feed, form).alias(f.name) for f in fields]
-    unsaid = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None and not feed.is_avro else ""
-    types = {f.name: f.type + unsaid * is_decimal(f.type) for f in fields if f.type != form.types[f.name]}
+    advice = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None and not feed.is_avro else ""
+    types = {f.name: f.type + advice * is_decimal(f.type) for f in fields if f.type != form.types[f.name]}
     texts = F.from_json(F.to_json(struct), "map<string,string>")
     read = F.struct(*(value for value, f in zip(values, fields, strict=True) if f.name in types))
     wrong = F.nullif(describe_misread(texts, read, types), F.lit("")) if types else F.lit(None).cast("string")

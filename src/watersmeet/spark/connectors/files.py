@@ -33,9 +33,10 @@ from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.files import FileSink, NamedColumns, TextSource
 from watersmeet.formats.sink import PATH
 from watersmeet.locations import local_path
-from watersmeet.spark.connectors.malformed import load_text
-from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Position, Write, drain_batch, write_rows
-from watersmeet.spark.connectors.ranges import widen_file, widen_orc, widen_schema
+from watersmeet.logical.expressions import quote
+from watersmeet.spark.connectors.malformed import fit_column, load_text
+from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, SinkBatch, Write, drain_batch, write_rows
+from watersmeet.spark.connectors.ranges import fields_of, widen_file, widen_orc, widen_schema
 from watersmeet.spark.connectors.reading import ColumnReader, SourceConnector, parquet_reader
 from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
 from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget, batch_writer, plans_of, run_of
@@ -131,7 +132,7 @@ def sync(path: Path) -> None:
 HIDDEN = ".watersmeet"
 OWNER, WRITER, STAGED = f"{HIDDEN}/owner", f"{HIDDEN}/writer", f"{HIDDEN}/batch"
 LOG = "_spark_metadata"
-"""Where Spark's own sink lists its files; while it is there, Spark reads no others."""
+"""The folder in which Spark's own sink lists its files; while it exists, Spark reads no others."""
 
 _OURS = re.compile(rf"(?:part-(?=\d{{9}})|{BATCH}=)(\d+).*")
 _SPARKS = re.compile(r"part-\d{5,8}-.*")
@@ -247,6 +248,7 @@ class Files:
         elif folder.read(WRITER) != self.writer:
             raise self._fence_error(folder, number)
         if not is_empty:
+            self.target.check_lease()
             self._place(folder, number)
             self.last = number
 
@@ -420,9 +422,17 @@ class NamedColumnsConnector(SourceConnector[NamedColumns]):
     """Reads files that have names for their columns."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, as wider types: of a value that does not fit, its readers would give another one."""
+        """What Spark reads, by way of wider types: of a value that does not fit, its readers would give another one."""
         widen = widen_orc if str(self.source.format).lower() == "orc" else widen_file
-        return super().load(spark, None if schema is None else widen_schema(schema, widen), options)
+        wide = None if schema is None else widen_schema(schema, widen)
+        frame = super().load(spark, wide, options)
+        if schema is None or wide == schema:
+            return frame
+        types = {field.name.lower(): field.dataType for field in frame.schema}
+        file = frame.metadataColumn("_metadata").getField("file_path")
+        declared = {f.name.lower(): f for f in fields_of(schema)}
+        fitted = [fit_column(self.source, f.name, f.dataType, types.get(n), file) for n, f in declared.items()]
+        return frame.select(*fitted, *(quote(name) for name in frame.columns if name.lower() not in declared))
 
 
 class ParquetConnector(NamedColumnsConnector):
@@ -466,9 +476,9 @@ class FileSinkConnector(SinkConnector[FileSink]):
 
         return batch_writer(target, add)
 
-    def position(self, spark: SparkSession) -> Position | None:
+    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch that a table as it is has; other files are replaced by batches that are written again."""
-        return self._snapshot.position(run_of(self.target.checkpoint)) if self.target.changes == "snapshot" else None
+        return self._snapshot.last_batch(run_of(self.target.checkpoint)) if self.target.changes == "snapshot" else None
 
     def recovery_hint(self, last: int) -> str:
         """What to do about a table that is not where its checkpoint is."""

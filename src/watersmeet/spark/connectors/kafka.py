@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,15 +24,19 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.kafka import NEW_TOPIC, Kafka, KafkaSink, Topics
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
-from watersmeet.spark.connectors.encoders import check_message, check_schemas
-from watersmeet.spark.connectors.outputs import BatchPlans, Position, Write, drain_batch
+from watersmeet.formats.sink import Changes, SinkFormat
+from watersmeet.schema import quote
+from watersmeet.spark.connectors.codecs import OF_KEY, OF_VALUE, message_encoder, record_schema
+from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, SinkBatch, Write, drain_batch
 from watersmeet.spark.connectors.reading import SourceConnector
+from watersmeet.spark.connectors.records import encode_records, value_of
 from watersmeet.spark.connectors.table_sinks import (
     SinkConnector,
     SinkTarget,
@@ -41,6 +45,7 @@ from watersmeet.spark.connectors.table_sinks import (
     record_writer,
     run_of,
 )
+from watersmeet.spark.exchange.rows import columns_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import kafka_failure
 
@@ -91,7 +96,7 @@ def client_settings(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def make_topic(options: Mapping[str, str], topic: str, partitions: int, replication: int) -> None:
-    """Create a topic, unless it is there."""
+    """Create a topic, unless it exists."""
     admin: Any = AdminClient(client_settings(options))
     if topic in admin.list_topics(timeout=SECONDS).topics:
         return
@@ -114,7 +119,7 @@ class Transactions:
     target: SinkTarget
     topic: str
     _producer: Producer | None = field(default=None, init=False)
-    _position: Position | None = field(default=None, init=False)
+    _last_batch: SinkBatch | None = field(default=None, init=False)
     _since: float = field(default_factory=time.time, init=False)
 
     def write(self, batch: DataFrame, number: int) -> None:
@@ -122,7 +127,7 @@ class Transactions:
         try:
             plans = plans_of(batch, self.target)
             producer = self._producer or self._start_producer(number, plans)
-            if plans.has_batch(self._position, number, self.topic, self.recovery_hint):
+            if plans.has_batch(self._last_batch, number, self.topic, self.recovery_hint):
                 drain_batch(batch)
                 return
             self._send(producer, batch, number)
@@ -135,10 +140,10 @@ class Transactions:
             self._give_up()
             raise
 
-    def position(self) -> Position | None:
+    def last_batch(self) -> SinkBatch | None:
         """The last batch that the topic has."""
         try:
-            return _position_of(self._read_committed())
+            return _sink_batch_of(self._read_committed())
         except KafkaException as error:
             raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(error)) from error
 
@@ -148,7 +153,7 @@ class Transactions:
         return "restore a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
 
     def _start_producer(self, number: int, plans: BatchPlans) -> Producer:
-        """A producer that has ended open transactions of its id, and has read the committed position."""
+        """A producer that has ended open transactions of its id, and has read its last batch."""
         producer = Producer({
             "compression.type": "lz4", "linger.ms": "20",
             "transaction.timeout.ms": str(round(TRANSACTION_SECONDS * 1000)), **self._settings,
@@ -161,7 +166,7 @@ class Transactions:
                 raise refuse("BATCH_NOT_KNOWN", topic=self.topic, number=str(number), name=self.target.sink.name)
             producer.begin_transaction()
             self._commit(producer, TopicPartition(self.topic, _OFFSET_PARTITION, number))
-        self._producer, self._position = producer, _position_of(committed)
+        self._producer, self._last_batch = producer, _sink_batch_of(committed)
         return producer
 
     def _read_committed(self) -> TopicPartition:
@@ -202,11 +207,11 @@ class Transactions:
             producer.begin_transaction()
             for row in rows.toLocalIterator():
                 _produce(producer, self.topic, row)
-            position = plans_of(batch, self.target).position(number)
-            self._commit(producer, TopicPartition(self.topic, _OFFSET_PARTITION, number + 1, position.to_text()))
+            last_batch = plans_of(batch, self.target).sink_batch(number)
+            self._commit(producer, TopicPartition(self.topic, _OFFSET_PARTITION, number + 1, last_batch.to_text()))
         finally:
             rows.unpersist()
-        self._position = position
+        self._last_batch = last_batch
 
     def _give_up(self) -> KafkaException | None:
         """Drop the producer and abort its transaction; returns the error if the abort fails."""
@@ -229,13 +234,13 @@ class Transactions:
 
     @cached_property
     def _group(self) -> Consumer:
-        """The group whose offset is the number of the latest batch. Nobody reads in it."""
+        """The group whose offset is the number of the latest batch. It has no readers."""
         return Consumer({**_reader_settings(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
 
 
-def _position_of(committed: TopicPartition) -> Position | None:
-    """The position for an offset, which is the number of the next batch; None: no batch is written."""
-    return Position.from_text(committed.metadata, committed.offset - 1) if committed.offset > 0 else None
+def _sink_batch_of(committed: TopicPartition) -> SinkBatch | None:
+    """The last batch by an offset, which is the number of the next one; None: no batch is written."""
+    return SinkBatch.from_text(committed.metadata, committed.offset - 1) if committed.offset > 0 else None
 
 
 def _reader_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -337,9 +342,9 @@ class KafkaSinkConnector(SinkConnector[KafkaSink]):
         """Refuse rows that have no schema in Avro, or that are not the message of Protobuf."""
         with _locate_refusals(place):
             if self._has_schemas:
-                check_schemas(self.format, self.target.key, rows)
+                _check_schemas(self.format, self.target.key, rows)
             if self.format.value_format == PROTOBUF:
-                check_message(self.target.sink, self.target.changes, rows)
+                _check_message(self.target.sink, self.target.changes, rows)
 
     def prepare(self, rows: DataFrame | None, place: Place | None) -> None:
         """Make the topic, if it is to be made, and register schemas; refused if the registry does not take them."""
@@ -374,10 +379,25 @@ class KafkaSinkConnector(SinkConnector[KafkaSink]):
         """What writes batches."""
         return self._transactions.write if self.format.delivery == "exactly_once" else record_writer(self.target)
 
-    def position(self, spark: SparkSession) -> Position | None:
+    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch that the topic has, if it gets each once."""
-        return self._transactions.position() if self.format.delivery == "exactly_once" else None
+        return self._transactions.last_batch() if self.format.delivery == "exactly_once" else None
 
     def recovery_hint(self, last: int) -> str:
         """What to do about a topic that is not where its checkpoint is."""
         return self._transactions.recovery_hint
+
+
+def _check_schemas(format_: SinkFormat, key: Sequence[str], rows: DataFrame) -> None:
+    """Refuse rows whose values or keys have no schema."""
+    records = encode_records(rows, key, format_.key_format, format_.value_format)
+    for part in (OF_VALUE, OF_KEY):
+        if isinstance(records.schema[part.column].dataType, StructType):
+            record_schema(format_.sink, records, part)
+
+
+def _check_message(sink: Sink, changes: Changes | None, rows: DataFrame) -> None:
+    """Refuse rows, as they go to the sink, that are not its message."""
+    shown = rows.select(*map(quote, columns_of(rows))) if changes == "upsert" else rows
+    shown = shown.withColumn(BATCH, F.lit(0).cast("bigint")) if changes == "log" else shown
+    message_encoder(sink, shown.select(value_of(shown.columns, PROTOBUF).alias(OF_VALUE.column)))

@@ -26,13 +26,13 @@ from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.connectors import EXTENSIONS, connector_of
 from watersmeet.formats.lakes import DeltaSink, DeltaSource, IcebergSink, IcebergSource, table_as_path
 from watersmeet.formats.sink import PATH, TABLE
-from watersmeet.logical.expressions import quote
 from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.schema import quote
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.outputs import BATCH, Position, Write, drain_batch
+from watersmeet.spark.connectors.outputs import BATCH, SinkBatch, Write, drain_batch
 from watersmeet.spark.connectors.reading import SourceConnector
 from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget, changelog_rows, plans_of, run_of
-from watersmeet.spark.exchange.precombine import columns_of, consolidate
+from watersmeet.spark.exchange.rows import columns_of, consolidate
 
 HISTORY = 1000
 """The number of commits that are searched for the last one of a query."""
@@ -44,26 +44,26 @@ ATTEMPTS = 5
 class Commit:
     """A batch in a table. ``had_rows``: whether the table held rows of others before the first batch of the query."""
 
-    position: Position
+    sink_batch: SinkBatch
     had_rows: bool = False
 
     def to_text(self, writer: str) -> str:
         """The commit as text."""
-        stored = {"batch": self.position.batch, "planned_at": self.position.planned_at, "had_rows": self.had_rows}
+        stored = {"batch": self.sink_batch.batch, "planned_at": self.sink_batch.planned_at, "had_rows": self.had_rows}
         return json.dumps({"watersmeet": writer, **stored})
 
     @staticmethod
     def from_text(text: str | None, writer: str) -> Commit | None:
         """The commit that a text is of; None: it is not one of that writer.
 
-        >>> Commit.from_text(Commit(Position(7, 1000), True).to_text("me"), "me")
-        Commit(position=Position(batch=7, planned_at=1000), had_rows=True)
+        >>> Commit.from_text(Commit(SinkBatch(7, 1000), True).to_text("me"), "me")
+        Commit(sink_batch=SinkBatch(batch=7, planned_at=1000), had_rows=True)
         >>> Commit.from_text("by hand", "me")
         """
         with suppress(ValueError, TypeError, KeyError):
             stored: dict[str, Any] = json.loads(text or "")
             if stored["watersmeet"] == writer:
-                return Commit(Position(stored["batch"], stored["planned_at"]), stored["had_rows"])
+                return Commit(SinkBatch(stored["batch"], stored["planned_at"]), stored["had_rows"])
         return None
 
 
@@ -99,7 +99,7 @@ class LakeTable(Protocol):
         """The last batch of this run that the table has."""
 
     def has_rows(self, spark: SparkSession) -> bool:
-        """Whether the table is there and holds rows."""
+        """Return whether the table exists and has rows."""
         ...
 
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
@@ -144,9 +144,9 @@ class LakeWriter:
 
     def _is_written(self, batch: DataFrame, number: int) -> bool:
         """Whether the table has a batch; refused if that is the batch of another plan."""
-        position = None if self.last is None else self.last.position
+        last_batch = None if self.last is None else self.last.sink_batch
         hint = sink_connector(self.target).recovery_hint(number - 1)
-        return plans_of(batch, self.target).has_batch(position, number, self.target.sink.name, hint)
+        return plans_of(batch, self.target).has_batch(last_batch, number, self.target.sink.name, hint)
 
     def _write(self, rows: DataFrame, number: int) -> None:
         is_merged = self.target.changes == "upsert"
@@ -154,7 +154,7 @@ class LakeWriter:
         had_rows = self.last.had_rows if self.last is not None else is_merged and is_first and self._has_rows(rows)
         # Whether a batch is repeated that an earlier version merged is not known: its keys may be there.
         is_strict = is_merged and not had_rows and (self.last is not None or is_first)
-        commit = Commit(plans_of(rows, self.target).position(number), had_rows)
+        commit = Commit(plans_of(rows, self.target).sink_batch(number), had_rows)
         self.table.write(rows, commit, is_strict=is_strict)
         self.last = commit
 
@@ -166,11 +166,11 @@ def rows_to_append(target: SinkTarget, batch: DataFrame, commit: Commit) -> Data
     """The rows that a batch adds to a table that it is not merged into: its own, or its changes."""
     if target.changes is None:
         return batch
-    return changelog_rows(batch).withColumn(BATCH, F.lit(commit.position.batch).cast("bigint"))
+    return changelog_rows(batch).withColumn(BATCH, F.lit(commit.sink_batch.batch).cast("bigint"))
 
 
 def table_has_rows(rows: Callable[[], DataFrame]) -> bool:
-    """Whether a table is there and holds rows."""
+    """Return whether a table exists and has rows."""
     try:
         return not rows().isEmpty()
     except PySparkException:
@@ -293,16 +293,16 @@ class DeltaTable:
             stored: dict[str, str] = row.operationParameters or {}
             parameters = {name: value.strip('"') for name, value in stored.items()}
             if row.operation == _STREAMED and parameters.get("queryId") == run_of(self.target.checkpoint):
-                return Commit(Position(int(parameters["epochId"])))
+                return Commit(SinkBatch(int(parameters["epochId"])))
         return None
 
     def has_rows(self, spark: SparkSession) -> bool:
-        """Whether the table is there and holds rows."""
+        """Return whether the table exists and has rows."""
         return table_has_rows(lambda: spark.sql(f"SELECT * FROM {self.name}"))
 
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
         """Write a batch in one commit."""
-        target, number = self.target, commit.position.batch
+        target, number = self.target, commit.sink_batch.batch
         text = commit.to_text(writer_of(target))
         settings = {_WRITER: writer_of(target), _NUMBER: str(number), _METADATA: text}
         try:
@@ -393,7 +393,7 @@ class IcebergTable:
         return _last_commit(self.target, snapshots, self.head)
 
     def has_rows(self, spark: SparkSession) -> bool:
-        """Whether the table is there and holds rows."""
+        """Return whether the table exists and has rows."""
         return table_has_rows(lambda: spark.table(self.name))
 
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
@@ -524,7 +524,7 @@ class IcebergFolder:
         return self.last
 
     def has_rows(self, spark: SparkSession) -> bool:
-        """Whether the table is there and holds rows."""
+        """Return whether the table exists and has rows."""
         return table_has_rows(lambda: spark.read.format("iceberg").load(self.path))
 
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
@@ -551,7 +551,7 @@ def _last_commit(target: SinkTarget, snapshots: Iterable[Any], head: int | None)
         if commit is not None:
             return commit
         if row.summary.get(f"{_ICEBERG_STREAMED}queryId") == run_of(target.checkpoint):
-            return Commit(Position(int(row.summary[f"{_ICEBERG_STREAMED}epochId"])))
+            return Commit(SinkBatch(int(row.summary[f"{_ICEBERG_STREAMED}epochId"])))
         head = row.parent_id
     return None
 
@@ -590,10 +590,10 @@ class DeltaSinkConnector(SinkConnector[DeltaSink]):
         """What writes batches."""
         return delta_writer(self.target)
 
-    def position(self, spark: SparkSession) -> Position | None:
+    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch that the table has."""
         commit = delta_commit(self.target, spark)
-        return None if commit is None else commit.position
+        return None if commit is None else commit.sink_batch
 
 
 class IcebergSourceConnector(SourceConnector[IcebergSource]):
@@ -611,7 +611,7 @@ class IcebergSinkConnector(SinkConnector[IcebergSink]):
         """What writes batches."""
         return iceberg_writer(self.target)
 
-    def position(self, spark: SparkSession) -> Position | None:
+    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch that the table has."""
         commit = iceberg_commit(self.target, spark)
-        return None if commit is None else commit.position
+        return None if commit is None else commit.sink_batch

@@ -19,24 +19,27 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import DoubleType, FloatType, StructType
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import REFUSAL_PREFIX, Refusal
-from watersmeet.formats.records import CHANGE, RECORD_METADATA
+from watersmeet.formats.records import RECORD_METADATA
 from watersmeet.formats.source import SHOWN, MalformedPolicy, policy_for
 from watersmeet.locations import local_path, location_of
-from watersmeet.logical.expressions import quote
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.progress import MALFORMED_PREFIX as COUNTED
+from watersmeet.operators.core.changes import CHANGE
+from watersmeet.schema import quote
 from watersmeet.spark.connectors.ranges import (
     DATE_FALLBACK,
     NON_NUMERIC,
     fields_of,
     finite_columns,
     has_type,
+    is_lost,
     json_range_error,
     narrow_columns,
+    narrow_file,
     range_error,
     widen_json,
     widen_schema,
@@ -51,6 +54,8 @@ _READ, _AGAIN = "#read", "#again"
 """The columns of a row of a file as they were read, and as they are read from its text."""
 MAX_FILES_WITH_LINES = 32
 """In how many files of a batch the lines of malformed rows are looked for."""
+_FILE = "#file"
+"""What stands for the file in the text of an error, until the row says which it is."""
 _SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
 
 
@@ -196,15 +201,19 @@ def explain_misread(
 
 
 def observe_malformed(
-    script: Script, frames: Mapping[str, DataFrame], unsaid: MalformedPolicy = "fail", *, with_example: bool = False
+    script: Script,
+    frames: Mapping[str, DataFrame],
+    default_policy: MalformedPolicy = "fail",
+    *,
+    with_example: bool = False,
 ) -> dict[str, DataFrame]:
-    """The frames, with their malformed rows counted; ``unsaid``: the policy where the source has none.
+    """The frames, with their malformed rows counted; ``default_policy``: the policy where the source has none.
 
     ``with_example``: the observation includes one of them.
     """
     sources = {source.name: source for source in script.sources}
     return {
-        n: count_malformed(sources[n], f, policy_for(sources[n], unsaid), with_example=with_example)
+        n: count_malformed(sources[n], f, policy_for(sources[n], default_policy), with_example=with_example)
         if n in sources
         else f
         for n, f in frames.items()
@@ -217,7 +226,7 @@ def readable_rows(frame: DataFrame) -> DataFrame:
 
 
 def select_malformed(sources: Iterable[Source], frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
-    """The malformed rows of sources as a result shows them beside its own, of those that can have some."""
+    """The malformed rows of sources as a side output of the result, for sources that can have some."""
     inputs = ((source, frames[source.name]) for source in sources)
     return tuple(
         frame.where(F.col(quote(REASON)).isNotNull()).select(F.struct(*_parts(source, frame)).alias(SHOWN))
@@ -355,6 +364,31 @@ def _lines(spark: SparkSession, file: str) -> DataFrame:
 
 def _is_file(place: str) -> bool:
     return ":/" in place or place.startswith("/")
+
+
+def fit_column(
+    source: Source, name: str, declared: DataType, found: DataType | None, file: Column | None = None
+) -> Column:
+    """A column in the declared type; a value that does not fit stops the query.
+
+    ``found`` is the type that it has, ``file`` the path of the file that it is from.
+    """
+    value = F.col(quote(name))
+    if found is None or found.simpleString() == declared.simpleString():
+        return value.cast(declared).alias(name)
+    field = source.field(name)
+    type_ = declared.simpleString().upper() if field is None else field.type
+    shown = found.simpleString().upper()
+    where = "" if file is None else f", in {_FILE}"
+    parameters = {"source": source.name, "column": name, "type": type_, "found": shown, "where": where}
+    text = F.lit(Refusal("VALUE_OUT_OF_RANGE", parameters).to_message())
+    if file is not None:
+        # The text has JSON in it, in which a path is as it is written.
+        text = F.replace(text, F.lit(_FILE), F.translate(decode_path(file), '"\\', "''"))
+    fitted = narrow_file(value, found, declared)
+    # Not a plain cast: in ANSI mode it names no place, and in the other mode it gives another value.
+    lost = is_lost(value, fitted, found, declared)
+    return F.when(lost, F.raise_error(text).cast(declared)).otherwise(fitted).alias(name)
 
 
 def decode_path(path: Column) -> Column:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -26,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Sink
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.sink import PATH
+from watersmeet.locations import Storage
 from watersmeet.spark.exchange.rows import is_row
 from watersmeet.spark.private.files import Folder, folder_of
 from watersmeet.spark.time_texts import text_options
@@ -41,7 +41,7 @@ Write = Callable[[DataFrame, int], None]
 
 
 def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
-    """What writes a batch: its rows to one sink, and what columns of structs show beside them each to its own."""
+    """The writer of a batch: its rows go to one sink, and each side output to its own."""
 
     def write(batch: DataFrame, number: int) -> None:
         cached = batch.persist()
@@ -75,32 +75,32 @@ _PLANNED, _DONE = "offsets", "commits"
 
 
 @dataclass(frozen=True)
-class Position:
+class SinkBatch:
     """The last batch of a run that a sink has, and when Spark planned it, in milliseconds; None: that is not known."""
 
     batch: int
     planned_at: int | None = None
 
     def to_text(self) -> str:
-        """The position as text.
+        """The batch as text.
 
-        >>> Position.from_text(Position(7, 1000).to_text(), 7)
-        Position(batch=7, planned_at=1000)
+        >>> SinkBatch.from_text(SinkBatch(7, 1000).to_text(), 7)
+        SinkBatch(batch=7, planned_at=1000)
         """
         return json.dumps({"batch": self.batch, "planned_at": self.planned_at})
 
     @staticmethod
-    def from_text(text: str | None, batch: int) -> Position:
-        """The position after a batch. A text that an earlier version left, of an earlier batch, says nothing of it.
+    def from_text(text: str | None, batch: int) -> SinkBatch:
+        """The batch of that number, as a text has it; the text of an earlier batch, by an earlier version, is ignored.
 
-        >>> Position.from_text('{"batch": 6, "planned_at": 900}', 7), Position.from_text(None, 7)
-        (Position(batch=7, planned_at=None), Position(batch=7, planned_at=None))
+        >>> SinkBatch.from_text('{"batch": 6, "planned_at": 900}', 7), SinkBatch.from_text(None, 7)
+        (SinkBatch(batch=7, planned_at=None), SinkBatch(batch=7, planned_at=None))
         """
         with suppress(ValueError, TypeError, KeyError):
             stored = json.loads(text or "")
             if stored["batch"] == batch:
-                return Position(batch, stored["planned_at"])
-        return Position(batch)
+                return SinkBatch(batch, stored["planned_at"])
+        return SinkBatch(batch)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class BatchPlans:
     folder: Folder
 
     @staticmethod
-    def of(spark: SparkSession, checkpoint: Path) -> BatchPlans:
+    def of(spark: SparkSession, checkpoint: Storage) -> BatchPlans:
         """The batches of a checkpoint, as that session sees it."""
         return BatchPlans(folder_of(spark, checkpoint))
 
@@ -136,31 +136,35 @@ class BatchPlans:
             return int(json.loads((text or "").split("\n")[1]).get("batchTimestampMs", 0)) or None
         return None
 
-    def position(self, batch: int) -> Position:
-        """The position of a sink once it has a batch."""
-        return Position(batch, self.plan_time(batch))
+    def sink_batch(self, batch: int) -> SinkBatch:
+        """A batch, as a sink that has it records it."""
+        return SinkBatch(batch, self.plan_time(batch))
 
-    def difference(self, position: Position) -> str | None:
-        """Why the position of a sink contradicts the plan of the checkpoint; None: it does not, as far as is known."""
+    def difference(self, last_batch: SinkBatch) -> str | None:
+        """Why a sink's last batch contradicts the plan of the checkpoint; None: it does not, as far as is known."""
         if not self.is_visible:
             return None
         last = self.last_planned
-        if position.batch > last:
+        if last_batch.batch > last:
             end = f"ends at batch {last}" if last >= 0 else "has none yet"
-            return f"it has batch {position.batch}, and the checkpoint {end}"
-        planned_at = self.plan_time(position.batch)
-        if None not in (planned_at, position.planned_at) and planned_at != position.planned_at:
-            return f"its batch {position.batch} is not the batch {position.batch} that the checkpoint has planned"
+            return f"it has batch {last_batch.batch}, and the checkpoint {end}"
+        planned_at = self.plan_time(last_batch.batch)
+        if None not in (planned_at, last_batch.planned_at) and planned_at != last_batch.planned_at:
+            return f"its batch {last_batch.batch} is not the batch {last_batch.batch} that the checkpoint has planned"
         return None
 
-    def has_batch(self, position: Position | None, number: int, target: str, hint: str) -> bool:
-        """Whether a sink at that position has a batch; refused if that is the batch of another plan."""
-        if position is None or position.batch < number:
+    def has_batch(self, last_batch: SinkBatch | None, number: int, target: str, hint: str) -> bool:
+        """Whether a sink with that last batch has a batch; refused if that is the batch of another plan."""
+        if last_batch is None or last_batch.batch < number:
             return False
-        difference = self.difference(position)
+        self.check(last_batch, target, hint)
+        return True
+
+    def check(self, last_batch: SinkBatch, target: str, hint: str) -> None:
+        """Refuse a sink whose last batch contradicts the plan of the checkpoint."""
+        difference = self.difference(last_batch)
         if difference is not None:
             raise sink_ahead(target, difference, hint)
-        return True
 
 
 def sink_ahead(target: str, difference: str, hint: str, place: Place | None = None) -> WatersmeetError:

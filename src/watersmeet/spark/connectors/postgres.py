@@ -40,13 +40,11 @@ from pyspark.sql.types import (
 
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.databases import PostgresSink
-from watersmeet.formats.records import CHANGE
-from watersmeet.logical.expressions import quote
-from watersmeet.operators.core.changes import WEIGHT
-from watersmeet.schema import parse_type_name
-from watersmeet.spark.connectors.outputs import BatchPlans, Position, Write, drain_batch
+from watersmeet.operators.core.changes import CHANGE, WEIGHT
+from watersmeet.schema import parse_type_name, quote
+from watersmeet.spark.connectors.outputs import BatchPlans, SinkBatch, Write, drain_batch
 from watersmeet.spark.connectors.table_sinks import SinkConnector, plans_of, run_of
-from watersmeet.spark.exchange.precombine import consolidate
+from watersmeet.spark.exchange.rows import consolidate
 from watersmeet.spark.time_texts import EXACT, time_for_postgres
 
 Connection = psycopg.Connection[Any]
@@ -71,7 +69,7 @@ class BatchRecord:
     writer: str
     run: str
     batch: int = _NONE
-    position: Position | None = None
+    last_batch: SinkBatch | None = None
     had_rows: bool | None = None
     is_whole: bool = True
 
@@ -80,20 +78,20 @@ class BatchRecord:
         """Whether no batch is written yet."""
         return self.batch == _NONE
 
-    def after(self, position: Position) -> BatchRecord:
+    def after(self, last_batch: SinkBatch) -> BatchRecord:
         """The record once a batch is written."""
-        return replace(self, batch=position.batch, position=position)
+        return replace(self, batch=last_batch.batch, last_batch=last_batch)
 
     def write(self, connection: Connection) -> None:
-        """Put the record, whose row is there, into the table."""
+        """Update the record in its existing row of the table."""
         later = SQL(", plan = %s, had_rows = %s") if self.is_whole else SQL("")
-        stored = (self.position.to_text() if self.position else None, self.had_rows) if self.is_whole else ()
+        stored = (self.last_batch.to_text() if self.last_batch else None, self.had_rows) if self.is_whole else ()
         update = SQL("UPDATE {} SET batch = %s{} WHERE query = %s").format(_TABLE, later)
         connection.execute(update, (self.batch, *stored, self.writer))
 
 
 def table_exists(connection: Connection, table: Identifier) -> bool:
-    """Whether a table is there."""
+    """Return whether a table exists."""
     row = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
     return row is not None and row[0] is not None
 
@@ -128,8 +126,8 @@ def _read(connection: Connection, writer: str, *, locks: bool) -> BatchRecord | 
     if row is None:
         return None
     run, batch, plan, had_rows = row
-    position = None if batch == _NONE else Position.from_text(plan, batch)
-    return BatchRecord(writer, run, batch, position, had_rows, is_whole)
+    last_batch = None if batch == _NONE else SinkBatch.from_text(plan, batch)
+    return BatchRecord(writer, run, batch, last_batch, had_rows, is_whole)
 
 
 def _is_whole(connection: Connection) -> bool:
@@ -247,7 +245,7 @@ class Postgres:
             raise self._wrong(place, f"there is no table {self.table}", hint)
 
     def check_rows(self, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that the table cannot take, if it is there: what writes them is planned, and nothing is done."""
+        """Refuse rows that an existing table cannot take: the statement that writes them is only planned."""
         rows = rows.drop(CHANGE) if self.key else rows
         try:
             with self.connect() as connection:
@@ -262,12 +260,12 @@ class Postgres:
             parameters = {"sink": self.format.sink.name, "table": self.table, "hint": hint}
             raise refuse("SINK_UNFIT", place, **parameters, reason=_reason(error)) from error
 
-    def position(self, run: str) -> Position | None:
+    def last_batch(self, run: str) -> SinkBatch | None:
         """The last batch of a run that the table has; refused if it has those of another run."""
         with self.connect() as connection:
             record = read_record(connection, self.writer)
         self._check_run(record, run)
-        return None if record is None else record.position
+        return None if record is None else record.last_batch
 
     def recovery_hint(self, last: int) -> str:
         """What to do about a table that is not where its checkpoint is, which ends at a batch."""
@@ -301,7 +299,7 @@ class Postgres:
                     self._check_new_keys(connection)
                 self._delete(connection)
             connection.execute(self._insertion(names))
-            record.after(Position(number) if plans is None else plans.position(number)).write(connection)
+            record.after(SinkBatch(number) if plans is None else plans.sink_batch(number)).write(connection)
 
     def _check_run(self, record: BatchRecord | None, run: str) -> None:
         if record is not None and record.run != run:
@@ -311,9 +309,15 @@ class Postgres:
             raise refuse("SINK_OF_ANOTHER_CHECKPOINT", target=self.table, record=shown, hint=hint)
 
     def _is_written(self, record: BatchRecord, number: int, plans: BatchPlans | None) -> bool:
-        if plans is None:
-            return record.batch >= number
-        return plans.has_batch(record.position, number, self.table, self.recovery_hint(number - 1))
+        """Whether a batch is written; refused if it is of another plan, or if batches before it are missing."""
+        hint = self.recovery_hint(number - 1)
+        if plans is not None and plans.has_batch(record.last_batch, number, self.table, hint):
+            return True
+        if not record.is_first and record.batch < number - 1:
+            # The database went back while the query ran: a standby took over that lacked the last batches.
+            behind = {"batch": record.batch, "done": number - 1, "hint": hint}
+            raise refuse("SINK_BEHIND_CHECKPOINT", target=self.table, **behind)
+        return record.batch >= number
 
     def _has_rows(self, connection: Connection) -> bool:
         """Whether the table holds rows, which are then of others."""
@@ -444,7 +448,7 @@ class PostgresConnector(SinkConnector[PostgresSink]):
         self.postgres.check(place)
 
     def check_rows(self, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that the table, where it is there, cannot take."""
+        """Refuse rows that an existing table cannot take."""
         self.postgres.check_rows(rows, place)
 
     def writer(self) -> Write:
@@ -452,9 +456,9 @@ class PostgresConnector(SinkConnector[PostgresSink]):
         postgres, target = self.postgres, self.target
         return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
 
-    def position(self, spark: SparkSession) -> Position | None:
+    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch that the table has."""
-        return self.postgres.position(run_of(self.target.checkpoint))
+        return self.postgres.last_batch(run_of(self.target.checkpoint))
 
     def recovery_hint(self, last: int) -> str:
         """What to do about a table that is not where its checkpoint is."""

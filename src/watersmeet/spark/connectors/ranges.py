@@ -1,8 +1,9 @@
 """Values that do not fit their declared types, where Spark's readers give other values instead.
 
 Spark's JSON reader takes 200 for the TINYINT -56, computes another time from seconds whose microseconds overflow, and
-takes 1e400 for infinity. Its Parquet reader cuts bits off, and its ORC reader gives NULL. So columns of these types are
-read as wider ones, see `widen_json` and `widen_file`, and then made narrow. `is_lost` finds what did not fit.
+takes 1e400 for infinity. Its Parquet reader cuts bits off, or gives NULL for a DECIMAL, and its ORC reader gives NULL.
+So columns of these types are read as wider ones, see `widen_json`, `widen_file` and `widen_orc`, and then made narrow.
+`is_lost` finds what did not fit.
 """
 
 from __future__ import annotations
@@ -15,27 +16,39 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     ByteType,
     DataType,
+    DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
     MapType,
     ShortType,
+    StringType,
     StructField,
     StructType,
     TimestampType,
     VariantType,
 )
 
-from watersmeet.logical.expressions import quote
+from watersmeet.schema import quote
 
 NON_NUMERIC = "allowNonNumericNumbers"
 """Spark's option that takes texts as ``NaN`` and ``Infinity`` for numbers of JSON."""
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
 """How many seconds have microseconds in 64 bits."""
 _SHOWN_CHARACTERS = 200
+_MOST_DIGITS = 38
+"""How many digits a DECIMAL can have."""
+_WIDE_JSON: Mapping[type[DataType], DataType] = {ByteType: ShortType(), TimestampType: VariantType()}
+_WIDE_ORC_KEYS: Mapping[type[DataType], DataType] = {
+    ByteType: LongType(), ShortType: LongType(), IntegerType: LongType(), FloatType: DoubleType(),
+}  # fmt: skip
+_WITH_TEXTS = (BooleanType, ByteType, ShortType, IntegerType, LongType, DecimalType, DateType)
+"""The types whose values all have a text, the same in every time zone: ORC's reader makes the text of NaN NULL."""
 _SUSPICIOUS: Mapping[type[DataType], str] = {
     ByteType: "1[2-9][0-9]|2[0-5][0-9]",
     TimestampType: f"[0-9]{{{len(str(_MOST_SECONDS))}}}",
@@ -65,18 +78,31 @@ def widen_json(type_: DataType) -> DataType:
 
     A VARIANT distinguishes a number from a string, and does no arithmetic with it.
     """
-    return _replace_types(type_, {ByteType: ShortType(), TimestampType: VariantType()})
+    return _replace_types(type_, _wide_json, _wide_json)
 
 
 def widen_file(type_: DataType) -> DataType:
-    """The type as which a column of a Parquet file is read such that a value that does not fit can be seen."""
-    return _replace_types(type_, {ByteType: IntegerType(), ShortType: IntegerType()})
+    """The type as which a column of a Parquet or Avro file is read such that a value that does not fit can be seen."""
+    return _replace_types(
+        type_,
+        lambda leaf: DecimalType(_MOST_DIGITS, leaf.scale) if isinstance(leaf, DecimalType) else _wide_number(leaf),
+        _wide_number,
+    )
 
 
 def widen_orc(type_: DataType) -> DataType:
-    """The same of an ORC file, whose reader converts any number to any other."""
-    wide: dict[type[DataType], DataType] = dict.fromkeys((ByteType, ShortType, IntegerType), LongType())
-    return _replace_types(type_, {**wide, FloatType: DoubleType()})
+    """The same of an ORC file, whose reader converts any type to any other: all values have a text, not all a number.
+
+    The text of a time depends on a zone, and NaN has no text, so times, FLOAT and DOUBLE are read as such. The keys of
+    a map cannot become NULL: texts that are not numbers are not seen there.
+    """
+    return _replace_types(
+        type_,
+        lambda leaf: (
+            StringType() if isinstance(leaf, _WITH_TEXTS) else DoubleType() if isinstance(leaf, FloatType) else leaf
+        ),
+        lambda leaf: _WIDE_ORC_KEYS.get(type(leaf), leaf),
+    )
 
 
 def widen_schema(schema: str, widen: Callable[[DataType], DataType], unchanged: Collection[str] = ()) -> str:
@@ -130,7 +156,7 @@ def narrow_columns(read: Mapping[str, Column], types: StructType, options: Mappi
 
 
 def finite_columns(read: Mapping[str, Column], types: StructType) -> dict[str, Column]:
-    """Columns in which no number is infinite; NULL is there instead."""
+    """Columns with NULL in place of infinite numbers."""
     kinds = (FloatType, DoubleType)
     return {f.name: _finite(read[f.name]) if isinstance(f.dataType, kinds) else read[f.name] for f in types}
 
@@ -206,6 +232,30 @@ def read_json(text: Column, schema: str) -> Column:
     return F.transform(F.array(row), lambda read: narrow_json(read, types, {}))[0]
 
 
+def narrow_file(value: Column, found: DataType, type_: DataType) -> Column:
+    """A value of a file, or of another system, in the type that is declared; NULL, also inside, if it does not fit.
+
+    A text of digits is not infinite, which is what a cast makes of one with too many.
+    """
+    if not has_type(found, (StringType,)) or not has_type(type_, (FloatType, DoubleType)):
+        return value.try_cast(type_)
+    match found, type_:
+        case ArrayType(), ArrayType():
+            return F.transform(value, lambda item: narrow_file(item, found.elementType, type_.elementType))
+        case MapType(), MapType():
+            values = F.transform_values(value, lambda _, item: narrow_file(item, found.valueType, type_.valueType))
+            return values.try_cast(type_)
+        case StructType(), StructType() if len(found) == len(type_):
+            pairs = zip(found, type_, strict=True)
+            parts = (narrow_file(value[a.name], a.dataType, b.dataType).alias(b.name) for a, b in pairs)
+            return F.when(value.isNotNull(), F.struct(*parts)).try_cast(type_)
+        case StringType(), FloatType() | DoubleType():
+            fitted = value.try_cast(type_)
+            return F.when(_finite(fitted).isNotNull() | ~value.rlike("[0-9]"), fitted)
+        case _:
+            return value.try_cast(type_)
+
+
 def csv_range_error(text: Column, row: Column, schema: str, options: Mapping[str, str]) -> Column:
     """Which number of a line of CSV that became the row is beyond all of its type; NULL if none is."""
     fields = fields_of(schema)
@@ -223,17 +273,28 @@ def csv_range_error(text: Column, row: Column, schema: str, options: Mapping[str
     return F.coalesce(*reasons)
 
 
-def _replace_types(type_: DataType, wide: Mapping[type[DataType], DataType]) -> DataType:
+def _wide_json(leaf: DataType) -> DataType:
+    return _WIDE_JSON.get(type(leaf), leaf)
+
+
+def _wide_number(leaf: DataType) -> DataType:
+    return IntegerType() if isinstance(leaf, (ByteType, ShortType)) else leaf
+
+
+def _replace_types(
+    type_: DataType, wide: Callable[[DataType], DataType], of_keys: Callable[[DataType], DataType]
+) -> DataType:
     match type_:
         case ArrayType():
-            return ArrayType(_replace_types(type_.elementType, wide), type_.containsNull)
+            return ArrayType(_replace_types(type_.elementType, wide, of_keys), type_.containsNull)
         case MapType():
-            key, value = (_replace_types(part, wide) for part in (type_.keyType, type_.valueType))
-            return MapType(key, value, type_.valueContainsNull)
+            key = _replace_types(type_.keyType, of_keys, of_keys)
+            return MapType(key, _replace_types(type_.valueType, wide, of_keys), type_.valueContainsNull)
         case StructType():
-            return StructType([StructField(f.name, _replace_types(f.dataType, wide), f.nullable) for f in type_])
+            fields = ((f, _replace_types(f.dataType, wide, of_keys)) for f in type_)
+            return StructType([StructField(f.name, kind, f.nullable) for f, kind in fields])
         case _:
-            return wide.get(type(type_), type_)
+            return wide(type_)
 
 
 def _narrow_time(value: Column, options: Mapping[str, str]) -> Column:

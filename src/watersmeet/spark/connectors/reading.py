@@ -30,10 +30,11 @@ from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats import OWN, check_source, feed_of, source_format
 from watersmeet.formats.databases import Jdbc, driver_of
-from watersmeet.formats.records import CHANGE, ddl
+from watersmeet.formats.records import ddl
 from watersmeet.formats.source import SourceFormat
 from watersmeet.locations import local_path, resolve_references
 from watersmeet.logical.nodes import Query, Script, scans
+from watersmeet.operators.core.changes import CHANGE
 from watersmeet.spark.connectors import decode_changes, source_connector
 from watersmeet.spark.connectors.malformed import decode_path
 from watersmeet.spark.connectors.parquet import GLOB, ParquetColumns, UnlikeSparkError, common_folder_columns

@@ -13,7 +13,6 @@ from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import (
-    CHANGE,
     CSV,
     JSON,
     KEY_FORMAT,
@@ -25,8 +24,9 @@ from watersmeet.formats.records import (
     Feed,
     wrong_format,
 )
-from watersmeet.logical.expressions import quote
-from watersmeet.spark.connectors.decoders import OF_KEY, OF_VALUE, decode_avro, decode_avro_key, decode_protobuf
+from watersmeet.operators.core.changes import CHANGE
+from watersmeet.schema import quote
+from watersmeet.spark.connectors.codecs import OF_KEY, OF_VALUE, decode_avro, decode_avro_key, decode_protobuf
 from watersmeet.spark.connectors.malformed import (
     CORRUPT_RECORD,
     PLACE,

@@ -24,15 +24,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import Refusal, refuse
-from watersmeet.logical.expressions import quote
 from watersmeet.operators.core.changes import WEIGHT
-from watersmeet.spark.connectors.outputs import BatchPlans, Position, drain_batch
-from watersmeet.spark.exchange.precombine import (
-    columns_of,
-    comparison_columns,
-    comparison_names,
-    consolidate,
-)
+from watersmeet.schema import quote
+from watersmeet.spark.connectors.outputs import BatchPlans, SinkBatch, drain_batch
+from watersmeet.spark.exchange.rows import columns_of, comparison_columns, comparison_names, consolidate
 from watersmeet.spark.time_texts import text_options
 
 CURRENT = "current"
@@ -72,11 +67,13 @@ class Snapshot:
         """
         before = self.current()
         version = Version(batch, run)
-        if before is not None and before.run == run and before.batch >= batch:
+        if before is not None and before.run == run:
             if plans is not None:
-                plans.has_batch(self.position(run), batch, str(self.folder), _RECOVERY_HINT)
-            drain_batch(changes)
-            return
+                # A version of an earlier batch, too: a batch without changes leaves none that would contradict it.
+                plans.check(self._sink_batch(before), str(self.folder), _RECOVERY_HINT)
+            if before.batch >= batch:
+                drain_batch(changes)
+                return
         if before is not None and before.run != run and batch > 0:
             hint = (
                 "continue with its storage folder; or give the sink another path and the query another storage folder."
@@ -89,14 +86,14 @@ class Snapshot:
             if base is None or not net_changes.isEmpty():
                 staged = self.folder / f"{_STAGED}{uuid4().hex}"
                 self._write(net_changes, staged, base)
-                self._switch(staged, Position(batch) if plans is None else plans.position(batch), version, before)
+                self._switch(staged, SinkBatch(batch) if plans is None else plans.sink_batch(batch), version, before)
         finally:
             net_changes.unpersist()
 
-    def position(self, run: str) -> Position | None:
+    def last_batch(self, run: str) -> SinkBatch | None:
         """The last batch of a run that changed the table."""
         version = self.current()
-        return None if version is None or version.run != run else self._position(version)
+        return None if version is None or version.run != run else self._sink_batch(version)
 
     def version_at_end(self, run: str, plans: BatchPlans) -> Version | None:
         """The version before the current one, if the table was that after the last batch that is planned."""
@@ -104,7 +101,7 @@ class Snapshot:
         if current is None or current.run != run or current.batch <= last:
             return None
         before = max((v for v in self._versions() if v.run == run and v.batch <= last), key=_batch, default=None)
-        return None if before is None or plans.difference(self._position(before)) is not None else before
+        return None if before is None or plans.difference(self._sink_batch(before)) is not None else before
 
     def rewind(self, run: str, plans: BatchPlans) -> None:
         """Put that version back, in the place of the current one."""
@@ -124,11 +121,11 @@ class Snapshot:
         matches = (_VERSION.fullmatch(folder.name) for folder in self.folder.iterdir())
         return [Version(int(match[1]), match[2]) for match in matches if match is not None]
 
-    def _position(self, version: Version) -> Position:
+    def _sink_batch(self, version: Version) -> SinkBatch:
         text = None
         with suppress(OSError):
             text = (self.folder / version.name / _POSITION).read_text("utf-8")
-        return Position.from_text(text, version.batch)
+        return SinkBatch.from_text(text, version.batch)
 
     def _write(self, changes: DataFrame, staged: Path, base: Version | None) -> None:
         reader = changes.sparkSession.read
@@ -140,13 +137,13 @@ class Snapshot:
             writer = rows.write.mode("overwrite").format(self.format)
             writer.options(**text_options(self.format, self.options)).save(f"file:{staged / _SHOWN}")
 
-    def _switch(self, staged: Path, position: Position, version: Version, before: Version | None) -> None:
+    def _switch(self, staged: Path, last_batch: SinkBatch, version: Version, before: Version | None) -> None:
         with _hold_lock(self.folder):
             if self.current() != before or not staged.exists():
                 shutil.rmtree(staged, ignore_errors=True)
                 raise refuse("SINK_FENCED", target=self.folder, batch=version.batch)
-            (staged / _POSITION).write_text(position.to_text(), "utf-8")
-            # One that is there was never shown: the process ended before the switch.
+            (staged / _POSITION).write_text(last_batch.to_text(), "utf-8")
+            # An existing version was never visible: the process ended before the switch.
             shutil.rmtree(self.folder / version.name, ignore_errors=True)
             staged.rename(self.folder / version.name)
             self._point_to(version)

@@ -2,7 +2,7 @@
 
 ``static 'true'`` lets a table come from any batch source of Spark, also from those that cannot be read as streams.
 
-A copy lies in ``static/<table>-<digest>`` of the storage, with its declaration beside the rows: a table with another
+A copy is in ``static/<table>-<digest>`` of the storage, with its declaration next to the rows: a table with another
 declaration is read again into its own folder, queries with the earlier copy keep theirs, and two starts never write
 into one folder. Earlier versions had ``static/<table>`` without a declaration; it counts while its files have the
 declared columns.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,15 +30,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
 from watersmeet.formats.source import MalformedPolicy, policy_for
-from watersmeet.locations import location_of
+from watersmeet.locations import AnyStorage, Storage, is_local, location_of
 from watersmeet.logical.nodes import Script
 from watersmeet.physical import QueryPlan, join_plans
 from watersmeet.physical.identity import digest
 from watersmeet.spark.connectors.malformed import count_malformed, readable_rows
 from watersmeet.spark.connectors.reading import is_static, read_source
+from watersmeet.spark.leases import Holder, Leases, take_lease
+from watersmeet.spark.private.files import delete_tree
 
 FOLDER, DECLARATION = "static", "_declaration.json"
-"""The folder of the storage, and the file beside a copy: Spark takes it for hidden."""
+"""The folder in the storage, and the file next to a copy, which is hidden from Spark."""
 
 BY_PLACE = frozenset({"csv"})
 """Formats whose columns are read by their place in a row, whatever they are called."""
@@ -64,7 +67,7 @@ def declaration_of(source: Source) -> dict[str, Any]:
     return {**declaration, "order": list(declaration["columns"])} if declaration["format"] in BY_PLACE else declaration
 
 
-def copy_of(source: Source, storage: Path) -> Path:
+def copy_of(source: Source, storage: AnyStorage) -> AnyStorage:
     """The folder of the copy that was made of a table as it is declared, or in which that is to be made."""
     wanted = declaration_of(source)
     made = storage / FOLDER / f"{source.name}-{digest(wanted)[:8]}"
@@ -72,20 +75,23 @@ def copy_of(source: Source, storage: Path) -> Path:
     return made if made.is_dir() else next(others, made)
 
 
-def copies_of(source: Source, storage: Path) -> Iterator[tuple[Path, Declaration]]:
+def copies_of(source: Source, storage: AnyStorage) -> Iterator[tuple[AnyStorage, Declaration]]:
     """All copies of a table that there are, with their declarations as far as these are known."""
     name = re.compile(rf"{re.escape(source.name)}(-[0-9a-f]{{8}})?", re.IGNORECASE)
-    folders = sorted((storage / FOLDER).iterdir()) if (storage / FOLDER).is_dir() else []
+    folders = sorted((storage / FOLDER).iterdir(), key=str) if (storage / FOLDER).is_dir() else []
     for folder in (path for path in folders if path.is_dir() and name.fullmatch(path.name)):
         file = folder / DECLARATION
+        if not is_local(folder) and not file.is_file():
+            # Elsewhere the declaration is written last: without it the copy is not whole.
+            continue
         declaration: Declaration = (
-            json.loads(file.read_text("utf-8")) if file.is_file() else {"columns": _columns(folder)}
+            json.loads(file.read_text("utf-8")) if file.is_file() else {"columns": _columns(cast("Path", folder))}
         )
         if declaration.get("table", source.name.lower()) == source.name.lower():
             yield folder, declaration
 
 
-def copy_read(source: Source, storage: Path, chosen: Path, files: Collection[str]) -> str | None:
+def copy_read(source: Source, storage: Storage, chosen: Storage, files: Collection[str]) -> str | None:
     """How a copy was declared that is among these ``files``, if it is another than the chosen one; None: it is not."""
     for folder, declaration in copies_of(source, storage):
         inside = f"{folder.absolute()}/"
@@ -94,7 +100,7 @@ def copy_read(source: Source, storage: Path, chosen: Path, files: Collection[str
     return None
 
 
-def write_declaration(source: Source, folder: Path) -> None:
+def write_declaration(source: Source, folder: Storage) -> None:
     """Write down what a copy was made of."""
     (folder / DECLARATION).write_text(json.dumps(declaration_of(source), indent=2) + "\n", "utf-8")
 
@@ -136,13 +142,13 @@ def _difference(declaration: Declaration, wanted: Declaration) -> str:
 class Static:
     """The current rows of a table, and the folder with the copy from when it was first read.
 
-    ``unsaid``: the policy for its malformed rows where the source has none.
+    ``default_policy``: the policy for its malformed rows where the source has none.
     """
 
     source: Source
     read: DataFrame
-    folder: Path
-    unsaid: MalformedPolicy = "fail"
+    folder: Storage
+    default_policy: MalformedPolicy = "fail"
 
     @property
     def rows(self) -> DataFrame:
@@ -156,18 +162,21 @@ class Static:
         reader = self.read.sparkSession.readStream.schema(self.read.schema)
         return reader.parquet(location_of(self.folder / "*.parquet"))
 
-    def with_unsaid(self, policy: MalformedPolicy) -> Static:
+    def with_default_policy(self, policy: MalformedPolicy) -> Static:
         """The same table where that is done with malformed rows unless the source says otherwise."""
-        return replace(self, unsaid=policy)
+        return replace(self, default_policy=policy)
 
     def keep(self) -> None:
         """Write the rows, unless that was done by an earlier start. A malformed row that stops the query stops this."""
+        if not is_local(self.folder):
+            self._write_remote(self.folder)
+            return
         if self.folder.exists():
             if not (self.folder / DECLARATION).exists():
                 write_declaration(self.source, self.folder)
             return
         hidden = self.folder.with_name(f".{self.folder.name}-{uuid4().hex}")
-        rows = self._frame_with_counts if policy_for(self.source, self.unsaid) == "fail" else self.read
+        rows = self._frame_with_counts if policy_for(self.source, self.default_policy) == "fail" else self.read
         try:
             rows.write.parquet(location_of(hidden))
             write_declaration(self.source, hidden)
@@ -180,12 +189,32 @@ class Static:
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
 
+    def _write_remote(self, folder: Storage) -> None:
+        """Write the rows where folders cannot be renamed: under their final name, and the declaration last.
+
+        A start that is interrupted leaves no declaration, and the next one writes all of it again. Two queries that
+        start at once would write the rows twice: the second one waits for the lease of the copy, and finds it whole.
+        """
+        name = f"static.{folder.name}"
+        lease = take_lease(folder.parent.parent, name)
+        while isinstance(lease, Holder):
+            time.sleep(1)
+            lease = take_lease(folder.parent.parent, name)
+        with Leases([lease]) as leases:
+            if (folder / DECLARATION).is_file():
+                return
+            rows = self._frame_with_counts if policy_for(self.source, self.default_policy) == "fail" else self.read
+            delete_tree(folder)
+            rows.write.parquet(location_of(folder))
+            leases.check()
+            write_declaration(self.source, folder)
+
     @property
     def _frame_with_counts(self) -> DataFrame:
-        return count_malformed(self.source, self.read, policy_for(self.source, self.unsaid))
+        return count_malformed(self.source, self.read, policy_for(self.source, self.default_policy))
 
 
-def static_tables(spark: SparkSession, script: Script, storage: Path) -> dict[str, Static]:
+def static_tables(spark: SparkSession, script: Script, storage: Storage) -> dict[str, Static]:
     """The tables of a script that do not change, by name."""
     return {
         source.name: Static(source, read_source(spark, script, source), copy_of(source, storage))
@@ -266,7 +295,7 @@ def table_rows(reported: Mapping[str, Any]) -> int:
     for name, values in observed.items():
         if name.startswith(TABLE):
             metrics = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
-            # Through Spark Connect, values come beside their schema.
+            # Through Spark Connect, values come with a separate schema.
             total += int(metrics["rows"] if "rows" in metrics else metrics["values"][0])
     return total
 

@@ -9,7 +9,6 @@ Batches for Kafka become records here, with the batch in each record.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,17 +21,17 @@ from watersmeet.errors import Place, Refusal, WatersmeetError
 from watersmeet.formats import sink_format
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.logical.expressions import quote
+from watersmeet.locations import Storage, query_of
 from watersmeet.logical.passes.table_sinks import key_columns, result_columns
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.schema import quote
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.decoders import OF_KEY
-from watersmeet.spark.connectors.encoders import encode_avro, encode_protobuf
-from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, Position, Write, write_rows
+from watersmeet.spark.connectors.codecs import OF_KEY, encode_avro, encode_protobuf
+from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, SinkBatch, Write, write_rows
 from watersmeet.spark.connectors.records import encode_records, key_in, value_of
-from watersmeet.spark.exchange.precombine import columns_of, consolidate
-from watersmeet.spark.exchange.rows import explode_changes
+from watersmeet.spark.exchange.rows import columns_of, consolidate, explode_changes
+from watersmeet.spark.leases import NO_LEASES, Leases
 from watersmeet.spark.private.files import is_reachable
 from watersmeet.spark.private.introspection import query_id
 
@@ -42,14 +41,19 @@ class SinkTarget:
     """The target of a query's rows.
 
     ``changes``: how changes of a table are written; None: rows only arrive. ``key``: the key of a table's rows, or of
-    the records of a stream. ``checkpoint`` identifies the run of the query that writes.
+    the records of a stream. ``checkpoint`` identifies the run of the query that writes. ``leases``: what the run holds.
     """
 
     sink: Sink
     query: str
-    checkpoint: Path
+    checkpoint: Storage
     changes: Changes | None = None
     key: tuple[str, ...] = ()
+    leases: Leases = NO_LEASES
+
+    def check_lease(self) -> None:
+        """Refuse to commit a batch if another driver has the lease of the query by now."""
+        self.leases.check(query_of(self.checkpoint))
 
     @property
     def format(self) -> SinkFormat:
@@ -67,7 +71,7 @@ class SinkTarget:
         return replace(self.sink, options=self.options)
 
 
-def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> SinkTarget:
+def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Storage) -> SinkTarget:
     """Where the result of a query goes."""
     format_ = sink_format(sink)
     if query.result != "table":
@@ -127,7 +131,7 @@ class SinkConnector(Generic[SinkFormatT]):
         if not is_empty:
             write_rows(rows, self.target.plain, number)
 
-    def position(self, spark: SparkSession) -> Position | None:
+    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch of this run that it has; None: it has none, or does not remember batches."""
 
     def recovery_hint(self, last: int) -> str:
@@ -201,9 +205,9 @@ def upsert_records(target: SinkTarget, batch: DataFrame) -> DataFrame:
     return encode_values(target, by_key.select("key", row.alias("value")))
 
 
-def run_of(checkpoint: Path) -> str:
+def run_of(checkpoint: Storage) -> str:
     """Which run of a query a checkpoint is of: Spark names each when it begins."""
-    return query_id(checkpoint) or checkpoint.name
+    return query_id(checkpoint) or query_of(checkpoint)
 
 
 def _write_log(target: SinkTarget, batch: DataFrame, number: int, add: AddRows) -> None:

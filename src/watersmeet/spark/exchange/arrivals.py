@@ -96,7 +96,7 @@ class InputBuffer:
         self.bytes = 0
 
     def parts(self, size: int) -> Iterator[tuple[dict[int, pa.Table], bool]]:
-        """The rows by port, and whether that is all; rows that need not wait come in parts of about ``size`` bytes."""
+        """Yield rows by port, and whether they are complete; large arrivals in parts of about ``size`` bytes."""
         blobs = [(port, blob) for port in self.split for blob in self._blobs.pop(port, ())]
         if sum(_size(blob) for _, blob in blobs) > size:
             blobs.sort(key=lambda one: (_place(one[1]), one[0], _size(one[1])))

@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import MULTIPLICITY, OP, WEIGHT
-from watersmeet.operators.core.condition import Condition, columns_of, evaluate, holds
-from watersmeet.operators.core.routing import code_of, is_hashable
-from watersmeet.physical.columnar import (
+from watersmeet.operators.core.columnar import (
     AssignWindows,
     Compute,
     DeriveChange,
@@ -26,6 +24,8 @@ from watersmeet.physical.columnar import (
     Projection,
     Step,
 )
+from watersmeet.operators.core.condition import Condition, columns_of, evaluate, holds
+from watersmeet.operators.core.routing import code_of, is_hashable
 from watersmeet.spark.exchange.precombine import Batches, Precombine, WindowPrecombine
 
 KEEP = "#keep"
@@ -165,7 +165,7 @@ def _apply_unfold(step: AssignWindows, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Windows as Spark counts them, from 1970 on."""
     times = batch.column(step.time)
     if not pa.types.is_timestamp(times.type):
-        raise TypeError(f"{times.type} is no time")
+        raise TypeError(f"{times.type} is not a time type")
     if step.is_outer:
         batch = _with_keep(batch, times.is_valid())
     elif times.null_count:
@@ -196,7 +196,7 @@ def _apply_show(step: Projection, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _rename_watermarks(watermarks: pa.Array, names: tuple[tuple[str, str], ...]) -> pa.Array:
-    """Marks under the names that their times have behind a view, which may show one of them under several."""
+    """Watermarks under the names that their times have behind a view, which may show one of them under several."""
     if watermarks.null_count == len(watermarks):
         return watermarks
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
     BooleanType,
@@ -24,13 +24,27 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from watersmeet.metrics.metrics import ShardMetrics
-from watersmeet.metrics.progress import EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX, port_names
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.matching import Histogram
-from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator
+from watersmeet.operators.core.operator import (
+    HISTOGRAMS,
+    PORT_COUNTERS,
+    SUMMED_COUNTERS,
+    Emission,
+    StepReport,
+    StreamOperator,
+    merge_step_reports,
+)
+from watersmeet.operators.core.python_values import python_rows
+from watersmeet.operators.core.shard_metrics import (
+    EXAMPLE_PREFIX,
+    OWN_WATERMARK_PREFIX,
+    WATERMARK_PREFIX,
+    ShardMetrics,
+    port_names,
+)
 from watersmeet.operators.state.layout import to_record_batch
-from watersmeet.spark.exchange.observations import Examples
+from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
 from watersmeet.spark.exchange.packing import LATE, PACKED, ROWS, SPACER, UNMATCHED, spacers, to_blob
 from watersmeet.spark.private.transfer import PythonTransfer
 
@@ -38,10 +52,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-PORT_METRICS = ("rows", "late", "padded", "state", "dropped", "partitions")
-"""The numbers of a step that there are per port."""
-HISTOGRAMS = ("delays", "lateness")
-"""The histograms of a step."""
 OUTPUT_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
 """The records of an operator. Few columns: what a frame costs on its way through pandas is per column."""
 ROWS_PER_BATCH = 1_024
@@ -178,7 +188,7 @@ class OperatorCounters:
     @cached_property
     def report(self) -> StepReport:
         """The numbers of the batch, once all its steps are done."""
-        return _merge_reports(self.reports)
+        return merge_step_reports(self.reports)
 
     def to_text(self) -> str:
         """The report for the next operator and for tests, as text of a record."""
@@ -196,11 +206,11 @@ class OperatorCounters:
         if not self.reports:
             return {"sum": {f"rows_{side}": 0 for side in sides}, "highest": highest}
         report = self.report
-        sums: dict[str, Any] = {"matched": report.matched, "written": report.written}
+        sums: dict[str, Any] = {name: getattr(report, name) for name in SUMMED_COUNTERS}
         sums |= {"emitted": self.rows, "seconds": self.seconds, "shards": 1}
         highest["fullest"] = sum(self._own_counts(report.state))
         for name, values in (
-            {name: getattr(report, name) for name in PORT_METRICS} | self._state_writes(report)
+            {name: getattr(report, name) for name in PORT_COUNTERS} | self._state_writes(report)
         ).items():
             counted = self._own_counts(values)
             for port, side in enumerate(sides):
@@ -234,21 +244,6 @@ def _ranges_in_use(counts: Histogram | None) -> dict[str, float] | None:
     return None if counts is None else {str(number): count for number, count in enumerate(counts.tolist()) if count}
 
 
-def _merge_reports(reports: list[StepReport]) -> StepReport:
-    """The report of a batch from those of its steps: counters are summed, state sizes are those of the last."""
-    last = reports[-1]
-    counted = ("rows", "late", "padded", "dropped")
-    sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
-    whole: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
-    stored: dict[str, tuple[int, int]] = {}
-    for spine, (rows, size) in (one for report in reports for one in report.stored.items()):
-        before = stored.get(spine, (0, 0))
-        stored[spine] = (before[0] + rows, before[1] + size)
-    whole["stored"] = stored
-    spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in HISTOGRAMS}
-    return replace(last, **whole, **sums, **{name: sum(counts) if counts else None for name, counts in spreads.items()})
-
-
 _FIXED = (
     NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, DayTimeIntervalType, YearMonthIntervalType,
 )  # fmt: skip
@@ -280,3 +275,88 @@ def _width(type_: DataType) -> float:
     if isinstance(type_, StructType):
         return 1 + sum(_width(field.dataType) for field in type_)
     return _WIDEST if isinstance(type_, _FIXED) else inf
+
+
+ROWS_PER_KIND = 3
+"""The number of examples per kind, shard and batch."""
+
+
+MAX_CHARACTERS = 200
+"""The maximum length of a value in an example."""
+
+
+_PADDED = "#padded"
+
+
+class Examples:
+    """Takes what an operator hands out, and keeps the latest few rows of each kind, as text.
+
+    A row counts as joined if each side has a value in a column that no joined row leaves NULL, a key or a time; where a
+    side shows no such column, its rows count as ``joined``. Nothing here may fail a query: rows that cannot be shown
+    are counted as ``dropped``, with the reason.
+    """
+
+    def __init__(self, operator: StreamOperator) -> None:
+        self._certain = [
+            next((name for name in side.columns if name in (*side.keys, *side.times)), None) for side in operator.ports
+        ]
+        self._pads = [bool(side.columns) for side in operator.ports]
+        self.by_kind: dict[str, list[dict[str, str | None]]] = {}
+        self._dropped = 0
+
+    def take(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Take rows of the result."""
+        try:
+            self._take(table)
+        except Exception as error:
+            self._drop(error)
+
+    def take_late(self, tables: Sequence[pa.Table]) -> None:
+        """Take late rows, each with the watermark it missed."""
+        try:
+            self._take_late(tables)
+        except Exception as error:
+            self._drop(error)
+
+    def _take(self, table: pa.Table | pa.RecordBatch) -> None:
+        last = table.slice(max(0, table.num_rows - ROWS_PER_KIND))
+        is_padded = self._find_padded(last)
+        unknown = "joined" if len(self._certain) > 1 else "out"
+        for number, row in enumerate(python_rows(last)):
+            self._keep(
+                unknown if is_padded is None else "padded" if is_padded[number] else "matched", _row_as_text(row)
+            )
+
+    def _take_late(self, tables: Sequence[pa.Table]) -> None:
+        for table in tables:
+            for row in python_rows(table):
+                missed = {"late_by": None if row[LATE_BY] is None else str(row[LATE_BY]), "watermark": row[LATE_COLUMN]}
+                self._keep("late", _row_as_text(row) | missed)
+
+    def _drop(self, error: Exception) -> None:
+        self._dropped += 1
+        reason = f"{type(error).__name__}: {error}"[:MAX_CHARACTERS]
+        self.by_kind["dropped"] = [{"times": str(self._dropped), "reason": reason}]
+
+    def _keep(self, kind: str, row: dict[str, str | None]) -> None:
+        self.by_kind[kind] = [*self.by_kind.get(kind, ()), row][-ROWS_PER_KIND:]
+
+    def _find_padded(self, table: pa.Table | pa.RecordBatch) -> Any:
+        """Which rows lack a side; None if that is unknown."""
+        names = table.schema.names
+        if _PADDED in names:
+            return table.column(_PADDED).to_numpy(zero_copy_only=False) >= 0
+        if len(self._certain) < 2 or any(
+            shows and name not in names for name, shows in zip(self._certain, self._pads, strict=True)
+        ):
+            return None
+        is_padded = np.zeros(table.num_rows, np.bool_)
+        for name in (name for name in self._certain if name in names):
+            is_padded |= ~table.column(name).is_valid().to_numpy(zero_copy_only=False)
+        return is_padded
+
+
+def _row_as_text(row: dict[str, Any]) -> dict[str, str | None]:
+    return {
+        name: None if value is None else str(value)[:MAX_CHARACTERS] for name, value in row.items() if "#" not in name
+    }

@@ -22,11 +22,10 @@ from pyspark import TaskContext
 from watersmeet.operators.core.changes import POSITION
 from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
-from watersmeet.operators.core.routing import route_codes, split_rows
+from watersmeet.operators.core.routing import Route, route_codes, split_rows
 from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
-from watersmeet.operators.core.watermarks import watermark_behind
+from watersmeet.operators.core.watermarks import WatermarkLag, watermark_behind
 from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
-from watersmeet.physical.nodes import Route, WatermarkLag
 from watersmeet.spark.exchange.columns import (
     FILE,
     LATE_ROW,

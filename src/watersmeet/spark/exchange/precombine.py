@@ -1,8 +1,8 @@
-"""Combines rows before the exchange: equal rows with their multiplicity, and changes that cancel out."""
+"""Combines rows before the exchange: equal rows become one, with their multiplicity."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
@@ -10,24 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import (
-    ArrayType,
-    CharType,
-    DataType,
-    MapType,
-    StringType,
-    StructType,
-    VarcharType,
-    VariantType,
-)
 
-from watersmeet.formats.records import CHANGE
-from watersmeet.logical.expressions import quote
-from watersmeet.operators.core.changes import MULTIPLICITY, WEIGHT, group_rows
-from watersmeet.physical.columnar import AssignWindows
-from watersmeet.spark.time_texts import EXACT
+from watersmeet.operators.core.changes import MULTIPLICITY, group_rows
+from watersmeet.operators.core.columnar import AssignWindows
 
 MIN_ROWS, MIN_RATIO = 1_000, 2
 """Of more rows than so few, one in so many at most must be left if putting them together is to be worth it."""
@@ -109,56 +94,3 @@ def _with_multiplicity(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _is_fewer(combined: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
     return batch.num_rows < MIN_ROWS or combined.num_rows * MIN_RATIO <= batch.num_rows
-
-
-def consolidate(changes: DataFrame) -> DataFrame:
-    """The columns of a table and ``#weight``: the net insertions (above 0) or deletions (below) of each row.
-
-    The input has ``_change``, or ``#weight`` already.
-    """
-    names = columns_of(changes)
-    weight = F.col(quote(WEIGHT)) if WEIGHT in changes.columns else F.when(F.col(CHANGE) == "-", -1).otherwise(1)
-    keyed = changes.select(
-        *(F.col(quote(n)) for n in names), weight.cast("bigint").alias(WEIGHT), *comparison_columns(changes)
-    )
-    values = [F.first(quote(name)).alias(name) for name in names]
-    summed = keyed.groupBy(*comparison_names(changes)).agg(F.sum(quote(WEIGHT)).alias(WEIGHT), *values)
-    return summed.where(F.col(quote(WEIGHT)) != 0).select(*(F.col(quote(n)) for n in (*names, WEIGHT)))
-
-
-def columns_of(changes: DataFrame) -> list[str]:
-    """The columns of the table itself."""
-    return [name for name in changes.columns if name not in (CHANGE, WEIGHT)]
-
-
-def comparison_columns(frame: DataFrame, suffix: str = "") -> Sequence[Column]:
-    """What equal rows have in common, one column for each, under the names of `comparison_names`."""
-    types = {field.name: field.dataType for field in frame.schema}
-    columns: list[Column] = []
-    for name, key in zip(columns_of(frame), comparison_names(frame, suffix), strict=True):
-        column = F.col(quote(name))
-        # A map cannot be compared, and texts may be equal in their collation that are not the same.
-        plain = column if _is_plain(types[name]) else F.to_json(F.struct(column.alias("v")), EXACT)
-        columns.append(plain.alias(key))
-    return columns
-
-
-def comparison_names(frame: DataFrame, suffix: str = "") -> list[str]:
-    """The names of what rows are compared by."""
-    return [f"#{number}{suffix}" for number in range(len(columns_of(frame)))]
-
-
-def _is_plain(type_: DataType) -> bool:
-    match type_:
-        case MapType() | VariantType():
-            return False
-        case ArrayType():
-            return _is_plain(type_.elementType)
-        case StructType():
-            return all(_is_plain(field.dataType) for field in type_)
-        case CharType() | VarcharType():
-            return True
-        case StringType():
-            return type_.isUTF8BinaryCollation()
-        case _:
-            return True

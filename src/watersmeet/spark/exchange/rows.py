@@ -1,8 +1,8 @@
-"""From the records of a join to its rows: their schema, padding, and derived columns."""
+"""From the records of a join to its rows: their schema, padding, derived columns, and net changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import reduce
@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    CharType,
     DataType,
     DateType,
     DayTimeIntervalType,
@@ -23,14 +24,16 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VarcharType,
+    VariantType,
 )
 
-from watersmeet.formats.records import CHANGE
 from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
-from watersmeet.logical.expressions import quote
-from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.changes import CHANGE, WEIGHT
 from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan
+from watersmeet.schema import quote
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
+from watersmeet.spark.time_texts import EXACT
 
 PORT_OUTPUT_PREFIX = "_port_"
 """How the columns begin in which a result shows the ports of a join that have outputs of their own."""
@@ -155,7 +158,7 @@ SIDE_OUTPUT_COLUMNS = (LATE_OUTPUT_COLUMN, MALFORMED_SHOWN, *UNMATCHED_OUTPUT_CO
 
 
 def is_row(frame: DataFrame) -> Column:
-    """Whether a row of a result is one, and not something that is shown apart."""
+    """Return whether a row belongs to the result, and not to a side output."""
     conditions = (F.col(name).isNull() for name in SIDE_OUTPUT_COLUMNS if name in frame.columns)
     return reduce(lambda a, b: a & b, conditions, F.lit(True))
 
@@ -165,3 +168,56 @@ def explode_changes(frame: DataFrame) -> DataFrame:
     weight = F.col(quote(WEIGHT))
     times = F.array_repeat(F.when(weight > 0, "+").otherwise("-"), cast("int", F.abs(weight).cast("int")))
     return frame.select("*", F.explode(times).alias(CHANGE)).drop(WEIGHT)
+
+
+def consolidate(changes: DataFrame) -> DataFrame:
+    """The columns of a table and ``#weight``: the net insertions (above 0) or deletions (below) of each row.
+
+    The input has ``_change``, or ``#weight`` already.
+    """
+    names = columns_of(changes)
+    weight = F.col(quote(WEIGHT)) if WEIGHT in changes.columns else F.when(F.col(CHANGE) == "-", -1).otherwise(1)
+    keyed = changes.select(
+        *(F.col(quote(n)) for n in names), weight.cast("bigint").alias(WEIGHT), *comparison_columns(changes)
+    )
+    values = [F.first(quote(name)).alias(name) for name in names]
+    summed = keyed.groupBy(*comparison_names(changes)).agg(F.sum(quote(WEIGHT)).alias(WEIGHT), *values)
+    return summed.where(F.col(quote(WEIGHT)) != 0).select(*(F.col(quote(n)) for n in (*names, WEIGHT)))
+
+
+def columns_of(changes: DataFrame) -> list[str]:
+    """The columns of the table itself."""
+    return [name for name in changes.columns if name not in (CHANGE, WEIGHT)]
+
+
+def comparison_columns(frame: DataFrame, suffix: str = "") -> Sequence[Column]:
+    """What equal rows have in common, one column for each, under the names of `comparison_names`."""
+    types = {field.name: field.dataType for field in frame.schema}
+    columns: list[Column] = []
+    for name, key in zip(columns_of(frame), comparison_names(frame, suffix), strict=True):
+        column = F.col(quote(name))
+        # A map cannot be compared, and texts may be equal in their collation that are not the same.
+        plain = column if _is_plain(types[name]) else F.to_json(F.struct(column.alias("v")), EXACT)
+        columns.append(plain.alias(key))
+    return columns
+
+
+def comparison_names(frame: DataFrame, suffix: str = "") -> list[str]:
+    """The names of what rows are compared by."""
+    return [f"#{number}{suffix}" for number in range(len(columns_of(frame)))]
+
+
+def _is_plain(type_: DataType) -> bool:
+    match type_:
+        case MapType() | VariantType():
+            return False
+        case ArrayType():
+            return _is_plain(type_.elementType)
+        case StructType():
+            return all(_is_plain(field.dataType) for field in type_)
+        case CharType() | VarcharType():
+            return True
+        case StringType():
+            return type_.isUTF8BinaryCollation()
+        case _:
+            return True

@@ -14,16 +14,15 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.errors import Refusal, WorkerRefusalError
-from watersmeet.metrics.metrics import merge_shard_metrics, to_text
 from watersmeet.operators.core.chain import Chain, Link, Piece
+from watersmeet.operators.core.identity import canonical_json
 from watersmeet.operators.core.operator import END_OF_INPUT, RUN, Emission, StepError, Watermarks
+from watersmeet.operators.core.shard_metrics import merge_shard_metrics, to_text
 from watersmeet.operators.state.cache import share_runs
 from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS, digest
 from watersmeet.operators.state.reshard import places_null_keys
-from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.arrivals import InputBuffer, SpillFile
-from watersmeet.spark.exchange.observations import Examples
-from watersmeet.spark.exchange.output import OperatorCounters, OutputBuffer
+from watersmeet.spark.exchange.output import Examples, OperatorCounters, OutputBuffer
 from watersmeet.spark.exchange.packing import LATE, METRICS, REPORT, SPACER, fold_watermarks
 from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
 from watersmeet.spark.private.introspection import get_accepted_states, query_of_task, run_group

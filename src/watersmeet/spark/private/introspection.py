@@ -17,13 +17,13 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import TaskContext
 
+from watersmeet.locations import Storage
 from watersmeet.spark.private import spark_version, unknown_spark
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def get_accepted_states() -> dict[str, Any]:
     return json.loads(text) if text else {}
 
 
-def query_id(checkpoint: Path) -> str | None:
+def query_id(checkpoint: Storage) -> str | None:
     """The id of the query that a local checkpoint belongs to; Spark creates it with the checkpoint.
 
     Uses the file ``metadata`` in a checkpoint. Without it a checkpoint is identified by the name of its folder.
@@ -280,6 +280,10 @@ def _attributes(holder: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", vars(holder))
 
 
+_CAST_OF_NOW = re.compile(r"cast\(\s*(now|today|tomorrow|yesterday)( [\w/:+-]+)?\s* as (date|timestamp)", re.IGNORECASE)
+"""A text in a plan that is cast to a time, and stands for one of the clock; a column has a number behind its name."""
+
+
 def is_deterministic(frame: DataFrame) -> bool:
     """Whether a frame has the same values whenever it is computed, as far as Spark knows."""
     try:
@@ -287,7 +291,10 @@ def is_deterministic(frame: DataFrame) -> bool:
         plan = classic._jdf.queryExecution().analyzed()
         current = classic.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
         # Spark puts the zone of the session into `convert_timezone`, as it does into all that shows a time.
-        reads_clock = plan.containsPattern(current) and "convert_timezone(" not in plan.toString()
+        text = str(plan.toString())
+        reads_clock = plan.containsPattern(current) and "convert_timezone(" not in text
+        # Spark replaces such a text only when it optimizes the plan, also where it compares one with a DATE.
+        reads_clock |= _CAST_OF_NOW.search(text) is not None
         return bool(plan.deterministic()) and not reads_clock
     except (AttributeError, TypeError, Py4JError):
         return True

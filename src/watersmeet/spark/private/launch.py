@@ -213,7 +213,7 @@ def worker_python(environ: Mapping[str, str]) -> str:
 def own_python(spark: SparkSession) -> bool:
     """Let the workers of a session on this machine run this interpreter; False where that is not ours to say.
 
-    Whoever has set ``PYSPARK_PYTHON`` has chosen another one.
+    If ``PYSPARK_PYTHON`` is set, the user has chosen another one.
     """
     try:
         context: Any = spark.sparkContext

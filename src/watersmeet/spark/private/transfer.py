@@ -78,7 +78,7 @@ def pipeline_requests(handle: Any) -> Generator[Answers | None]:
         yield answers
     finally:
         client.sockfile = file
-        # What PySpark has by that name is there again.
+        # PySpark's own name is restored.
         del client._receive_proto_message
     start = sent = before = 0
     for made, (end, size) in enumerate(ends, 1):

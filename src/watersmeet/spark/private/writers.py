@@ -130,7 +130,7 @@ def _transfers(writer: Any, session: Any, method: str) -> tuple[PythonTransfer, 
 
 
 def sources_of(writer: Any) -> Sources:
-    """The sources of what is written; empty where they are not visible. Equal sources share a folder in Spark."""
+    """The sources of a written query; empty if they are not visible. Equal sources share a folder in Spark."""
     if not hasattr(writer, "_df"):
         return []
     jvm = writer._df.sparkSession._jvm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,11 +13,24 @@ from watersmeet.errors import refuse
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.settings import DEPRECATED_SETTINGS, OPERATOR_CHAINING, SWITCH
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.metrics.progress import ProgressSchema
+from watersmeet.metrics.progress import JOIN_PREFIX, ProgressSchema
 from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.shard_metrics import port_names
 from watersmeet.operators.time_zones import in_zone
-from watersmeet.physical import ChainGroups, LateRows, Limits, QueryPlan, limits_of, plan_query, read_chaining
+from watersmeet.physical import (
+    ChainGroups,
+    JoinPlan,
+    LateRows,
+    Limits,
+    QueryPlan,
+    join_plans,
+    limits_of,
+    plan_query,
+    read_chaining,
+    view_plans,
+)
 from watersmeet.queries import analyze
+from watersmeet.schema import is_moment
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.refusals import (
     check_aggregates,
@@ -33,7 +46,6 @@ from watersmeet.spark.compile.refusals import (
 from watersmeet.spark.compile.results import is_inlined, result_of
 from watersmeet.spark.compile.shards import shard_count
 from watersmeet.spark.compile.types import SparkTypes
-from watersmeet.spark.exchange.observations import make_reading
 from watersmeet.spark.private.introspection import watermark_delays
 from watersmeet.spark.run.starts import NamedIdentity, describe_query, token_of, watch_frame
 from watersmeet.spark.session.workers import check_workers
@@ -92,7 +104,7 @@ def build(
     if input_kind == "streams":
         check_provider(spark)
     else:
-        # In 4.2 whoever asks for streams makes what state stores are registered with; without it there are none.
+        # In 4.2 asking for streams creates the registry of state stores; without it there are none.
         _ = spark.streams.active
     queries = analyze(script, extra, inputs=input_kind)
     compiler = Compiler(spark, frames, shard_count(script, spark, shards), watermarks, late, clock, files or {})
@@ -111,7 +123,7 @@ def plan_on(
     schemas = {name: frame.schema for name, frame in compiler.frames.items()}
     types = SparkTypes(compiler.spark, query, script, schemas)
     check_expressions(types, query)
-    query = in_zone(query, str(compiler.spark.conf.get("spark.sql.session.timeZone")), types)
+    query = in_zone(query, str(compiler.spark.conf.get("spark.sql.session.timeZone")), types, script)
     check_feeds(compiler.frames, script, query)
     check_aggregates(types, script, query)
     check_order(types, script, query)
@@ -134,14 +146,14 @@ def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> B
     return Built(planned, compiled, compiler, signature, reading)
 
 
-def chain_groups(script: Script, spark: SparkSession, unsaid: str) -> ChainGroups | None:
-    """The stages that run together in a query that begins: as its script says, else the session, else ``unsaid``."""
+def chain_groups(script: Script, spark: SparkSession, default: str) -> ChainGroups | None:
+    """The stages that run together in a query that begins: as its script says, else the session, else ``default``."""
     for old, new in DEPRECATED_SETTINGS.items():
         previous = spark.conf.get(old, None)
         if previous is not None:
             warn_renamed(old, new)
-            unsaid = previous
-    said = str(spark.conf.get(OPERATOR_CHAINING, unsaid))
+            default = previous
+    said = str(spark.conf.get(OPERATOR_CHAINING, default))
     if said.lower() not in SWITCH:
         hint = f'write `spark.conf.set("{OPERATOR_CHAINING}", "on")`, or "off".'
         raise refuse("WRONG_ARGUMENT", argument=OPERATOR_CHAINING, value=said, reason="expected on or off", hint=hint)
@@ -176,7 +188,7 @@ def _is_temporal(fields: tuple[Field, ...], name: str) -> bool:
 def _with_static_tables(
     script: Script, frames: Mapping[str, DataFrame], extra: Mapping[str, Source]
 ) -> tuple[Script, Mapping[str, Source]]:
-    """The sources with what is known of DataFrames beside streams: tables that never change; streams are refused."""
+    """The sources with batch DataFrames next to streams, which are tables that never change; streams are refused."""
     streams = [name for name, frame in frames.items() if frame.isStreaming]
     batches = {name.lower() for name in frames if name not in streams}
     if not streams or not batches:
@@ -190,3 +202,36 @@ def _with_static_tables(
 
     declared = tuple(declare_static(source) for source in script.sources)
     return replace(script, sources=declared), {name: declare_static(source) for name, source in extra.items()}
+
+
+def make_reading(
+    plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]
+) -> ProgressSchema:
+    """The meaning of a query's metrics, whose joins are observed under these names.
+
+    A DataFrame with several names is one source, under the first of them.
+    """
+    first = {name: next(n for n, other in frames.items() if other is frame) for name, frame in frames.items()}
+    feeds = {
+        f"{JOIN_PREFIX}{name_of(join)}": {
+            side: first.get(source, source)
+            for side, port in zip(port_names(len(join.ports)), join.ports, strict=True)
+            if (source := port.input.source_name) is not None
+        }
+        for join in join_plans(plan.relation)
+    }
+    # Innermost first.
+    return ProgressSchema(temporal_columns(plan), feeds, frozenset([*feeds][-1:]))
+
+
+def temporal_columns(plan: QueryPlan) -> frozenset[str]:
+    """The watermarked columns of a query that hold timestamps or dates."""
+    columns = {
+        f"{scan.alias}.{watermark.column}"
+        for scan in plan.relation.leaves
+        for watermark in scan.source.watermarks
+        if (field := scan.source.field(watermark.column)) is not None and is_moment(field.type)
+    }
+    for view in view_plans(plan.relation):
+        columns |= {outer for inner, outer in view.watermarks if inner in columns}
+    return frozenset(columns)

@@ -1,9 +1,9 @@
 """A checkpoint whose query begins, or ceases, to follow the clock: Spark finds one source more, or less, than before.
 
-Spark keeps how far each source is as a line per source, tells sources apart by their place alone, and refuses another
-number of lines. So a checkpoint is made beside the old one in which lines, and the folders of sources, are in the new
-places, and put in its place with the owner that it has from then on. A clock that has not ticked yet has a dash. Where
-a checkpoint is not on this machine, nothing but one more line at the end of a plan is written in one step.
+Spark stores the offset of each source as a line, identifies sources by their position alone, and refuses another number
+of lines. So a new checkpoint, with lines and folders of sources in their new positions and with the new owner, replaces
+the old one. A clock that has not ticked yet has a dash. If the checkpoint is not on this machine, only one more line at
+the end of a plan can be written in one step.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def take_clocks(folder: Folder, was: Owner, now: Owner, sources: Sources, spark_
         shutil.rmtree(made, ignore_errors=True)
 
 
-def check_clocks(folder: Folder, checkpoint: str, was: Owner, now: Owner, sources: Sources, anew: str) -> None:
-    """Refuse other clocks where nobody can tell which sources they are."""
+def check_clocks(folder: Folder, checkpoint: str, was: Owner, now: Owner, sources: Sources, restart_hint: str) -> None:
+    """Refuse other clocks if they cannot be told from other sources."""
     if was.clocks == now.clocks:
         return
     if isinstance(folder, LocalFolder):
         if _places(folder, was, now, sources) is None:
-            raise _clock_refusal(checkpoint, now, anew)
+            raise _clock_refusal(checkpoint, now, restart_hint)
     elif not _has_room(folder, sources):
-        raise _clock_refusal(checkpoint, now, anew)
+        raise _clock_refusal(checkpoint, now, restart_hint)
 
 
 def add_clock(folder: Folder, sources: Sources) -> None:
@@ -82,8 +82,8 @@ def _has_room(folder: Folder, sources: Sources) -> bool:
 def _places(folder: Folder, was: Owner, now: Owner, sources: Sources) -> Places | None:
     """Where each source was; None: clocks cannot be told from others.
 
-    A clock is told by how far it is, a number, which another source might have as well; the stages of a query have
-    theirs one after the other.
+    A clock is recognised by its offset, a number, which another source might have as well; the stages of a query have
+    their lines one after the other.
     """
     if len(was.queries) != 1 or len(now.queries) != 1:
         return None
@@ -103,7 +103,7 @@ def _folders(places: Places, sources: Sources) -> dict[int, int]:
     """The folder of each source by the one that it had: they are numbered as sources come, equal ones as one."""
     now = {was: number for was, (number, _) in zip(places, sources, strict=True) if was is not None}
     place_count = max(now, default=-1) + 1
-    # What is gone was a clock, and equal to no other.
+    # The removed source was a clock, and differs from all others.
     named = [("", now[place]) if place in now else ("gone", place) for place in range(place_count)]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(named))}
     return {number: name[1] for name, number in numbers.items() if not name[0]}
@@ -120,7 +120,7 @@ def _make(checkpoint: Path, made: Path, places: Places, folders: Mapping[int, in
     (made / OFFSETS_FOLDER).mkdir(parents=True)
     for batch in _batches(checkpoint):
         head, lines = _parts((checkpoint / OFFSETS_FOLDER / str(batch)).read_text("utf-8"))
-        # What was planned before an earlier change has other places, and nobody needs it.
+        # Batches from before an earlier change have other positions and are not needed.
         if len(lines) == line_count:
             moved = [NOTHING if place is None else lines[place] for place in places]
             (made / OFFSETS_FOLDER / str(batch)).write_text("\n".join([*head, *moved]), "utf-8")
@@ -168,9 +168,9 @@ def _is_clock(options: Mapping[str, str]) -> bool:
     return options.get(FORMAT) == CLOCK
 
 
-def _clock_refusal(checkpoint: str, now: Owner, anew: str) -> WatersmeetError:
+def _clock_refusal(checkpoint: str, now: Owner, restart_hint: str) -> WatersmeetError:
     difference = "no side could be idle, now one may" if any(now.clocks) else "a side could be idle, now none may"
     return refuse(
-        "CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, hint=f"undo the change, or {anew}",
+        "CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, hint=f"undo the change, or {restart_hint}",
         difference=f"{difference}; which of Spark's sources are the clocks of its joins is not known",
     )  # fmt: skip

@@ -9,7 +9,6 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -20,7 +19,7 @@ from watersmeet.formats import sink_format
 from watersmeet.formats.sink import CONSOLE, NOTHING
 from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
 from watersmeet.formats.source import MalformedPolicy
-from watersmeet.locations import location_of
+from watersmeet.locations import Storage, checkpoint_at, is_local, location_of
 from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.logical.passes.table_sinks import static_tables_outside_joins, with_static_sources
@@ -37,6 +36,7 @@ from watersmeet.spark.connectors.static import Static, copies_of, copy_read, obs
 from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target, target_of
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
 from watersmeet.spark.exchange.stateful import SampleRows
+from watersmeet.spark.leases import NO_LEASES, Leases
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.private.writers import sources_of
@@ -57,21 +57,20 @@ WATERMARKS_SCHEMA = "column STRING, value BIGINT"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A query of a script that may start: its frames, where it writes to, its checkpoint and its marks from outside.
+    """A query of a script that may start: its frames, its target, its checkpoint and its watermarks from outside.
 
-    ``others``: the targets of what columns of the result show beside its rows. ``tables``: those that are to be caught
-    up before stream rows ask them. ``static``: the tables of which a copy is kept. ``malformed``: the frames of rows
-    that could not be read, if they are kept. ``follows``: what follows from changes since its checkpoint was written,
-    and ``owner`` whose that is once they are accepted; None: whose it is now. ``rebuilding``: its state is to be made
-    anew before it starts. ``ahead``: the targets that have batches which the checkpoint does not have, and are to be
-    rewound.
+    ``others``: the targets of side outputs. ``tables``: the tables that are loaded before stream rows look them up.
+    ``static``: the tables of which a copy is kept. ``malformed``: the frames of malformed rows, if they are kept.
+    ``follows``: the consequences of changes since its checkpoint was written, and ``owner`` the owner of the checkpoint
+    once they are accepted; None: the present one. ``rebuilding``: its state is rebuilt before it starts. ``ahead``: the
+    targets that have batches which the checkpoint does not have, and that are rewound.
     """
 
     name: str
     built: Built
     target: SinkTarget
     place: Place | None
-    watermark_folder: Path
+    watermark_folder: Storage
     others: Mapping[str, SinkTarget] = field(default_factory=dict[str, SinkTarget])
     tables: tuple[Source, ...] = ()
     static: tuple[Static, ...] = ()
@@ -81,9 +80,14 @@ class Prepared:
     rebuilding: RebuildPlan | None = None
     ahead: tuple[SinkTarget, ...] = ()
 
+    def with_leases(self, leases: Leases) -> Prepared:
+        """The same, with sinks that commit batches only while this run has its leases."""
+        others = {column: replace(other, leases=leases) for column, other in self.others.items()}
+        return replace(self, target=replace(self.target, leases=leases), others=others)
+
     @property
     def result(self) -> DataFrame:
-        """The rows of the query, and beside them in columns of their own all that is shown apart."""
+        """The rows of the query, with its side outputs in separate columns."""
         result = self.built.compiled.result
         return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), self.malformed, result)
 
@@ -93,7 +97,7 @@ class Prepared:
         return self.built.compiled.result.drop(*self.others)
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Storage:
         """Where Spark keeps how far it is."""
         return self.target.checkpoint
 
@@ -106,7 +110,7 @@ class Prepared:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """All watermarked columns of its sources, as marks from outside call them whatever their aliases are."""
+        """All watermarked columns of its sources, by the names that watermarks from outside use."""
         return tuple(scan_names(self.built.plan).values())
 
 
@@ -123,28 +127,29 @@ class Inputs:
         """The frames, those of static tables as they are read."""
         return {**self.frames, **{name: table.rows for name, table in self.static.items()}}
 
-    def with_unsaid(self, fate: MalformedPolicy) -> Inputs:
+    def with_default_policy(self, policy: MalformedPolicy) -> Inputs:
         """The same where that is done with malformed rows of static tables which do not say it themselves."""
-        return replace(self, static={name: table.with_unsaid(fate) for name, table in self.static.items()})
+        return replace(self, static={name: table.with_default_policy(policy) for name, table in self.static.items()})
 
 
 def prepare(
     script: Script,
     spark: SparkSession,
-    storage: Path,
+    storage: Storage,
     analyzed: Sequence[AnalyzedQuery] | None = None,
     by_spark: Collection[str] = (),
     accepting: Accepting = "refuse",
     sample_rows: SampleRows = "none",
     ahead: SinkAhead = "refuse",
     planned: Mapping[str, PlannedQuery] | None = None,
+    leases: Leases = NO_LEASES,
 ) -> list[Prepared]:
-    """All queries of a script, or one error with all that speaks against starting them.
+    """Return all queries of a script, or raise one error with every reason not to start them.
 
-    ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
-    may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``sample_rows``: whether
-    the metrics of a batch carry some sample rows. ``ahead``: what becomes of sinks that are ahead of their checkpoint.
-    ``planned``: how queries run, by name, where they were prepared before.
+    ``analyzed``: the analyzed queries, if there are any yet. ``by_spark``: sources whose files only Spark may read.
+    ``accepting``: how to start queries that have changed, but can continue. ``sample_rows``: whether the metrics of a
+    batch carry some sample rows. ``ahead``: how to start with sinks that are ahead of their checkpoint. ``planned``:
+    the plans of queries, by name, if they were prepared before. ``leases``: the leases that sinks check.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
@@ -175,12 +180,12 @@ def prepare(
                 )
     if refusals:
         raise WatersmeetError(refusals)
-    return prepared
+    return [query.with_leases(leases) for query in prepared]
 
 
 @contextmanager
 def _collect_refusals(refusals: list[Refusal]) -> Generator[None]:
-    """Take what is refused meanwhile to the others, each once: analysis and reading both know wrong options."""
+    """Collect the refusals of the block, each once: analysis and reading both find wrong options."""
     try:
         yield
     except WatersmeetError as error:
@@ -193,23 +198,24 @@ def _prepare_query(
     query: AnalyzedQuery,
     name: str,
     spark: SparkSession,
-    storage: Path,
+    storage: Storage,
     inputs: Inputs,
     accepting: Accepting,
     sample_rows: SampleRows,
     ahead: SinkAhead,
     planned: PlannedQuery | None,
 ) -> Prepared:
-    checkpoint, watermark_folder = storage / "checkpoints" / name, storage / "marks" / name
-    anew = _new_start_hint(parsed)
-    clear_leftovers(checkpoint)
-    recorded = read_owner(spark, checkpoint, anew)
-    # A pattern need not match anything yet, so the folder is made when there is a mark to write.
+    checkpoint, watermark_folder = checkpoint_at(storage, name), storage / "marks" / name
+    restart_hint = _new_start_hint(parsed)
+    if is_local(checkpoint):
+        clear_leftovers(checkpoint)
+    recorded = read_owner(spark, checkpoint, restart_hint)
+    # A pattern need not match anything yet, so the folder is made when there is a watermark to write.
     watermarks = spark.readStream.schema(WATERMARKS_SCHEMA).json(location_of(watermark_folder / "*.json"))
     keeps_malformed = any(side_output.column == MALFORMED_SHOWN for side_output in parsed.side_outputs)
-    unsaid: MalformedPolicy = "drop" if keeps_malformed else "fail"
-    query, read, static = _with_static_tables(query, inputs.with_unsaid(unsaid))
-    looked = observe_malformed(script, read, unsaid, with_example=sample_rows == "some")
+    default_policy: MalformedPolicy = "drop" if keeps_malformed else "fail"
+    query, read, static = _with_static_tables(query, inputs.with_default_policy(default_policy))
+    looked = observe_malformed(script, read, default_policy, with_example=sample_rows == "some")
     frames = {name: readable_rows(frame) for name, frame in looked.items()}
     compiler = Compiler(
         spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
@@ -230,10 +236,10 @@ def _prepare_query(
             rebuilding = plan_rebuild(spark, script, storage, checkpoint, name, built, recorded, difference)
         else:
             owner, follows = continue_checkpoint(
-                spark, checkpoint, recorded, now, accepting, anew, ACCEPT_HINT, REBUILD_HINT
+                spark, checkpoint, recorded, now, accepting, restart_hint, ACCEPT_HINT, REBUILD_HINT
             )
             owner = None if owner is recorded else owner
-    _check_copies(static, storage, checkpoint, name, script, anew)
+    _check_copies(static, storage, checkpoint, name, script, restart_hint)
     sink = NOTHING if parsed.is_in_parts else _sink(script, parsed.into, parsed.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
     others = {
@@ -265,7 +271,7 @@ def _prepare_query(
     )
     if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
         sources = sources_of(prepared.result.writeStream)
-        check_clocks(folder_of(spark, checkpoint), str(checkpoint), recorded, owner, sources, anew)
+        check_clocks(folder_of(spark, checkpoint), str(checkpoint), recorded, owner, sources, restart_hint)
     return prepared
 
 
@@ -283,7 +289,7 @@ def _with_static_tables(
 
 
 def _check_copies(
-    static: Sequence[Static], storage: Path, checkpoint: Path, query: str, script: Script, anew: str
+    static: Sequence[Static], storage: Storage, checkpoint: Storage, query: str, script: Script, restart_hint: str
 ) -> None:
     """Refuse to read another copy of a table than the query has read: it would keep the rows of both."""
     for table in static:
@@ -291,11 +297,13 @@ def _check_copies(
             difference = copy_read(table.source, storage, table.folder, read_log(checkpoint).files)
             if difference is not None:
                 place, name = script.place(table.source.span), table.source.name
-                raise refuse("STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, anew=anew)
+                raise refuse(
+                    "STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, anew=restart_hint
+                )
 
 
 def _rename_watermarks(watermarks: DataFrame, names: Mapping[str, str]) -> DataFrame:
-    """Marks from outside, their columns as the query calls them."""
+    """Watermarks from outside, their columns as the query calls them."""
     if not names:
         return watermarks
     called = F.create_map(*(F.lit(text) for column, name in names.items() for text in (name, column)))
@@ -304,7 +312,7 @@ def _rename_watermarks(watermarks: DataFrame, names: Mapping[str, str]) -> DataF
 
 
 def _new_start_hint(query: Query) -> str:
-    """How to start a query without its checkpoint. What it wrote must stay apart: a sink remembers its batches."""
+    """How to start a query without its checkpoint. Its output must be separate: a sink remembers its batches."""
     if query.into is None:
         return "run it with another storage folder (`storage` in watersmeet.yml)."
     sinks = [query.into, *(sink for _, sink, _ in _others(query) if sink is not None)]
@@ -314,7 +322,7 @@ def _new_start_hint(query: Query) -> str:
     return f"have it write to new sinks, with other names and paths than {named}."
 
 
-def _inputs(script: Script, spark: SparkSession, storage: Path, by_spark: Collection[str]) -> Inputs:
+def _inputs(script: Script, spark: SparkSession, storage: Storage, by_spark: Collection[str]) -> Inputs:
     """The frames of all sources."""
     static = static_tables(spark, script, storage)
     frames = read_sources(spark, script, {name: table.stream for name, table in static.items()})

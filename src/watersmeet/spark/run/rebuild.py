@@ -1,12 +1,10 @@
-"""Makes the state of a changed query anew, beside the old one, and puts it in its place."""
+"""Rebuild the state of a changed query next to the old one, and replace that."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -14,7 +12,7 @@ from pyspark.sql import SparkSession
 from watersmeet.catalog import Source
 from watersmeet.duration import format_count
 from watersmeet.errors import refusal_in, refuse
-from watersmeet.locations import location_of
+from watersmeet.locations import Storage, location_of
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.history import read_history
 from watersmeet.operators import state_schema_of
@@ -23,7 +21,15 @@ from watersmeet.physical import join_plans
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.physical.identity import scan_names
 from watersmeet.spark.compile.shards import PARTITIONS
-from watersmeet.spark.private.files import WHOLE, UnknownStateError, folder_of, relocate_state, renumber
+from watersmeet.spark.private.files import (
+    WHOLE,
+    UnknownStateError,
+    copy_tree,
+    delete_tree,
+    folder_of,
+    relocate_state,
+    renumber,
+)
 from watersmeet.spark.private.introspection import suppress_logs, without_plan
 from watersmeet.spark.private.writers import Sources
 from watersmeet.spark.refusals import innermost_cause
@@ -41,7 +47,7 @@ from watersmeet.spark.run.rebuild_input import (
     watermark_stream,
 )
 from watersmeet.spark.session.workers import with_settings
-from watersmeet.spark.state.checkpoint import last_committed, prepare_staging, swap
+from watersmeet.spark.state.checkpoint import discard_staging, final_place, last_committed, prepare_staging, swap
 from watersmeet.spark.state.offset_log import OffsetLog, SourcePositions, read_log, write_logs
 from watersmeet.spark.state.owner import OFFSETS_FOLDER, OWNER, Owner, batch_numbers
 
@@ -51,13 +57,13 @@ POLL = 0.2
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """A state that is to be made anew: of which query, what of it has changed, and which batches are replayed."""
+    """A rebuild of a state: of which query, what has changed, and which batches are replayed."""
 
     name: str
     difference: str
     script: Script
-    storage: Path
-    checkpoint: Path
+    storage: Storage
+    checkpoint: Storage
     built: Built
     was: NamedIdentity
     replay: ReplayRange
@@ -90,14 +96,14 @@ class RebuildPlan:
 def plan_rebuild(
     spark: SparkSession,
     script: Script,
-    storage: Path,
-    checkpoint: Path,
+    storage: Storage,
+    checkpoint: Storage,
     name: str,
     built: Built,
     owner: Owner,
     why: str,
 ) -> RebuildPlan:
-    """What is to be done to make a state anew; refused, if the past of its sources is gone."""
+    """Plan the rebuild of a state; refuse it if the past of its sources is gone."""
     was, log = owner.queries[0], read_log(checkpoint)
     folder = folder_of(spark, checkpoint)
     last = last_committed(folder)
@@ -117,14 +123,14 @@ def plan_rebuild(
 
 
 def _batch_times(
-    storage: Path, name: str, checkpoint: Path, was: NamedIdentity, built: Built, log: OffsetLog
+    storage: Storage, name: str, checkpoint: Storage, was: NamedIdentity, built: Built, log: OffsetLog
 ) -> list[BatchTimes]:
     """How far times were after each batch, as far as the history of the query tells."""
     topics = [part.rpartition("-")[0] for part in log.offsets]
     if len(set(topics)) < len(topics):
-        # The mark of a topic is that of its slowest partition: how far times are in the others it does not tell.
+        # The watermark of a topic is that of its slowest partition: how far times are in the others it does not tell.
         return []
-    # What came before was told by other lags, perhaps.
+    # Earlier watermarks may follow from other lags.
     since = (checkpoint / OWNER).stat().st_mtime
     history = [progress for progress in read_history(storage, name).batches if progress.at + progress.seconds >= since]
     return times_after_batches(was, built.signature, history, log.batches[-1])
@@ -137,13 +143,13 @@ def rebuild(
     on_news: Callable[[str], None],
     is_interrupted: Callable[[], bool],
 ) -> None:
-    """Make the state anew and let it take the place of the old one; until then nothing of that is changed.
+    """Rebuild the state and replace the old one, which does not change before that.
 
     ``sources``: those of the query as Spark sees them.
     """
     made = prepare_staging(plan.checkpoint)
     scratch = made.with_name(f"{made.name}-input")
-    shutil.rmtree(scratch, ignore_errors=True)
+    delete_tree(scratch)
     try:
         # What the state was written with decides in how many partitions it lies.
         batches = [plan.last] if plan.planned is None else [plan.last, plan.planned]
@@ -156,15 +162,15 @@ def rebuild(
         reason = innermost_cause(error) if ours is None else ours.message
         raise refuse("NOT_REBUILT", query=plan.name, reason=reason) from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.rmtree(scratch, ignore_errors=True)
+        discard_staging(made, plan.checkpoint)
+        delete_tree(scratch)
 
 
 def _replay(
     spark: SparkSession,
     plan: RebuildPlan,
-    made: Path,
-    scratch: Path,
+    made: Storage,
+    scratch: Storage,
     partitions: str,
     on_news: Callable[[str], None],
     is_interrupted: Callable[[], bool],
@@ -207,24 +213,24 @@ def _replay(
         raise refuse("NOT_REBUILT", query=plan.name, reason=f"it had {committed} batches instead of {replay.steps}")
 
 
-def _finish(spark: SparkSession, plan: RebuildPlan, made: Path, read: SourcePositions, sources: Sources) -> None:
+def _finish(spark: SparkSession, plan: RebuildPlan, made: Storage, read: SourcePositions, sources: Sources) -> None:
     """Let the new checkpoint be one after the last batch of the old one."""
     head = (made / "offsets" / str(plan.replay.steps - 1)).read_text("utf-8").split("\n")[1]
     renumber(made, plan.replay.steps - 1, plan.last)
-    relocate_state(made, plan.checkpoint.absolute())
+    relocate_state(made, final_place(made, plan.checkpoint))
     for name in ("offsets", "commits", "sources"):
-        shutil.rmtree(made / name, ignore_errors=True)
+        delete_tree(made / name)
     write_logs(made, read, sources, plan.last, plan.planned, json.loads(head)["conf"])
     (made / "commits").mkdir()
     for file in (f"commits/{plan.last}", "metadata"):
-        shutil.copyfile(plan.checkpoint / file, made / file)
-    for checksum in made.glob(".*.crc"):
+        copy_tree(plan.checkpoint / file, made / file)
+    for checksum in list(made.glob(".*.crc")):
         checksum.unlink()
     (made / OWNER).write_text(Owner((plan.built.signature,), rebuilt=plan.last).to_text(spark.version), "utf-8")
 
 
 def _replay_watermarks(plan: RebuildPlan) -> dict[int, Watermarks]:
-    """Marks from outside by batch of the replay, as the query calls their columns; the clock is one of them."""
+    """Watermarks from outside by batch of the replay, as the query calls their columns; the clock is one of them."""
     replay, scans = plan.replay, match_scans(plan.was, plan.built.signature)
     called = {name: column for column, name in scan_names(plan.built.plan).items()}
     by_step: dict[int, dict[str, int]] = {}
@@ -242,18 +248,19 @@ def _replay_watermarks(plan: RebuildPlan) -> dict[int, Watermarks]:
 
 
 def _external_watermarks(log: OffsetLog, plan: RebuildPlan, batch: int) -> dict[str, int]:
-    """The marks that came from outside in a batch, by the names that they have in their files."""
+    """The watermarks that came from outside in a batch, by the names that they have in their files."""
     folder = str((plan.storage / "marks" / plan.name).absolute())
     watermarks: dict[str, int] = {}
-    for file in (file for file, of in log.files.items() if of == batch and str(Path(file).parent) == folder):
-        if Path(file).is_file():
-            records = [json.loads(line) for line in Path(file).read_text("utf-8").splitlines()]
+    for name in (file for file, of in log.files.items() if of == batch and file.rpartition("/")[0] == folder):
+        file = plan.storage / "marks" / plan.name / name.rpartition("/")[2]
+        if file.is_file():
+            records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
             watermarks |= {str(record["column"]): int(record["value"]) for record in records}
     return watermarks
 
 
 def _column_name(name: str, scans: Mapping[str, str], called: Mapping[str, str]) -> str:
-    """What the query calls a column that a mark names as the query of before did; marks of no scan stay as they are."""
+    """The present name of a column that a watermark names as the earlier query did; other names do not change."""
     number, _, rest = name.partition(".")
     now = f"{scans[number]}.{rest}" if number in scans else name
     return called.get(now, now)

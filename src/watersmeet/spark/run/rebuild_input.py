@@ -9,9 +9,7 @@ A state reaches back to the first batch of which a row may still be alive, or ma
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,14 +24,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.formats import source_format
-from watersmeet.locations import local_path, location_of
-from watersmeet.logical.expressions import quote
+from watersmeet.locations import Storage, is_local, local_path, location_of
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.progress import Progress
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
 from watersmeet.operators.state.state_schema import Reach
 from watersmeet.physical.difference import NamedIdentity
+from watersmeet.schema import quote
 from watersmeet.spark.connectors.malformed import (
     PLACE,
     count_malformed,
@@ -43,6 +41,7 @@ from watersmeet.spark.connectors.malformed import (
 )
 from watersmeet.spark.connectors.reading import is_static, order_of_files, read_source
 from watersmeet.spark.connectors.static import copy_of
+from watersmeet.spark.private.files import copy_tree, delete_tree, set_time
 from watersmeet.spark.state.offset_log import OffsetLog, is_in
 
 WATERMARKS_SCHEMA = "column STRING, value BIGINT"
@@ -69,7 +68,7 @@ class ReplayRange:
 
     @property
     def steps(self) -> int:
-        """In how many batches they are replayed: marks come before all of them."""
+        """In how many batches they are replayed: watermarks come before all of them."""
         return len(self.batches) + bool(self.watermarks)
 
     def files(self, path: str) -> dict[str, int]:
@@ -108,7 +107,13 @@ def input_gone(query: str, source: str, reason: str) -> WatersmeetError:
 
 
 def replay_stream(
-    spark: SparkSession, script: Script, source: Source, storage: Path, replay: ReplayRange, folder: Path, query: str
+    spark: SparkSession,
+    script: Script,
+    source: Source,
+    storage: Storage,
+    replay: ReplayRange,
+    folder: Storage,
+    query: str,
 ) -> DataFrame:
     """The rows that a source had in these batches, as a stream of them."""
     links = folder / "links"
@@ -129,39 +134,41 @@ def replay_stream(
         frame = frame.where(F.col(_BATCH).isNotNull())
         raw = folder / "raw"
         ordered = frame.repartition(_BATCH).sortWithinPartitions(_BATCH, _ORDER).drop(_ORDER)
-        ordered.write.partitionBy(_BATCH).parquet(f"file:{raw}")
+        ordered.write.partitionBy(_BATCH).parquet(location_of(raw))
         rows = frame.drop(_BATCH, _ORDER)
-        rows.limit(0).coalesce(1).write.parquet(f"file:{folder / 'none'}")
+        rows.limit(0).coalesce(1).write.parquet(location_of(folder / "none"))
     except PySparkException as error:
         raise input_gone(query, source.name, str(error).strip().partition("\n")[0]) from error
-    _write_batch_files(raw, next((folder / "none").glob("part-*")), folder / "batches", replay.steps)
-    return spark.readStream.schema(rows.schema).options(**_ONE).parquet(f"file:{folder / 'batches'}")
+    _write_batch_files(raw, next(iter((folder / "none").glob("part-*"))), folder / "batches", replay.steps)
+    return spark.readStream.schema(rows.schema).options(**_ONE).parquet(location_of(folder / "batches"))
 
 
-def empty_stream(rows: DataFrame, steps: int, folder: Path) -> DataFrame:
+def empty_stream(rows: DataFrame, steps: int, folder: Storage) -> DataFrame:
     """A stream of as many batches without rows, for a source that the query did not read before."""
     spark = rows.sparkSession
-    spark.createDataFrame([], rows.schema).coalesce(1).write.parquet(f"file:{folder / 'none'}")
-    _write_batch_files(folder / "raw", next((folder / "none").glob("part-*")), folder / "batches", steps)
-    return spark.readStream.schema(rows.schema).options(**_ONE).parquet(f"file:{folder / 'batches'}")
+    spark.createDataFrame([], rows.schema).coalesce(1).write.parquet(location_of(folder / "none"))
+    _write_batch_files(folder / "raw", next(iter((folder / "none").glob("part-*"))), folder / "batches", steps)
+    return spark.readStream.schema(rows.schema).options(**_ONE).parquet(location_of(folder / "batches"))
 
 
-def watermark_stream(spark: SparkSession, watermarks: Mapping[int, Watermarks], steps: int, folder: Path) -> DataFrame:
+def watermark_stream(
+    spark: SparkSession, watermarks: Mapping[int, Watermarks], steps: int, folder: Storage
+) -> DataFrame:
     """Marks from outside, by batch of the replay, as a stream of them."""
     folder.mkdir(parents=True)
     for step in range(steps):
         lines = [json.dumps({"column": name, "value": value}) for name, value in watermarks.get(step, {}).items()]
-        _put(folder / f"{step}.json", "".join(f"{line}\n" for line in lines), step)
-    return spark.readStream.schema(WATERMARKS_SCHEMA).options(**_ONE).json(f"file:{folder}")
+        _put(folder / f"{step:06}.json", "".join(f"{line}\n" for line in lines), step)
+    return spark.readStream.schema(WATERMARKS_SCHEMA).options(**_ONE).json(location_of(folder))
 
 
-def _link_files(source: Source, replay: ReplayRange, links: Path) -> Source:
+def _link_files(source: Source, replay: ReplayRange, links: Storage) -> Source:
     """The source as one of links to those of its files that are replayed, under the names that they have."""
     root = Path(local_path(source.lowercase_options["path"])).absolute()
     links.mkdir(parents=True)
-    if not root.is_dir() or "basepath" in source.lowercase_options:
-        # A pattern, a file, another machine's, or a folder in one that Spark must see, too: all of it is read, and what
-        # is not asked for left out.
+    if not is_local(links) or not root.is_dir() or "basepath" in source.lowercase_options:
+        # A storage without links, a pattern, a file, another machine's, or a folder in one that Spark must see, too:
+        # all of it is read, and what is not asked for left out.
         return source
     for file in replay.files(source.lowercase_options["path"]):
         link = links / Path(file).relative_to(root)
@@ -188,14 +195,14 @@ def _limit_offsets(source: Source, replay: ReplayRange) -> Source:
     return replace(source, options={**whole_topics(source).options, **offset_options, "failOnDataLoss": "true"})
 
 
-def _batch(source: Source, place: Column, replay: ReplayRange, links: Path) -> Column:
+def _batch(source: Source, place: Column, replay: ReplayRange, links: Storage) -> Column:
     """In which batch of the replay a row came; NULL: in none."""
     if "path" in source.lowercase_options:
         root, files = (
             Path(local_path(source.lowercase_options["path"])).absolute(),
             replay.files(source.lowercase_options["path"]),
         )
-        if root == links.absolute():
+        if is_local(links) and root == links.absolute():
             log = replay.log.files
             batch_by_file = {str(link): log[str(link.readlink())] for link in links.rglob("*") if link.is_symlink()}
         else:
@@ -219,29 +226,30 @@ def _batch(source: Source, place: Column, replay: ReplayRange, links: Path) -> C
     return reduce(lambda a, b: F.coalesce(a, b), whens, F.lit(None).cast("int"))
 
 
-def _write_batch_files(raw: Path, none: Path, folder: Path, steps: int) -> None:
+def _write_batch_files(raw: Storage, none: Storage, folder: Storage, steps: int) -> None:
     """A file for each batch of the replay, in their order."""
     folder.mkdir()
     for step in range(steps):
-        file = folder / f"{step}.parquet"
+        # Object stores have no times to set: there, files of one second come in the order of their names.
+        file = folder / f"{step:06}.parquet"
         parts = list((raw / f"{_BATCH}={step}").glob("part-*"))
         if parts:
             parts[0].rename(file)
         else:
-            shutil.copyfile(none, file)
+            copy_tree(none, file)
         _set_file_time(file, step)
-    shutil.rmtree(raw, ignore_errors=True)
+    delete_tree(raw)
 
 
-def _put(file: Path, text: str, step: int) -> None:
+def _put(file: Storage, text: str, step: int) -> None:
     file.write_text(text, "utf-8")
     _set_file_time(file, step)
 
 
-def _set_file_time(file: Path, step: int) -> None:
+def _set_file_time(file: Storage, step: int) -> None:
     """Spark takes files in the order of their times."""
     moment = int(time.time()) // 86400 * 86400 - 86400 + step
-    os.utime(file, (moment, moment))
+    set_time(file, moment)
 
 
 class _InBatches:
@@ -251,7 +259,7 @@ class _InBatches:
         self.read = self.readStream = spark.read
 
 
-def replay_frame(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
+def replay_frame(spark: SparkSession, script: Script, source: Source, storage: Storage) -> DataFrame:
     """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
     if is_static(source) and copy_of(source, storage).is_dir():
         return spark.read.parquet(location_of(copy_of(source, storage)))
@@ -268,7 +276,7 @@ def refuse_trace(source: Source, reason: str) -> WatersmeetError:
 
 
 def whole_topics(source: Source) -> Source:
-    """The source as it is read at once: topics from their first record that is there to the last."""
+    """The source as a batch: topics from their first existing record to the last."""
     if not source_format(source).has_partitions:
         return source
     options = {
@@ -286,7 +294,7 @@ BatchTimes = tuple[int, Watermarks]
 
 @dataclass(frozen=True)
 class ReplayStart:
-    """The first batch that matters, and the marks that there were before it."""
+    """The first batch that matters, and the watermarks that there were before it."""
 
     batch: int = 0
     watermarks: Watermarks = field(default_factory=dict[str, int])
@@ -316,11 +324,11 @@ def replay_start(
                 for c, watermark, far in reach(stage["operator"], port)
                 if watermark in watermarks
             ]
-            # The first mark to get there ends a life.
+            # The first watermark to get there ends a life.
             positions = [_last_before(batch_times[: at + 1], column, limit) for column, limit in limits]
             position = min(position, max(positions, default=-1))
         for read in (read for port in stage["ports"] for read in port["reads"] if read.startswith("stage ")):
-            # What is below must have been right when the first row came from there.
+            # The stages below must have been right when they emitted the first row.
             position = (
                 position if position < 0 else min(position, last_expired(int(read.removeprefix("stage ")), position))
             )

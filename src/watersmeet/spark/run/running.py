@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from pyspark.errors import PySparkException
@@ -18,7 +17,7 @@ from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refu
 from watersmeet.formats.columns import save_columns
 from watersmeet.formats.connectors import JARS
 from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
-from watersmeet.locations import find_missing, location_of, resolve_references
+from watersmeet.locations import Storage, find_missing, is_local, location_of, resolve_references
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import RESULT_OBSERVATION, Progress
@@ -28,8 +27,9 @@ from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import locate, with_lines
 from watersmeet.spark.connectors.outputs import Write, split_outputs
 from watersmeet.spark.connectors.static import Loading
-from watersmeet.spark.connectors.table_sinks import encode_rows, needs_batches
+from watersmeet.spark.connectors.table_sinks import SinkTarget, encode_rows, needs_batches
 from watersmeet.spark.exchange.stateful import SampleRows
+from watersmeet.spark.leases import NO_LEASES, Leases
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.private.jvm import death_of
@@ -53,14 +53,14 @@ from watersmeet.spark.state.changes import Accepting
 from watersmeet.spark.state.owner import Owner, state_damage
 
 Trigger = Literal["continuous", "available_now", "end"]
-"""``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""
+"""``continuous``: until stopped. ``available_now``: the available input. ``end``: also, the input is finished."""
 
 
 def run_script(  # noqa: PLR0913
     script: Script,
     *,
     spark: SparkSession,
-    storage: Path,
+    storage: Storage,
     trigger: Trigger,
     analyzed: Sequence[AnalyzedQuery] | None = None,
     policy: RestartPolicy = RestartPolicy(),  # noqa: B008 - it is frozen
@@ -75,34 +75,50 @@ def run_script(  # noqa: PLR0913
     on_news: Callable[[str], None] = lambda text: None,
     is_interrupted: Callable[[], bool] = lambda: False,
     on_plans: Callable[[Mapping[str, QueryPlan]], None] = lambda plans: None,
+    leases: Leases = NO_LEASES,
 ) -> None:
     """Run all queries of a script, all of them checked before the first one starts.
 
-    ``analyzed``: the queries as they may run, where that is known already. ``storage`` holds a checkpoint per query: a
-    later run of the same script continues there. ``policy`` says what is done when one fails; that it did is raised
-    when the others have ended. ``accepting``: what becomes of queries that have changed since their checkpoint was
-    written, and can go on with it. ``is_interrupted`` is asked between calls to Spark; if it says so, the queries are
-    stopped and KeyboardInterrupt is raised. ``on_start`` is told the name of a query that was started, ``on_failure``
-    that of one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one
-    that had a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
-    tables that are being loaded and of queries that start again. ``sample_rows``: whether the progress of a batch
-    carries some sample rows. ``ahead``: what becomes of sinks that have batches which the checkpoint, put back from an
-    older copy, does not have. ``on_plans`` gets the plans of all queries by name, before the first one starts: nobody
-    else need plan them.
+    - ``analyzed``: the analyzed queries, if there are any yet
+    - ``storage`` holds a checkpoint per query: a later run of the same script continues there
+    - ``policy``: the handling of a failed query; the failure is raised when the others have ended
+    - ``accepting``: how to start queries that have changed since their checkpoint was written, but can continue
+    - ``is_interrupted`` is called between calls to Spark; if it returns True, the queries are stopped and
+      KeyboardInterrupt is raised
+    - ``on_start``, ``on_life`` and ``on_end`` get the name of a query that was started, that had a batch or waits for
+      rows, and that has ended; ``on_failure`` also gets the reason, and the seconds until the restart (None: there is
+      none); ``on_news`` gets messages about tables that are loading and queries that restart
+    - ``sample_rows``: whether the progress of a batch carries some sample rows
+    - ``ahead``: how to start with sinks that have batches which the checkpoint, restored from an older copy, lacks
+    - ``on_plans`` gets the plans of all queries by name, before the first one starts, so they are planned once
+    - ``leases``: the leases of this run on a storage that other machines reach; the run stops when it loses them
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
     failed: dict[str, WatersmeetError] = {}
     with report_spark_death():
         _apply_settings(script, spark)
-        listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted, on_plans)
+
+        def is_stopped() -> bool:
+            leases.check_here()
+            return is_interrupted()
+
+        listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_stopped, on_plans)
         try:
             preparing = partial(
-                prepare, script, spark, storage, analyzed, accepting=accepting, sample_rows=sample_rows, ahead=ahead
+                prepare,
+                script,
+                spark,
+                storage,
+                analyzed,
+                accepting=accepting,
+                sample_rows=sample_rows,
+                ahead=ahead,
+                leases=leases,
             )
             _prepare_and_run(preparing, trigger, policy, listeners, failed)
         except KeyboardInterrupt:
-            # Whoever asks how the run went is to know what failed before.
+            # The result of the run includes earlier failures.
             if not failed:
                 raise
     if failed:
@@ -131,12 +147,16 @@ def _prepare_and_run(
     while True:
         queries = preparing(by_spark=by_spark, planned=planned)
         if not planned:
-            # Who reads files is no part of a plan: the queries are planned once, however often they are prepared.
+            # A plan does not say who reads files: the queries are planned once, however often they are prepared.
             planned = {query.name: query.built.planned for query in queries}
             listeners.on_plans({name: each.plan for name, each in planned.items()})
         prepared = [query for query in queries if query.name not in failed]
         for query in prepared:
             _rebuild(query, listeners)
+        if any(query.rebuilding is not None and not is_local(query.checkpoint) for query in prepared):
+            # A rebuilt checkpoint has the place of the old one only on this machine.
+            prepared = [query for query in preparing(by_spark=by_spark, planned=planned) if query.name not in failed]
+        for query in prepared:
             for target in query.ahead:
                 listeners.on_news(f"{query.name}: {rewind(target, query.result.sparkSession)}")
             _make_ready(query)
@@ -167,7 +187,7 @@ def _run(
         return [query for query in prepared if query.name not in failed]
 
     going_on = pass_of(prepared)
-    # Rows that were held back come out in a pass of their own: the mark that frees them is read like any source.
+    # Rows that were held back come out in a pass of their own: the watermark that frees them is read like any source.
     waiting = [query for query in going_on if available_now and is_waiting(query)]
     for query in waiting:
         write_loaded(query)
@@ -180,7 +200,7 @@ def _run(
 
 
 def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
-    """Make the state of a query anew, if that is asked for."""
+    """Rebuild the state of a query, if requested."""
     plan = prepared.rebuilding
     if plan is None:
         return
@@ -212,7 +232,7 @@ def _make_ready(prepared: Prepared) -> None:
         for watermark_file in prepared.watermark_folder.glob("*.json"):
             watermark_file.unlink()
     sources = [used for used in prepared.used if isinstance(used, Source)]
-    save_columns(prepared.watermark_folder.parents[1], prepared.name, sources)
+    save_columns(prepared.watermark_folder.parent.parent, prepared.name, sources)
 
 
 def _apply_settings(script: Script, spark: SparkSession) -> None:
@@ -249,7 +269,7 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
         }
         rows = sink_connector(target).writer()
         write = split_outputs(rows, others) if others else rows
-        writer = observed.writeStream.foreachBatch(_carry_refusals(write))
+        writer = observed.writeStream.foreachBatch(_carry_refusals(_with_lease(target, write)))
     else:
         writer = encode_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
     writer = writer.queryName(prepared.name).option("checkpointLocation", location_of(prepared.checkpoint))
@@ -265,8 +285,20 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     return query
 
 
+def _with_lease(target: SinkTarget, write: Write) -> Write:
+    """What writes batches while this driver has the lease of the query."""
+    if not target.leases:
+        return write
+
+    def write_batch(batch: DataFrame, number: int) -> None:
+        target.check_lease()
+        write(batch, number)
+
+    return write_batch
+
+
 def _with_line_numbers(column: str, write: Write) -> Write:
-    """What writes rows apart from the result: malformed ones with the lines at which they stand."""
+    """The writers of side outputs: malformed rows with their lines."""
     return (lambda batch, number: write(with_lines(batch), number)) if column == MALFORMED_SHOWN else write
 
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from uuid import uuid4
@@ -22,6 +21,7 @@ from weakref import ref
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
 from watersmeet.errors import Place, refuse
+from watersmeet.locations import Storage
 from watersmeet.metrics.progress import ProgressSchema
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.physical.identity import identity_of, scan_words
@@ -49,12 +49,12 @@ NEW_CHECKPOINT_HINT = "give the changed query a new checkpointLocation and a new
 
 _TOKEN = re.compile(r"#([0-9a-f]{16})\.")
 MOST = 1000
-"""How many queries are known beside those whose results are still at hand."""
+"""The number of queries that are remembered besides those whose results are in use."""
 
 
 @dataclass(frozen=True)
 class _KnownQuery:
-    """What is known of a query that was built: what it is, what its numbers stand for, and whether its result lives."""
+    """A query that was built: its plan, the meaning of its metrics, and whether its result is in use."""
 
     description: NamedIdentity
     schema: ProgressSchema = field(default_factory=ProgressSchema)
@@ -64,8 +64,8 @@ class _KnownQuery:
 class KnownQueries:
     """The streaming queries that were built in this process, by their tokens, the one used last at the end.
 
-    A result may be started at any time, also what was made of it, which does not keep the result itself. So the newest
-    stay, those that are asked for, and those whose results live; a program that builds queries for ever does not grow.
+    A result, or a DataFrame derived from it, may be started at any time. So the newest queries are kept, those that are
+    looked up, and those whose results are in use; a program that builds queries all the time does not grow.
 
     >>> known = KnownQueries(most=2)
     >>> for token in "abcd":
@@ -149,12 +149,12 @@ def progress_schema_of(names: Iterable[str]) -> ProgressSchema:
     return reduce(ProgressSchema.plus, map(_queries.progress_schema, tokens), ProgressSchema())
 
 
-def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = NEW_CHECKPOINT_HINT) -> Owner | None:
+def read_owner(spark: SparkSession, checkpoint: str | Storage, restart_hint: str = NEW_CHECKPOINT_HINT) -> Owner | None:
     """Whose checkpoint this is, if it is anyone's; refused if nobody can tell, or nobody can read it."""
     folder = folder_of(spark, checkpoint)
-    check_files(folder, str(checkpoint), anew)
+    check_files(folder, str(checkpoint), restart_hint)
     text = folder.read(OWNER) if folder.has_files(OFFSETS_FOLDER) else None
-    return None if text is None else Owner.from_text(text, str(checkpoint), anew)
+    return None if text is None else Owner.from_text(text, str(checkpoint), restart_hint)
 
 
 def _before_start(
@@ -181,7 +181,7 @@ def _before_start(
 def _settings(
     spark: SparkSession, checkpoint: str | None, tokens: tuple[str, ...], transfers: tuple[PythonTransfer, ...] | None
 ) -> dict[str, str]:
-    """What a query is to be set to where nobody has said otherwise: what a session of ours is, and its partitions.
+    """Return the settings that a query gets where the user set none: those of our sessions, and its partitions.
 
     Where the number of rows bounds the bytes of all that crosses to Python, Spark need not count them.
 
@@ -199,7 +199,7 @@ def _settings(
     return {name: value for name, value in wanted.items() if name not in conf}
 
 
-def before_start(spark: SparkSession, checkpoint: str | Path, now: Owner) -> Started:
+def before_start(spark: SparkSession, checkpoint: str | Storage, now: Owner) -> Started:
     """Refuse to start on a checkpoint of others, and write down whose it is; gives what to call once the query runs.
 
     It is written before the first batch is planned, so that no checkpoint with batches is without it.
@@ -235,25 +235,25 @@ def _do_nothing(query: Any) -> None:
 
 
 SinkAhead = Literal["refuse", "rewind"]
-"""What becomes of a sink that has batches which its checkpoint does not have. ``rewind``: what these wrote is taken
-back, where that can be done exactly."""
+"""How to start with a sink that has batches which its checkpoint does not have. ``rewind``: their output is removed,
+where that can be done exactly."""
 
 
 def is_ahead(target: SinkTarget, spark: SparkSession, ahead: SinkAhead, place: Place | None) -> bool:
     """Whether a sink is to be rewound before the query starts; refused if it is ahead, or behind, and cannot be."""
     plans, connector = BatchPlans.of(spark, target.checkpoint), sink_connector(target)
-    position = connector.position(spark) if plans.is_visible else None
-    if position is None:
+    last_batch = connector.last_batch(spark) if plans.is_visible else None
+    if last_batch is None:
         return False
-    difference, hint = plans.difference(position), connector.recovery_hint(plans.last_planned)
+    difference, hint = plans.difference(last_batch), connector.recovery_hint(plans.last_planned)
     if difference is not None:
         can_rewind = connector.can_rewind(spark)
         if can_rewind and ahead == "rewind":
             return True
         resume = "run it with `--sink-resume`, which removes later batches from the sink; or "
         raise sink_ahead(target.sink.name, difference, f"{resume if can_rewind else ''}{hint}", place)
-    if position.batch < plans.last_done and target.format.has_every_batch:
-        parameters = {"batch": position.batch, "done": plans.last_done, "hint": hint}
+    if last_batch.batch < plans.last_done and target.format.has_every_batch:
+        parameters = {"batch": last_batch.batch, "done": plans.last_done, "hint": hint}
         raise refuse("SINK_BEHIND_CHECKPOINT", place, target=target.sink.name, **parameters)
     return False
 

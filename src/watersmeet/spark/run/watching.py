@@ -1,7 +1,7 @@
-"""Watches running queries: reports their batches, starts failed ones again, and lets none take the others with it.
+"""Watch running queries: report their batches, restart failed ones, and keep the others running.
 
-Also here: reports of queries that users start themselves, and marks, files that a running query reads like a source to
-learn what no row says.
+Also here: reports of queries that users start themselves, and files of watermarks that a running query reads like a
+source.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError
+from watersmeet.locations import write_whole
 from watersmeet.metrics.logs import guard_observer
 from watersmeet.metrics.progress import Progress, Totals, progress_of
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
 from watersmeet.physical import QueryPlan
 from watersmeet.spark.connectors.static import Loading
-from watersmeet.spark.exchange.observations import core_count
 from watersmeet.spark.private.introspection import is_waiting_for_rows
 from watersmeet.spark.run.prepare import Prepared
 from watersmeet.spark.run.starts import progress_schema_of
@@ -36,7 +37,7 @@ def totals_of(query: StreamingQuery) -> Totals:
         batch = cast("Mapping[str, Any]", reported)
         observed: Mapping[str, Any] = batch.get("observedMetrics") or {}
         progress = progress_of(query.name or str(query.id), batch, progress_schema_of(observed))
-        # Nobody has told anything of a batch without rows, nor of one that Spark only reports as idle.
+        # A batch without rows, or one that Spark only reports as idle, has no metrics.
         if any(operator.shards for operator in progress.operators.values()) or any(
             s["numInputRows"] for s in batch["sources"]
         ):
@@ -66,12 +67,8 @@ def _write(prepared: Prepared, name: str, watermarks: dict[str, int]) -> None:
     if not watermarks:
         return
     prepared.watermark_folder.mkdir(parents=True, exist_ok=True)
-    hidden = prepared.watermark_folder / f".{name}-{time.time_ns()}"
-    hidden.write_text(
-        "".join(json.dumps({"column": column, "value": value}) + "\n" for column, value in watermarks.items())
-    )
-    # It appears whole.
-    hidden.rename(prepared.watermark_folder / f"{name}-{time.time_ns()}.json")
+    text = "".join(json.dumps({"column": column, "value": value}) + "\n" for column, value in watermarks.items())
+    write_whole(prepared.watermark_folder / f"{name}-{time.time_ns()}.json", text)
 
 
 POLL_SECONDS = 0.2
@@ -82,7 +79,7 @@ Others = Literal["go on", "stop"]
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """What is done when a query fails: how often it is started again before a batch succeeds, and what others do."""
+    """How often a failed query is restarted before a batch succeeds, and what the other queries do."""
 
     restarts: int = 0
     others: Others = "go on"
@@ -98,11 +95,11 @@ class RestartPolicy:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told what, while queries run.
+    """Callbacks of running queries.
 
-    How the queries are planned, before the first one starts; of every batch; of a query that was started, that failed
-    (why, and in how many seconds it starts again), that lives (it had a batch or waits for rows) or that has ended;
-    what there is to say in words. ``is_interrupted`` is asked whether all is to stop.
+    They get the plans, before the first query starts; every batch; a query that was started, that failed (the reason,
+    and the seconds until the restart), that is alive (it had a batch or waits for rows) or that has ended; and
+    messages. ``is_interrupted`` returns whether all queries are to stop.
     """
 
     on_progress: Callable[[Progress], None]
@@ -259,3 +256,19 @@ def watch(
 def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:
     for reported in query.recentProgress:
         yield cast("dict[str, Any]", reported)
+
+
+def core_count(spark: SparkSession) -> int | None:
+    """The number of tasks that Spark can run at the same time; None for a remote server."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:
+        return None
+
+
+def spark_ui_url(spark: SparkSession) -> str:
+    """The address of Spark's UI; empty for a remote server, or if it is switched off."""
+    try:
+        return spark.sparkContext.uiWebUrl or ""
+    except PySparkException:
+        return ""

@@ -46,7 +46,7 @@ def fetch_jars(
     folder = cache_folder(environ) / "jars" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # Filled beside and renamed: another process may look for it at this moment.
+        # Filled next to it and renamed: another process may look for it at this moment.
         staging = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
         try:
             _fetch(packages, staging, environ, conf or {}, is_whole=is_whole)

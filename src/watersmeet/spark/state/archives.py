@@ -23,6 +23,7 @@ from typing import Any, cast
 
 from watersmeet.catalog import is_folder_name
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.locations import Storage, query_of
 from watersmeet.version import __version__
 
 ARCHIVE = 2
@@ -221,10 +222,10 @@ def wrong_archive(archive: Path, reason: str) -> WatersmeetError:
     return refuse("WRONG_ARCHIVE", archive=archive, reason=_printable(reason))
 
 
-def new_manifest(spark: str, format: int, checkpoint: Path, root: Path, files: Mapping[str, ListedFile]) -> Manifest:
+def new_manifest(spark: str, format: int, checkpoint: Storage, root: Path, files: Mapping[str, ListedFile]) -> Manifest:
     """The list of a new archive."""
     at, below = str(checkpoint.absolute()), str(root.absolute())
-    return Manifest(ARCHIVE, __version__, spark, format, checkpoint.name, at, below, files)
+    return Manifest(ARCHIVE, __version__, spark, format, query_of(checkpoint), at, below, files)
 
 
 def _list_file(file: Path) -> ListedFile:
@@ -245,14 +246,14 @@ def _manifest(record: dict[str, Any]) -> Manifest:
     texts = (manifest.watersmeet, manifest.spark, manifest.query, manifest.checkpoint, manifest.root)
     numbers = (manifest.archive, manifest.format)
     # A place that is empty or relative would be found everywhere in a text.
-    rooted = all(Path(place).is_absolute() for place in (manifest.checkpoint, manifest.root))
+    rooted = all(Path(place).is_absolute() or "://" in place for place in (manifest.checkpoint, manifest.root))
     if not (all(type(text) is str for text in texts) and all(type(n) is int for n in numbers) and rooted):
         raise TypeError
     return manifest
 
 
 def _stays_inside(name: str, places: frozenset[str]) -> bool:
-    """Whether that is a relative path below one of these places, in the one way to write it.
+    """Return whether the path is relative, normalised, and below one of these places.
 
     >>> [_stays_inside(name, frozenset({"a"})) for name in ("a/b", "a", "b", "/a", "a/../b", "a//b", "a/.", "../a")]
     [True, True, False, False, False, False, False, False]

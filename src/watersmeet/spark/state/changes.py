@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import refuse
+from watersmeet.locations import Storage
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.operators.core.identity import Identity
 from watersmeet.physical.change import ChangeEffect, WatermarkValues, classify_edit
@@ -26,31 +26,35 @@ state. ``tell``: report which of these is possible.
 
 def continue_checkpoint(
     spark: SparkSession,
-    checkpoint: str | Path,
+    checkpoint: str | Storage,
     was: Owner,
     now: Owner,
     accepting: Accepting,
-    anew: str,
-    how: str,
+    restart_hint: str,
+    accept_hint: str,
     rebuild: str = "",
 ) -> tuple[Owner, tuple[ChangeEffect, ...]]:
     """The owner of the checkpoint once these queries continue it, and the effects; ``was``, if they are the same.
 
-    Refused for other queries, and for effects that are not accepted; ``how`` says how to accept them, and ``rebuild``
-    how to rebuild a state.
+    Refused for other queries, and for effects that are not accepted; ``accept_hint`` says how to accept them, and
+    ``rebuild`` how to rebuild a state.
     """
-    if not was.check(now, str(checkpoint), anew, change_rules(), None, table_operators(), rebuild):
+    if not was.check(now, str(checkpoint), restart_hint, change_rules(), None, table_operators(), rebuild):
         return was, ()
     # A query that has never finished a batch has nothing in its state.
     has_batch = last_committed(folder_of(spark, checkpoint)) is not None
     state = State(Checkpoint.open(spark, checkpoint)) if has_batch else None
     follows = was.check(
-        now, str(checkpoint), anew, change_rules(), None if state is None else _watermarks_by_stage(state)
+        now, str(checkpoint), restart_hint, change_rules(), None if state is None else _watermarks_by_stage(state)
     )
     if accepting == "refuse" or not set_accepted_states(spark, {}):
         consequences = "; ".join(dict.fromkeys(effect.consequence for effect in follows))
         changed = "; ".join(dict.fromkeys(effect.change for effect in follows))
-        hint = how if accepting == "refuse" else f"Spark Connect cannot accept the change: undo it, or {anew}"
+        hint = (
+            accept_hint
+            if accepting == "refuse"
+            else f"Spark Connect cannot accept the change: undo it, or {restart_hint}"
+        )
         raise refuse(
             "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=consequences, difference=changed, hint=hint
         )

@@ -6,8 +6,9 @@ whose commit and plan are complete counts, and Spark's state reader reads that o
 A copy in another place is read through a folder of links, because Spark stores the absolute path of a state's schema;
 so is a checkpoint whose path has a space or a percent sign, which Spark's reader escapes and does not find.
 
-A checkpoint replaces another by two renames. A kill between them leaves the old one under another name, from which the
-next reader restores it; before the first rename the old one is untouched.
+On this machine a checkpoint replaces another by two renames. A kill between them leaves the old one under another name,
+from which the next reader restores it; before the first rename the old one is untouched. Elsewhere a file names the
+folder that counts, and is replaced last.
 """
 
 from __future__ import annotations
@@ -21,18 +22,29 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.locations import location_of
+from watersmeet.locations import (
+    CURRENT,
+    GENERATION,
+    AnyStorage,
+    Storage,
+    checkpoint_at,
+    is_local,
+    location_of,
+    query_of,
+    write_whole,
+)
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.state.state_schema import StateSchema
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.exchange.stateful import prefixes
-from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
+from watersmeet.spark.private.files import Folder, LocalFolder, delete_tree, folder_of
 from watersmeet.spark.private.introspection import operator_name, suppress_logs
 from watersmeet.spark.refusals import innermost_cause
 from watersmeet.spark.state.owner import (
@@ -147,7 +159,7 @@ class Checkpoint:
     folder: Folder = field(repr=False)
 
     @staticmethod
-    def open(spark: SparkSession, place: str | Path) -> Checkpoint:
+    def open(spark: SparkSession, place: str | Storage) -> Checkpoint:
         """The checkpoint at a path, or a refusal if it is not ours; a string is resolved as Spark does."""
         folder, path = folder_of(spark, place), str(place)
         text = folder.read(OWNER)
@@ -273,20 +285,42 @@ def _stages_from_result(query: NamedIdentity) -> list[int]:
 _NEW, _BEFORE = ".new-", ".before-"
 
 
-def prepare_staging(checkpoint: Path) -> Path:
+def prepare_staging(checkpoint: AnyStorage) -> AnyStorage:
     """Where the new one is made; nothing is there yet."""
+    if not is_local(checkpoint):
+        return checkpoint.with_name(f"{query_of(checkpoint)}{GENERATION}{uuid4().hex[:8]}")
     made = checkpoint.with_name(f"{_NEW}{checkpoint.name}")
     shutil.rmtree(made, ignore_errors=True)
     return made
 
 
-def swap(made: Path, checkpoint: Path) -> None:
+def final_place(made: Storage, checkpoint: Storage) -> Storage:
+    """Where the new one will lie: in the place of the old one, or, where folders cannot be renamed, where it is."""
+    return checkpoint.absolute() if is_local(checkpoint) else made
+
+
+def swap(made: Storage, checkpoint: Storage) -> None:
     """Put the new one in the place of the old one, which is deleted."""
+    if not is_local(checkpoint):
+        query, folder = query_of(checkpoint), checkpoint.parent
+        # One file, replaced at once, says which of them counts.
+        write_whole(folder / f"{query}{CURRENT}", f"{made.name}\n")
+        for old in list(folder.iterdir()):
+            if query_of(old) == query and old.name != made.name and old.suffix != CURRENT:
+                delete_tree(old)
+        return
+    assert isinstance(made, Path)
     before = _before(checkpoint)
     shutil.rmtree(before, ignore_errors=True)
     checkpoint.rename(before)
     made.rename(checkpoint)
     shutil.rmtree(before, ignore_errors=True)
+
+
+def discard_staging(made: Storage, checkpoint: Storage) -> None:
+    """Delete the new one, unless it has taken the place of the old one by now."""
+    if is_local(made) or checkpoint_at(checkpoint.parent.parent, query_of(checkpoint)) != made:
+        delete_tree(made)
 
 
 def recover_swap(checkpoint: Path) -> None:

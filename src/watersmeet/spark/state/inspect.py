@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from watersmeet.deprecation import accept_old_names
 from watersmeet.errors import did_you_mean, refuse
+from watersmeet.locations import Storage
 from watersmeet.operators.state.format import DIRECTORY, RUN, Directory, decode_rows
 from watersmeet.operators.state.state_schema import UNTIL_FINAL, ShardInspector
 from watersmeet.spark.exchange.store import labels
@@ -208,7 +208,7 @@ class State:
         return _display_names(batch.schema.names, spine.operator), {f.name: f.dataType for f in frame.schema}
 
 
-def open_state(checkpoint: str | Path, spark: SparkSession) -> State:
+def open_state(checkpoint: str | Storage, spark: SparkSession) -> State:
     """The state in a checkpoint."""
     return State(Checkpoint.open(spark, checkpoint))
 

@@ -1,4 +1,6 @@
-"""Export of a checkpoint as one archive, and import: the query continues on another machine. Neither needs Spark.
+"""Export of a checkpoint as one archive, and import: the query continues on another machine.
+
+Neither needs Spark, except to reach a storage that is not on this machine.
 
 An archive begins with a manifest with digests, followed by the files of a checkpoint and its parts of the storage
 folder. Spark stores absolute paths in a checkpoint, and so does the identity of a query: paths in the folder of the
@@ -10,10 +12,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -21,9 +24,19 @@ from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.formats import source_format
 from watersmeet.formats.columns import FOLDER as COLUMNS
-from watersmeet.locations import local_path
+from watersmeet.locations import (
+    AnyStorage,
+    RemoteStorage,
+    Storage,
+    checkpoint_at,
+    has_scheme,
+    is_local,
+    local_path,
+    query_of,
+)
 from watersmeet.spark.connectors.static import DECLARATION
 from watersmeet.spark.connectors.static import FOLDER as COPIES
+from watersmeet.spark.private.files import delete_tree
 from watersmeet.spark.state.archives import (
     Manifest,
     list_files,
@@ -32,7 +45,7 @@ from watersmeet.spark.state.archives import (
     write_archive,
     wrong_archive,
 )
-from watersmeet.spark.state.checkpoint import recover_swap
+from watersmeet.spark.state.checkpoint import prepare_staging, recover_swap, swap
 from watersmeet.spark.state.offset_log import SourcePositions
 from watersmeet.spark.state.owner import OWNER, Owner, move_owner
 
@@ -46,27 +59,39 @@ Places = tuple[tuple[str, str], ...]
 """Folders as they were, and where they are now."""
 
 
-def export_checkpoint(checkpoint: Path, root: Path, archive: Path) -> Manifest:
+def export_checkpoint(checkpoint: Storage, root: Path, archive: Path) -> Manifest:
     """Write a checkpoint of a query that does not run to a new file; ``root`` is the folder that paths begin with."""
     owner = _owner(checkpoint)
-    files = dict(_files(checkpoint))
+    if is_local(checkpoint):
+        return _pack(owner, checkpoint, dict(_files(checkpoint)), root, archive)
+    with tempfile.TemporaryDirectory(prefix="watersmeet-export-") as folder:
+        files: dict[str, Path] = {}
+        for name, file in _files(checkpoint):
+            files[name] = Path(folder) / name
+            cast("RemoteStorage", file).download(files[name])
+        return _pack(owner, checkpoint, files, root, archive)
+
+
+def _pack(owner: Owner, checkpoint: Storage, files: Mapping[str, Path], root: Path, archive: Path) -> Manifest:
     manifest = new_manifest(owner.versions["spark"], owner.format, checkpoint, root, list_files(files))
     write_archive(manifest, files, archive)
     return manifest
 
 
-def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["own", "same"] = "own") -> Manifest:
+def import_checkpoint(archive: Path, storage: Storage, root: Path, sinks: Literal["own", "same"] = "own") -> Manifest:
     """Extract an archive into a storage folder where that query has no checkpoint; all of it, or nothing.
 
     ``sinks``: whether the query writes to new sinks from now on, as another run of it, or continues with the same.
     """
+    if not is_local(storage):
+        return _import_remote(archive, storage, root, sinks)
     with open_archive(archive, frozenset({CHECKPOINT, *_STORAGE_PARTS})) as (manifest, reader):
         target = storage / "checkpoints" / manifest.query
         recover_swap(target)
         parts = {name: storage / place.format(query=manifest.query) for name, place in _STORAGE_PARTS.items()}
         hidden = target.with_name(f"{_HIDDEN}{manifest.query}")
         if hidden.exists() and not target.exists():
-            # Of an import that was killed: what lies beside the checkpoint came with it.
+            # Of an import that was killed: the files next to the checkpoint came with it.
             shutil.rmtree(parts["marks"], ignore_errors=True)
             parts["columns"].unlink(missing_ok=True)
         for there in (target, parts["marks"], parts["columns"]):
@@ -78,24 +103,74 @@ def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["
             hidden.mkdir()
             undo.callback(shutil.rmtree, hidden, ignore_errors=True)
             reader.unpack(manifest, hidden)
-            _move(
-                archive, hidden, ((manifest.checkpoint, str(target.absolute())), (manifest.root, str(root.absolute())))
-            )
-            _owner(hidden / CHECKPOINT)
-            if sinks == "own":
-                # Sinks know a run by this id, and would take its batches for those of the run that was exported.
-                (hidden / CHECKPOINT / "metadata").write_text(json.dumps({"id": str(uuid4())}), "utf-8")
+            _take_over(archive, hidden, manifest, target, root, sinks)
             _check_copies(hidden / COPIES, parts[COPIES], manifest.query)
             for name, place in parts.items():
                 _put(hidden / name, place, undo)
-            # Last, and in one step: until then the query has no checkpoint, and what lies beside it means nothing.
+            # Last, and in one step: until then the query has no checkpoint, and the files next to it have no effect.
             (hidden / CHECKPOINT).rename(target)
             undo.pop_all()
         shutil.rmtree(hidden, ignore_errors=True)
         return manifest
 
 
-def absent_sources(checkpoint: Path, declared: Sequence[Source]) -> list[str]:
+def _take_over(
+    archive: Path, folder: Path, manifest: Manifest, target: Storage, root: Path, sinks: Literal["own", "same"]
+) -> None:
+    """Let extracted files be those of a checkpoint at another place, of a project with another root."""
+    _move(archive, folder, (*_places(manifest.checkpoint, target), (manifest.root, str(root.absolute()))))
+    _owner(folder / CHECKPOINT)
+    if sinks == "own":
+        # Sinks know a run by this id, and would take its batches for those of the run that was exported.
+        (folder / CHECKPOINT / "metadata").write_text(json.dumps({"id": str(uuid4())}), "utf-8")
+
+
+def _places(was: str, target: Storage) -> Places:
+    """Where a checkpoint was and is; also its storage, where that is not in the folder of a project."""
+    now = str(target.absolute())
+    if is_local(target) and not has_scheme(was):
+        return ((was, now),)
+    storages = (was.rpartition("/")[0].rpartition("/")[0], str(target.absolute().parent.parent))
+    pairs = ((was, now), storages)
+    if has_scheme(was) and not is_local(target):
+        return pairs
+    if has_scheme(was):
+        return tuple((before, f"file:{after}") for before, after in pairs)
+    # Longer forms first: a scheme that stayed would be one too many.
+    forms = ("file://", "file:", "")
+    return tuple((f"{form}{before}", after) for before, after in pairs for form in forms)
+
+
+def _import_remote(archive: Path, storage: Storage, root: Path, sinks: Literal["own", "same"]) -> Manifest:
+    """The same where folders cannot be renamed: the file that names the checkpoint is written last."""
+    with (
+        open_archive(archive, frozenset({CHECKPOINT, *_STORAGE_PARTS})) as (manifest, reader),
+        tempfile.TemporaryDirectory(prefix="watersmeet-import-") as name,
+    ):
+        folder, query = Path(name), manifest.query
+        parts = {part: storage / place.format(query=query) for part, place in _STORAGE_PARTS.items()}
+        if checkpoint_at(storage, query).exists():
+            raise refuse("CHECKPOINT_IS_THERE", path=checkpoint_at(storage, query), query=query)
+        target = prepare_staging(storage / "checkpoints" / query)
+        reader.unpack(manifest, folder)
+        _take_over(archive, folder, manifest, target, root, sinks)
+        for part in ("marks", "columns"):
+            # Without a checkpoint they are of one that is gone, or of an import that was killed.
+            delete_tree(parts[part])
+            if (folder / part).exists():
+                cast("RemoteStorage", parts[part]).upload(folder / part)
+        for copy in (folder / COPIES).glob("*"):
+            there = parts[COPIES] / copy.name
+            if not there.exists():
+                cast("RemoteStorage", there).upload(copy)
+            elif {file.name for file in there.glob("*.parquet")} != {file.name for file in copy.glob("*.parquet")}:
+                raise refuse("COPY_IS_THERE", path=there, query=query)
+        cast("RemoteStorage", target).upload(folder / CHECKPOINT)
+        swap(target, storage / "checkpoints" / query)
+        return manifest
+
+
+def absent_sources(checkpoint: Storage, declared: Sequence[Source]) -> list[str]:
     """The missing inputs of a query, in sentences: folders, files of its next batch, topics.
 
     ``declared``: the sources of the project, which have the locations of topics.
@@ -123,7 +198,7 @@ def _is_there(path: str) -> bool:
     return "://" in local or any(c in local for c in "*?[{") or Path(local).exists()
 
 
-def _next_files(checkpoint: Path) -> list[str]:
+def _next_files(checkpoint: Storage) -> list[str]:
     """The files of a batch that was planned and not finished, as far as they are gone."""
     offsets = sorted(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*") if file.name.isdecimal())
     done = {int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdecimal()}
@@ -154,17 +229,17 @@ def make_path_mover(places: Places) -> Move:
     return lambda text: pattern.sub(lambda match: new_places[match[0]], text)
 
 
-def _files(checkpoint: Path) -> Iterator[tuple[str, Path]]:
+def _files(checkpoint: AnyStorage) -> Iterator[tuple[str, AnyStorage]]:
     """The files that belong to a checkpoint, by their names in an archive, without checksums: some files change."""
     storage = checkpoint.parent.parent
     places = {CHECKPOINT: checkpoint}
     if checkpoint.parent.name == "checkpoints":
-        places |= {name: storage / place.format(query=checkpoint.name) for name, place in _STORAGE_PARTS.items()}
+        places |= {name: storage / place.format(query=query_of(checkpoint)) for name, place in _STORAGE_PARTS.items()}
     for name, place in places.items():
-        for file in sorted(place.rglob("*")) if place.is_dir() else [place] if place.is_file() else []:
-            inner = file.relative_to(place)
+        for file in sorted(place.rglob("*"), key=str) if place.is_dir() else [place] if place.is_file() else []:
+            inner = Path(str(file)[len(str(place)) + 1 :])
             is_hidden = any(part.startswith(".") for part in (*inner.parts, file.name))
-            if file.is_file() and not is_hidden and file.suffix != ".crc":
+            if (not is_local(file) or file.is_file()) and not is_hidden and file.suffix != ".crc":
                 yield name if file == place else f"{name}/{inner}", file
 
 
@@ -198,7 +273,7 @@ def _move(archive: Path, folder: Path, places: Places) -> None:
 
 
 def _check_copies(copies: Path, there: Path, query: str) -> None:
-    """Refuse to mix the copy of a table with one that is there: their queries would read both."""
+    """Refuse to mix the copy of a table with an existing one: their queries would read both."""
     for copy in (candidate for candidate in copies.glob("*") if (there / candidate.name).is_dir()):
         own, other = ({file.name for file in folder.glob("*.parquet")} for folder in (copy, there / copy.name))
         if own != other:
@@ -217,7 +292,7 @@ def _put(what: Path, place: Path, undo: ExitStack) -> None:
         undo.callback(place.unlink, missing_ok=True)
 
 
-def _owner(checkpoint: Path) -> Owner:
+def _owner(checkpoint: Storage) -> Owner:
     file = checkpoint / OWNER
     if not file.is_file():
         raise refuse("NO_CHECKPOINT", path=checkpoint, reason=f"there is no {OWNER} in it")

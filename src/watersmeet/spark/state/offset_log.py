@@ -22,7 +22,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from watersmeet.catalog import Source
-from watersmeet.locations import local_path
+from watersmeet.locations import Storage, is_local, local_path
 from watersmeet.spark.private.writers import FORMAT
 
 MICROS_PER_MILLI = 1000
@@ -74,7 +74,7 @@ def plain_path(path: str) -> str:
     return unquote(path)
 
 
-def read_log(checkpoint: Path) -> OffsetLog:
+def read_log(checkpoint: Storage) -> OffsetLog:
     """The log of a checkpoint; without batches if there is none."""
     committed = {int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()}
     batches = sorted(
@@ -108,7 +108,7 @@ def read_log(checkpoint: Path) -> OffsetLog:
     return OffsetLog(tuple(batches), clocks, files, offsets, begin, older)
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Storage) -> list[str]:
     """The lines of a file after its first, the version; empty if a running query has removed it meanwhile."""
     try:
         return path.read_text("utf-8").splitlines()[1:]
@@ -123,7 +123,7 @@ def _partitions(offsets_by_topic: Mapping[str, Any]) -> Iterator[tuple[str, int]
                 yield f"{topic}-{partition}", int(offset)
 
 
-def _start_offsets(checkpoint: Path, number: int) -> Iterator[tuple[str, int]]:
+def _start_offsets(checkpoint: Storage, number: int) -> Iterator[tuple[str, int]]:
     """Where the first batch began to read a topic."""
     path = checkpoint / "sources" / str(number) / "0"
     text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
@@ -131,7 +131,7 @@ def _start_offsets(checkpoint: Path, number: int) -> Iterator[tuple[str, int]]:
         yield from _partitions(json.loads(text[text.index("{") :]))
 
 
-def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[tuple[str, int, bool]]:
+def _files(checkpoint: Storage, number: int, steps: Mapping[int, int]) -> Iterator[tuple[str, int, bool]]:
     """The files that a source read, each with its batch; files of steps before all known batches with the first.
 
     The flag says which these are: a batch has one step at most.
@@ -160,8 +160,11 @@ _OTHERS = frozenset({"pathglobfilter", "recursivefilelookup", "maxfileage", "cle
 """Options by which Spark reads others than those that lie in the folder."""
 
 
-def backlog_counters(sources: Iterable[Source], checkpoint: Path) -> dict[str, FileCounter]:
-    """The counters of unread files for the sources of a query that are local folders."""
+def backlog_counters(sources: Iterable[Source], checkpoint: Storage) -> dict[str, FileCounter]:
+    """The counters of unread files for the sources of a query that are local folders, as is its checkpoint."""
+    if not is_local(checkpoint):
+        # A look at the log is a request, or several, and the numbers are wanted every few seconds.
+        return {}
     return {
         source.name: _make_counter(Path(path), checkpoint)
         for source in sources
@@ -178,7 +181,7 @@ def _folder(source: Source) -> str | None:
     )
 
 
-def _make_counter(folder: Path, checkpoint: Path) -> FileCounter:
+def _make_counter(folder: Path, checkpoint: Storage) -> FileCounter:
     cached: tuple[float, int | None] | None = None
 
     def count() -> int | None:
@@ -190,7 +193,7 @@ def _make_counter(folder: Path, checkpoint: Path) -> FileCounter:
     return count
 
 
-def count_unread_files(folder: Path, checkpoint: Path) -> int | None:
+def count_unread_files(folder: Path, checkpoint: Storage) -> int | None:
     """The number of files in a folder that no batch has read; None: not a plain folder, or too large to list."""
     logs = list((checkpoint / "sources").glob("*/*"))
     try:
@@ -237,7 +240,7 @@ class SourcePositions:
     entries: Sequence[FileLogEntry]
 
     @staticmethod
-    def of(checkpoint: Path, batches: Sequence[int]) -> SourcePositions:
+    def of(checkpoint: Storage, batches: Sequence[int]) -> SourcePositions:
         """The positions after these batches."""
         lines: dict[int, list[str]] = {}
         heads: dict[int, dict[str, Any]] = {}
@@ -259,7 +262,7 @@ class SourcePositions:
 
 
 def write_logs(
-    made: Path, was: SourcePositions, sources: Sources, batch: int, planned: int | None, conf: Mapping[str, Any]
+    made: Storage, was: SourcePositions, sources: Sources, batch: int, planned: int | None, conf: Mapping[str, Any]
 ) -> None:
     """Write the positions of a new checkpoint's sources after ``batch``, and those of the ``planned`` batch, if any.
 
@@ -288,13 +291,13 @@ def write_logs(
         _write_offsets(made, batch - 1, head, lines[batch])
 
 
-def _write_offsets(made: Path, batch: int, head: Mapping[str, Any], lines: Sequence[str]) -> None:
+def _write_offsets(made: Storage, batch: int, head: Mapping[str, Any], lines: Sequence[str]) -> None:
     folder = made / "offsets"
     folder.mkdir(exist_ok=True)
     (folder / str(batch)).write_text("\n".join(["v1", json.dumps(head), *lines]), "utf-8")
 
 
-def _write_entries(folder: Path, per_step: Sequence[Sequence[FileLogEntry]]) -> None:
+def _write_entries(folder: Storage, per_step: Sequence[Sequence[FileLogEntry]]) -> None:
     """Write the log of a file source: read files as its first step, planned ones as the next."""
     folder.mkdir(parents=True)
     seen = set[str]()
@@ -348,7 +351,7 @@ def is_in(file: str, path: str) -> bool:
     return file == place or file.startswith(f"{place}/")
 
 
-def _entries(checkpoint: Path) -> Iterator[FileLogEntry]:
+def _entries(checkpoint: Storage) -> Iterator[FileLogEntry]:
     """All files in the logs of sources, each once."""
     for folder in sorted((checkpoint / "sources").glob("*")):
         seen = set[str]()

@@ -2,8 +2,8 @@
 
 The identity lies beside Spark's files. Runs share a storage folder and lock their queries in it, because two runs of
 one query would repeat batches behind each other; changing or moving a checkpoint needs the whole folder. Locks end with
-the process. They work on one machine, where the file system has locks, and programs that start queries themselves do
-not take them.
+the process, and a network file system shares them between machines if it is mounted with locks. Any other storage has
+leases instead (``spark/leases.py``). Programs that start queries themselves take neither.
 
 Small files of a checkpoint are read before Spark starts, so that a torn or missing one is reported by name. Only a
 worker finds a damaged file of the state; Spark's message then names it.
@@ -15,19 +15,21 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.locations import Storage, has_scheme, is_local
 from watersmeet.logical.passes.settings import OPERATOR_CHAINING
-from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.identity import Identity, canonical_json
 from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS
 from watersmeet.physical.chaining import ChainGroups
 from watersmeet.physical.change import ChangeEffect, ChangeRule, WatermarkValues, classify_edit
 from watersmeet.physical.difference import NamedIdentity, difference
-from watersmeet.physical.identity import canonical_json, digest
+from watersmeet.physical.identity import digest
+from watersmeet.spark.leases import NO_LEASES, Holder, Leases, hold_leases, holder_in_words
 from watersmeet.spark.private.files import Folder
 from watersmeet.spark.private.introspection import is_state_schema, is_whole_changelog, unread_state
 from watersmeet.version import __version__
@@ -83,10 +85,10 @@ class Owner:
         return json.dumps(record, indent=2) + "\n"
 
     @staticmethod
-    def from_text(text: str, checkpoint: str, anew: str) -> Owner:
-        """The owner from a stored record, or a refusal; ``anew`` says how to start without the checkpoint."""
+    def from_text(text: str, checkpoint: str, restart_hint: str) -> Owner:
+        """The owner from a stored record, or a refusal; ``restart_hint`` says how to start without the checkpoint."""
         file = f"{checkpoint}/{OWNER}"
-        record = _record(text, checkpoint, file, anew)
+        record = _record(text, checkpoint, file, restart_hint)
         format_version = record.get("format")
         if isinstance(format_version, int) and format_version > FORMAT:
             version = record.get("watersmeet", "unknown")
@@ -103,7 +105,7 @@ class Owner:
             or not queries
             or record.get("digest") != _record_digest(queries, accepted)
         ):
-            raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", anew)
+            raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", restart_hint)
         versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
         owner_queries = tuple(NamedIdentity(query["identity"], query["words"]) for query in queries)
         return Owner(owner_queries, versions, format_version, accepted, record.get("rebuilt"))
@@ -112,7 +114,7 @@ class Owner:
         self,
         now: Owner,
         checkpoint: str,
-        anew: str,
+        restart_hint: str,
         changing: Mapping[str, ChangeRule] | None = None,
         marks: Sequence[Sequence[WatermarkValues]] | None = None,
         tables: Collection[str] = (),
@@ -125,23 +127,23 @@ class Owner:
         """
         if len(self.queries) != len(now.queries):
             reason = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
-            raise _another_query(checkpoint, reason, f"undo the change, or {anew}")
+            raise _another_query(checkpoint, reason, f"undo the change, or {restart_hint}")
         follows: list[ChangeEffect] = []
-        for number, (was, is_) in enumerate(zip(self.queries, now.queries, strict=True)):
-            edit = classify_edit(was, is_, changing or {}, None if marks is None else marks[number], tables)
+        for number, (was, query) in enumerate(zip(self.queries, now.queries, strict=True)):
+            edit = classify_edit(was, query, changing or {}, None if marks is None else marks[number], tables)
             if edit.kind == "rebuilt" and rebuild:
                 raise refuse(
                     "CHECKPOINT_TO_REBUILD", checkpoint=checkpoint, difference=edit.difference,
-                    hint=f"{rebuild}, undo the change, or {anew}",
+                    hint=f"{rebuild}, undo the change, or {restart_hint}",
                 )  # fmt: skip
             if edit.kind in ("refused", "rebuilt") or (edit.kind == "continued" and changing is None):
-                hint = _same_shards(was, is_) or _same_operators(was, is_) or f"undo the change, or {anew}"
-                raise _another_query(checkpoint, edit.difference or str(difference(was, is_)), hint)
+                hint = _same_shards(was, query) or _same_operators(was, query) or f"undo the change, or {restart_hint}"
+                raise _another_query(checkpoint, edit.difference or str(difference(was, query)), hint)
             follows += edit.effects
         return tuple(follows)
 
 
-def rebuilt_batch(checkpoint: Path) -> int | None:
+def rebuilt_batch(checkpoint: Storage) -> int | None:
     """The last batch whose rows the state of a checkpoint was rebuilt from; None: never, or unknown."""
     try:
         record: Any = json.loads((checkpoint / OWNER).read_text("utf-8"))
@@ -186,23 +188,23 @@ def _another_query(checkpoint: str, reason: str, hint: str) -> WatersmeetError:
     return refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=reason, hint=hint)
 
 
-def _wrong_owner(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
-    hint = f"restore that file, or {anew}"
+def _wrong_owner(checkpoint: str, file: str, reason: str, restart_hint: str) -> WatersmeetError:
+    hint = f"restore that file, or {restart_hint}"
     return refuse("WRONG_OWNER", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
 
 
-def _record(text: str, checkpoint: str, file: str, anew: str) -> dict[str, Any]:
+def _record(text: str, checkpoint: str, file: str, restart_hint: str) -> dict[str, Any]:
     if not text.strip():
-        raise _wrong_owner(checkpoint, file, "is empty", anew)
+        raise _wrong_owner(checkpoint, file, "is empty", restart_hint)
     try:
         record = json.loads(text)
     except ValueError:
-        raise _wrong_owner(checkpoint, file, "is incomplete or not JSON", anew) from None
+        raise _wrong_owner(checkpoint, file, "is incomplete or not JSON", restart_hint) from None
     if not isinstance(record, dict):
-        raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", anew)
+        raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", restart_hint)
     content = cast("dict[str, Any]", record)
     if "format" not in content and {"query", "shards"} <= content.keys():
-        raise refuse("CHECKPOINT_WITHOUT_FORMAT", checkpoint=checkpoint, file=file, hint=anew)
+        raise refuse("CHECKPOINT_WITHOUT_FORMAT", checkpoint=checkpoint, file=file, hint=restart_hint)
     return content
 
 
@@ -214,10 +216,10 @@ RESUME_HINT = "if the sink is ahead of the copy, see `watersmeet run --sink-resu
 _TORN = "is incomplete, or was not written by Spark"
 
 
-def check_files(folder: Folder, checkpoint: str, anew: str) -> None:
-    """Refuse a checkpoint that Spark could not read; ``anew`` says how to start without it."""
+def check_files(folder: Folder, checkpoint: str, restart_hint: str) -> None:
+    """Refuse a checkpoint that Spark could not read; ``restart_hint`` says how to start without it."""
     for file, reason in _damages(folder):
-        raise damage_refusal(checkpoint, f"{checkpoint}/{file}", reason, anew)
+        raise damage_refusal(checkpoint, f"{checkpoint}/{file}", reason, restart_hint)
 
 
 def state_damage(text: str) -> WatersmeetError | None:
@@ -229,13 +231,14 @@ def state_damage(text: str) -> WatersmeetError | None:
     if file is None:
         file, reason = _find_broken_file(Path(checkpoint), text)
     else:
-        reason = _TORN if Path(file).exists() else "is missing"
+        is_remote = has_scheme(file) and not file.startswith("file:")
+        reason = "could not be read" if is_remote else _TORN if Path(file).exists() else "is missing"
     return damage_refusal(checkpoint, file, reason, "have the query write to a new sink, with another name and path.")
 
 
-def damage_refusal(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
+def damage_refusal(checkpoint: str, file: str, reason: str, restart_hint: str) -> WatersmeetError:
     """The refusal of a checkpoint because of one of its files."""
-    hint = f"restore that file or the checkpoint from a copy ({RESUME_HINT}); or {anew}"
+    hint = f"restore that file or the checkpoint from a copy ({RESUME_HINT}); or {restart_hint}"
     return refuse("DAMAGED_CHECKPOINT", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
 
 
@@ -268,7 +271,7 @@ def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
         yield f"{OFFSETS_FOLDER}/{planned[-1]}", _TORN
 
 
-def _find_broken_file(checkpoint: Path, text: str) -> tuple[str, str]:
+def _find_broken_file(checkpoint: Storage, text: str) -> tuple[str, str]:
     """The file of a state that is broken, as far as it can be seen from outside, else their folder, and why."""
     changes = {file: file.read_bytes() for file in sorted(checkpoint.glob("state/*/*/*.changelog"))}
     is_checkable = any(map(is_whole_changelog, changes.values()))
@@ -299,7 +302,7 @@ def batch_numbers(folder: Folder, name: str) -> list[int]:
 
 
 def is_whole(folder: Folder, file: str) -> bool:
-    """Whether a file of Spark's is there, with all that belongs to it."""
+    """Return whether a file of Spark exists, with its parts."""
     text = folder.read(file)
     return text is not None and _damage(text) is None
 
@@ -331,15 +334,31 @@ Use = Literal["shared", "alone"]
 
 
 @contextmanager
-def lock_storage(storage: Path, use: Use, queries: Collection[str] = ()) -> Generator[None]:
-    """Lock a storage folder, and queries of it, while this is entered; refused if another process conflicts."""
+def lock_storage(storage: Storage, use: Use, queries: Collection[str] = ()) -> Generator[Leases]:
+    """Lock a storage folder, and queries of it, while this is entered; refused if another process conflicts.
+
+    A storage of this machine has locks of its file system, any other has leases.
+    """
+    if not is_local(storage):
+        with hold_leases(storage, use, queries) as leases:
+            yield leases
+        return
     with ExitStack() as stack:
         if not _try_lock(storage, LOCK, use, stack):
-            raise refuse("CHECKPOINT_IN_USE", storage=storage)
+            raise refuse("CHECKPOINT_IN_USE", storage=storage, holder="")
         for query in queries:
-            if not _try_lock(storage, f"in-use.{query}.lock", "alone", stack):
-                raise refuse("QUERY_IN_USE", query=query, storage=storage)
-        yield
+            name = f"in-use.{query}.lock"
+            if not _try_lock(storage, name, "alone", stack):
+                holder = holder_in_words(_read_holder(storage / name))
+                raise refuse("QUERY_IN_USE", query=query, storage=storage, holder=holder)
+        yield NO_LEASES
+
+
+def _read_holder(lock: Path) -> str | None:
+    try:
+        return lock.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _try_lock(storage: Path, name: str, use: Use, stack: ExitStack) -> bool:
@@ -362,4 +381,9 @@ def _try_lock(storage: Path, name: str, use: Use, stack: ExitStack) -> bool:
     except OSError:
         # This file system has no locks.
         return True
+    if name != LOCK:
+        # For whom it is in the way. A command that is refused later leaves the lock of the storage as it was.
+        with suppress(OSError):
+            os.ftruncate(file, 0)
+            os.write(file, Holder.here().to_text().encode())
     return True

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refusal_in, refuse
+from watersmeet.locations import Storage, is_local, location_of
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import Ints
@@ -34,12 +34,27 @@ from watersmeet.operators.state.state_schema import StateSchema, UnevenError
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.compile.shards import PARTITIONS
 from watersmeet.spark.exchange.store import NAME, VALUE, labels
-from watersmeet.spark.private.files import WHOLE, UnknownStateError, relocate_state, renumber, take_operator
+from watersmeet.spark.private.files import (
+    WHOLE,
+    UnknownStateError,
+    copy_tree,
+    delete_tree,
+    relocate_state,
+    renumber,
+    take_operator,
+)
 from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.refusals import innermost_cause
 from watersmeet.spark.session.workers import with_settings
 from watersmeet.spark.state.changes import fingerprints
-from watersmeet.spark.state.checkpoint import Checkpoint, StatefulOperator, prepare_staging, swap
+from watersmeet.spark.state.checkpoint import (
+    Checkpoint,
+    StatefulOperator,
+    discard_staging,
+    final_place,
+    prepare_staging,
+    swap,
+)
 from watersmeet.spark.state.inspect import State
 from watersmeet.spark.state.owner import COMMITS_FOLDER, OFFSETS_FOLDER, OWNER, Owner, batch_numbers, check_files
 
@@ -195,17 +210,18 @@ class Seed(StatefulProcessor):
         """Nothing to close: Spark owns the state."""
 
 
-def seed(spark: SparkSession, values: DataFrame, made: Path, operator: int, partitions: int) -> None:
+def seed(spark: SparkSession, values: DataFrame, made: Storage, operator: int, partitions: int) -> None:
     """Write the state of an operator into a new checkpoint, as that of its batch 0; ``values`` are as in `VALUES`."""
     scratch = made.absolute() / SCRATCH
+    values_at = location_of(scratch / "values")
     with with_settings(spark, {**WHOLE, **_FEW, PARTITIONS: str(partitions)}):
-        values.write.parquet(f"file:{scratch}/values")
-        stream = spark.readStream.schema(VALUES).parquet(f"file:{scratch}/values")
+        values.write.parquet(values_at)
+        stream = spark.readStream.schema(VALUES).parquet(values_at)
         seeded = stream.groupBy("shard").transformWithStateInPandas(Seed(), "n INT", "Append", "None")
         writer = seeded.writeStream.format("noop").trigger(availableNow=True)
-        writer.option("checkpointLocation", f"file:{scratch}/checkpoint").start().awaitTermination()
+        writer.option("checkpointLocation", location_of(scratch / "checkpoint")).start().awaitTermination()
     take_operator(scratch / "checkpoint", made, operator)
-    shutil.rmtree(scratch)
+    delete_tree(scratch)
 
 
 CHECK_HINT = "correct the cause and try again; `watersmeet state check` says whether the state can be read."
@@ -225,7 +241,7 @@ def current_parallelism(checkpoint: Checkpoint) -> Parallelism:
     return Parallelism(checkpoint.owner.shards, int(head["conf"][PARTITIONS]))
 
 
-def rescale(spark: SparkSession, path: Path, name: str, now: Parallelism) -> None:
+def rescale(spark: SparkSession, path: Storage, name: str, now: Parallelism) -> None:
     """Spread the state of a query otherwise: beside the old one, which is replaced in the end."""
     checkpoint = Checkpoint.open(spark, path)
     check_files(checkpoint.folder, str(path), "leave it as it is.")
@@ -234,7 +250,7 @@ def rescale(spark: SparkSession, path: Path, name: str, now: Parallelism) -> Non
     begun = _batch_numbers(checkpoint)
     made = prepare_staging(path)
     try:
-        _make(spark, checkpoint, made, name, was, now)
+        _make(spark, checkpoint, path, made, name, was, now)
         if _batch_numbers(checkpoint) != begun:
             raise _rescale_refusal(name, "it runs", "stop it, and try again.")
         swap(made, path)
@@ -251,26 +267,33 @@ def rescale(spark: SparkSession, path: Path, name: str, now: Parallelism) -> Non
     except OSError as error:
         raise _rescale_refusal(name, str(error), CHECK_HINT) from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        discard_staging(made, path)
 
 
 def _make(
-    spark: SparkSession, checkpoint: Checkpoint, made: Path, name: str, was: Parallelism, now: Parallelism
+    spark: SparkSession,
+    checkpoint: Checkpoint,
+    path: Storage,
+    made: Storage,
+    name: str,
+    was: Parallelism,
+    now: Parallelism,
 ) -> None:
     """Make the new checkpoint, as it will lie where the old one is."""
-    path, is_spread = Path(checkpoint.path), now.shards != was.shards
+    is_spread = now.shards != was.shards
     ordered = sorted(checkpoint.operators, key=lambda operator: operator.spark_number)
     for number, sharing in groupby(ordered, lambda operator: operator.spark_number):
         stored = checkpoint.read_store(number)
         values = reshard_operators(checkpoint, tuple(sharing), now.shards, name) if is_spread else stored
         seed(spark, values, made, number, now.partitions)
     renumber(made, 0, checkpoint.batch)
-    relocate_state(made, path.absolute())
+    relocate_state(made, final_place(made, path))
     _copy(path, made, checkpoint.batch, now.partitions)
     owner = _owner(checkpoint, now.shards) if is_spread else checkpoint.owner
     (made / OWNER).write_text(owner.to_text(spark.version), "utf-8")
-    # Metrics of its batches since then still apply with the same lags.
-    shutil.copystat(path / OWNER, made / OWNER)
+    if is_local(path) and is_local(made):
+        # Metrics of its batches since then still apply with the same lags.
+        shutil.copystat(path / OWNER, made / OWNER)
 
 
 def _check(checkpoint: Checkpoint, name: str, was: Parallelism, now: Parallelism) -> None:
@@ -306,13 +329,11 @@ def _owner(checkpoint: Checkpoint, shards: int) -> Owner:
     return replace(was, queries=queries, accepted={**fingerprints(State(checkpoint)), **was.accepted})
 
 
-def _copy(path: Path, made: Path, batch: int, partitions: int) -> None:
+def _copy(path: Storage, made: Storage, batch: int, partitions: int) -> None:
     """Copy everything but the state; set the number of partitions in the last plans."""
     for entry in path.iterdir():
-        if entry.is_dir() and entry.name != "state":
-            shutil.copytree(entry, made / entry.name, ignore=shutil.ignore_patterns(".*"))
-        elif entry.is_file() and not entry.name.startswith(".") and entry.name != OWNER:
-            shutil.copyfile(entry, made / entry.name)
+        if entry.name not in ("state", OWNER) and (entry.is_dir() or not entry.name.startswith(".")):
+            copy_tree(entry, made / entry.name)
     for file in [
         file for file in (made / OFFSETS_FOLDER).iterdir() if file.name.isdecimal() and int(file.name) >= batch
     ]:

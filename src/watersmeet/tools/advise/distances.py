@@ -168,7 +168,7 @@ def _all_distances(right: KeyedTimes, left: KeyedTimes, first: Ints, last: Ints)
     counts = last - first
     total = int(counts.sum())
     if total > MOST_PAIRS:
-        # Whole keys, chosen by their code: of these every pair is there.
+        # Whole keys, chosen by their code, so the sample has every pair of them.
         wanted = (left.codes * 0x9E3779B1 & 0xFFFF) < 0x10000 * MOST_PAIRS // total
         counts = np.where(wanted, counts, 0)
     of = np.repeat(np.arange(len(left)), counts)

@@ -12,7 +12,24 @@ from watersmeet.locations import mask_secrets
 from watersmeet.logical.nodes import JoinKind
 from watersmeet.logical.words import kind_in_words, word
 from watersmeet.schema import TimeType, time_type_of
-from watersmeet.tools.advise.arrivals import Bools, Ints, SampledRows, Unit, codes_of, common_type, interval, numbers_of
+from watersmeet.tools.advise.arrivals import (
+    Bools,
+    Disorder,
+    Ints,
+    LagCost,
+    Pauses,
+    SampledRows,
+    Skew,
+    Unit,
+    codes_of,
+    common_type,
+    disorder,
+    interval,
+    lags_of,
+    numbers_of,
+    pauses,
+    skew,
+)
 from watersmeet.tools.advise.distances import (
     SHARES,
     Bounds,
@@ -23,7 +40,6 @@ from watersmeet.tools.advise.distances import (
     distances,
     likely_keys,
 )
-from watersmeet.tools.advise.findings import Disorder, LagCost, Pauses, Skew, disorder, lags_of, pauses, skew
 
 KEEP = 0.999
 """The share of pairs and of rows that a proposal covers by default."""
@@ -213,7 +229,7 @@ def _unit(left: TimeType | None, right: TimeType | None) -> Unit:
 
 
 def _fits(request: AdviceRequest, pair: tuple[str, str]) -> bool:
-    """Whether a pair of columns is there and can be compared exactly."""
+    """Return whether both columns exist and can be compared exactly."""
     there = [{name.lower() for name in side.rows.column_names} for side in (request.left, request.right)]
     if pair[0].lower() not in there[0] or pair[1].lower() not in there[1]:
         return False

@@ -1,7 +1,7 @@
 """Rows of a source in the order in which they arrived, to be looked at without Spark.
 
 Files arrive in the order in which Spark takes them, by the time of their last change; rows within a file, and records
-within a partition of a topic, in their order. Of what else Spark reads nobody knows an order but that of delivery.
+within a partition of a topic, in their order. Rows of other sources have the order of delivery.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.locations import location_of
-from watersmeet.logical.expressions import quote
 from watersmeet.logical.nodes import Script
-from watersmeet.schema import parse_type_name
+from watersmeet.schema import parse_type_name, quote
 from watersmeet.spark.connectors.malformed import readable_rows
 from watersmeet.spark.connectors.reading import read_source
 from watersmeet.spark.exchange.packing import PARTITION
@@ -40,7 +39,7 @@ def sample_source(spark: SparkSession, script: Script, source: Source, limit: in
 
 
 def sample_frame(frame: DataFrame, source: Source, limit: int) -> SampledRows:
-    """The first rows of a DataFrame; a stream is read as far as it is there now."""
+    """The first rows of a DataFrame; of a stream, the rows that exist now."""
     has_partitions = PARTITION in frame.columns
     by_file = None if has_partitions else _by_file(frame)
     rows_in_order = by_file if by_file is not None else frame

@@ -105,7 +105,7 @@ def _heading(query: Query) -> str:
 
 
 def _query(query: Query, heading: str, around: _Context) -> PlanBlock:
-    """A query; ``around`` has the views of the queries around it, beside which it has its own."""
+    """A query; ``around`` has the views of the queries around it, in addition to its own."""
     facts = _query_facts(query)
     steps = (
         *((PlanStep("filter", facts=facts[1:2]),) if query.where is not None else ()),

@@ -255,7 +255,7 @@ def _sources(graph: Topology) -> set[str]:
 
 
 def _source(step: PlanStep) -> str:
-    """The name of a source, by which it is known again; "" for everything else."""
+    """The name of a source, which identifies it; "" for everything else."""
     return str(step.data["scan"]).lower() if step.kind == "source" and "scan" in step.data else ""
 
 

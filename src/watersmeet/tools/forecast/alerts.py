@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from watersmeet.duration import rough_duration
+from watersmeet.locations import Storage
 from watersmeet.metrics.history import read_history
 from watersmeet.metrics.metrics import OperatorMetrics
-from watersmeet.metrics.progress import Progress, port_names
+from watersmeet.metrics.progress import Progress
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.shard_metrics import port_names
 from watersmeet.physical import JoinPlan, QueryPlan, join_name, join_plans
 from watersmeet.tools.forecast.query import ForecastInput, StateForecast, forecast_query
 from watersmeet.tools.forecast.rates import RECENT, observe_rates
@@ -65,7 +66,7 @@ class ForecastMonitor:
     The histories of earlier runs in ``storage`` count as well.
     """
 
-    def __init__(self, plans: Mapping[str, QueryPlan], storage: Path) -> None:
+    def __init__(self, plans: Mapping[str, QueryPlan], storage: Storage) -> None:
         self.storage = storage
         self._reported: dict[str, set[tuple[str, str]]] = {}
         self.take_plans(plans)

@@ -18,7 +18,7 @@ from time import perf_counter
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.physical.nodes import WatermarkLag
+from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, Pack, fold_watermarks, from_blobs
 from watersmeet.tools.forecast.costs import MEASURED, Costs, runs_alive, times_written
 

@@ -89,13 +89,13 @@ MEASURED = Costs(
 machine, those of a shard from `shards` (2 ms in small batches, 4.5 ms in large ones); a later run of `forecast` checks
 them (docs/forecast.md). What a further operator and a task without rows take is from older runs on a busy one, and so
 is memory. ``read`` is from one run with and without runs at hand, ``probe`` from a search in a sorted million, records
-and marks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate."""
+and watermarks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate."""
 
 
 TEXT = 24.0
 """Bytes of a value of no fixed length, if nothing is known of it; its place among the others is counted in."""
 VALID = 1 / 8
-"""Whether a value is there at all takes a bit."""
+"""The NULL bit of a value."""
 
 
 def row_bytes(columns: Iterable[tuple[str, str | None]], widths: Mapping[str, float]) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from watersmeet.duration import align_columns, format_count, rough_duration
-from watersmeet.operators.forecaster import Families, PortRetention
+from watersmeet.operators.explainer import ForecastFamilies, PortRetention
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -111,7 +111,7 @@ class QueryForecast:
         )
 
 
-def forecast_query(plan: QueryPlan, families: Families, inputs: ForecastInput) -> QueryForecast:
+def forecast_query(plan: QueryPlan, families: ForecastFamilies, inputs: ForecastInput) -> QueryForecast:
     """The forecast of a query over its plan."""
     plans = join_plans(plan.relation)
     operators = tuple(_operator(one, families, inputs) for one in plans)
@@ -172,7 +172,7 @@ def _usable_cores(inputs: ForecastInput, plans: tuple[JoinPlan, ...], rates: lis
     return min(most, 1 / heaviest) if heaviest > 0 else most
 
 
-def _operator(plan: JoinPlan, families: Families, inputs: ForecastInput) -> OperatorForecast:
+def _operator(plan: JoinPlan, families: ForecastFamilies, inputs: ForecastInput) -> OperatorForecast:
     # What stands behind a relation, or follows the upserts of a source, goes by the name of its operator.
     retentions = families[getattr(plan.analyzed, "family", plan.operator.name)].forecast(plan)
     states = tuple(
@@ -244,7 +244,7 @@ def _rate_hint(relation: RelationPlan, who: str) -> str:
 
 
 def _rate(relation: RelationPlan, inputs: ForecastInput) -> Rate | None:
-    """The rate of what feeds a port; of a join before it nobody knows it."""
+    """The rate of the input of a port; unknown if that is a join."""
     scan = relation.origin.scan
     if scan is None:
         return None
@@ -299,7 +299,7 @@ ORIGINS = {"given": "given", "sampled": "sampled", "runs": "of the last runs"}
 
 
 def render(forecast: QueryForecast) -> str:
-    """The forecast of a query as text, every number beside the law that it follows."""
+    """The forecast of a query as text, each number with its formula."""
     return "\n".join(_lines(forecast))
 
 

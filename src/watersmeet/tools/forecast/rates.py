@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from watersmeet.errors import refuse
-from watersmeet.metrics.progress import Progress, port_names
+from watersmeet.locations import Storage
+from watersmeet.metrics.progress import Progress
 from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.shard_metrics import port_names
 from watersmeet.physical import QueryPlan, ScanPlan, join_name, join_plans
 
 Origin = Literal["given", "sampled", "runs"]
@@ -60,7 +61,7 @@ def parse_rates(texts: Sequence[str]) -> dict[str, Rate]:
     return rates
 
 
-def read_sampled_rates(path: Path) -> dict[str, Rate]:
+def read_sampled_rates(path: Storage) -> dict[str, Rate]:
     """The rates that ``watersmeet advise`` has stored; empty if it has not run, or times are numbers."""
     try:
         advice: dict[str, Any] = json.loads(path.read_text("utf-8"))

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from watersmeet.errors import WatersmeetError, did_you_mean
-from watersmeet.logical.expressions import Expr, Op, Reference, column, quote
-from watersmeet.schema import INTEGERS, NUMBERS, parse_type
+from watersmeet.logical.expressions import Expr, Op, Reference, column
+from watersmeet.schema import INTEGERS, NUMBERS, parse_type, quote
 from watersmeet.tools.substrait.types import (
     TypedExpr,
     format_type,
@@ -205,7 +205,7 @@ def _extract(call: FunctionCall) -> TypedExpr:
     values = [arg for arg in rest if isinstance(arg, TypedExpr)]
     zeros = [arg for arg in rest if isinstance(arg, str) and arg.upper() != "ONE"]
     if word not in _FIELDS or len(values) != 1 or zeros:
-        raise call.refuse(f"of {word or 'what is no literal'}", "", f"{did_you_mean(word, _FIELDS)}")
+        raise call.refuse(f"of {word or 'an expression that is not a literal'}", "", f"{did_you_mean(word, _FIELDS)}")
     if values[0].type == "TIMESTAMP":
         hint = "cast it to a timestamp without time zone in the producer."
         raise call.refuse("of a timestamp with time zone", "Spark would use the time zone of the session", hint)

@@ -1,7 +1,7 @@
 """The messages of a Substrait plan: those parts of its Protocol Buffers that are read, or refused by name.
 
 They are declared here, and not taken from a package of generated code, because producers are years apart: plans with
-fields that newer releases of Substrait took out (``left_keys``, ``timestamp``, ``extension_uris``) must be read beside
+fields that newer releases of Substrait took out (``left_keys``, ``timestamp``, ``extension_uris``) must be read next to
 those that have the fields of today. Numbers and names are Substrait's; a number is never given twice.
 """
 

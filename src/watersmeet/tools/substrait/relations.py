@@ -377,7 +377,7 @@ def _root(message: Any, name: str) -> Any:
 
 
 def _output_names(root: Any, block: QueryBlock) -> list[str]:
-    """The name of each column. Names inside structs are left out; a name that is there twice gets a number."""
+    """The name of each column. Names inside structs are left out; a name that occurs twice gets a number."""
     root_names, names = list(root.names), list[str]()
     for shown in block.columns:
         name = root_names.pop(0) if root_names else ""

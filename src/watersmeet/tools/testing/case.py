@@ -5,16 +5,17 @@ The script is its own, or the query of a project that it names, with all declara
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 import yaml
 from pydantic import ConfigDict, Field, GetPydanticSchema, StrictBool, StrictInt, TypeAdapter, ValidationError
-from pydantic_core import core_schema
+from pydantic_core import PydanticCustomError, core_schema
 
 from watersmeet.errors import WatersmeetError, catalogue, did_you_mean, refuse
+from watersmeet.formats.records import CHANGE
 from watersmeet.logical.nodes import Query, Script
 from watersmeet.operators.outcomes import OutcomeKind
 from watersmeet.project import SPEC_NAME, DoubledKeyError, Project, open_project, read_yaml
@@ -26,12 +27,27 @@ def _read_as(kind: Any, made: Any) -> GetPydanticSchema:
     return GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(made, handler(kind)))
 
 
-def _tuples(rows: list[list[Any]]) -> tuple[tuple[Any, ...], ...]:
-    return tuple(tuple(row) for row in rows)
+CaseRow = tuple[Any, ...] | Mapping[str, Any]
+"""The cells of a row as YAML gives them, by position or by column (`cells_of`)."""
 
 
-RowList = Annotated[tuple[tuple[Any, ...], ...], _read_as(list[list[Any]], _tuples)]
-"""Rows by position, their cells as YAML gives them (`cells` turns them into values of the declared types)."""
+def _parse_row(row: Any) -> CaseRow:
+    if isinstance(row, list | tuple):
+        return tuple(cast("list[Any]", row))
+    if not isinstance(row, Mapping):
+        raise PydanticCustomError("row", "a row is a list of cells or a mapping of columns to cells")
+    for name in cast("Mapping[Any, Any]", row):
+        if not isinstance(name, str):
+            raise PydanticCustomError(
+                "row", "{name} is not the name of a column; write it in quotes", {"name": str(name)}
+            )
+    return dict(cast("Mapping[str, Any]", row))
+
+
+_Row = Annotated[CaseRow, GetPydanticSchema(lambda _, __: core_schema.no_info_plain_validator_function(_parse_row))]
+
+RowList = Annotated[tuple[CaseRow, ...], _read_as(list[_Row], tuple)]
+"""Rows of a case; `watersmeet.local.cells` turns their cells into values of the declared types."""
 
 _CLOSED = ConfigDict(extra="forbid")
 
@@ -66,7 +82,7 @@ class CaseWhy:
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
 
     of: str
-    row: Annotated[tuple[Any, ...], _read_as(list[Any], tuple)]
+    row: _Row
     what: Annotated[OutcomeKind, Field(alias="is")]
     says: str | None = None
 
@@ -76,6 +92,7 @@ class Case:
     """A case: a script with batches and an optional ``end``, or one that ``fails`` with a condition.
 
     The script is its own (``sql``), or that of a project: ``query`` then names one, ``sql/joined.sql#joined``.
+    ``spec`` is the number of what it shows in a specification.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
@@ -90,6 +107,40 @@ class Case:
     why: Annotated[tuple[CaseWhy, ...], _read_as(list[CaseWhy], tuple)] = ()
     fails: str | None = None
     fails_with: str | None = None
+    spec: str | None = None
+
+
+def cells_of(row: CaseRow, columns: Sequence[str], of: str) -> Sequence[Any]:
+    """The cells of a row in the order of ``columns``; ValueError if it names one that ``of`` does not have.
+
+    A column that the row does not name is NULL, or ``+`` where a change is listed. A name stands for one column,
+    whatever its case, and for ``alias.name`` if only one has it.
+
+    >>> cells_of({"item": "lamp"}, ["id", "item"], "`orders`")
+    [None, 'lamp']
+    """
+    if not isinstance(row, Mapping):
+        return row
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        column = _column(name, columns, of)
+        if column in cells:
+            raise ValueError(f"{dict(row)} names `{column}` twice")
+        cells[column] = value
+    return [cells.get(column, "+" if column == CHANGE else None) for column in columns]
+
+
+def _column(name: str, columns: Sequence[str], of: str) -> str:
+    lower = name.lower()
+    matches = [c for c in columns if c == name] or [
+        c for c in columns if lower in (c.lower(), c.partition(".")[2].lower())
+    ]
+    if len(matches) > 1:
+        raise ValueError(f"`{name}` could be any of {', '.join(f'`{c}`' for c in matches)}")
+    if not matches:
+        bare = [c.partition(".")[2] or c for c in columns]
+        raise ValueError(f"`{name}` is not a column of {of} ({did_you_mean(name, bare).rstrip('.')})")
+    return matches[0]
 
 
 def read_case(path: Path) -> Case:

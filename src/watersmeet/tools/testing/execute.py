@@ -16,17 +16,18 @@ from watersmeet.duration import parse_duration
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError, arrow_table, cell, change_table, to_signed_rows
 from watersmeet.local.query import BatchOutput, LocalQuery
+from watersmeet.local.values import in_session_zone
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
 from watersmeet.operators.core.rowwise import event_time
-from watersmeet.operators.time_zones import in_zone_of_script
+from watersmeet.operators.time_zones import in_zone_of_script, zone_of_script
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, view_plans
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
-from watersmeet.tools.testing.case import Case, CaseBatch, script_of
+from watersmeet.tools.testing.case import Case, CaseBatch, CaseRow, RowList, cells_of, script_of
 from watersmeet.tools.testing.outcome import Outcome, QueryStoppedError, compare, compare_reasons
 from watersmeet.tools.trace import Batch, Lineage, trace_query
 
@@ -63,8 +64,9 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         queries = analyze(script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
-    plan, arrivals = _plan_case(case, script, queries)
     try:
+        plan, arrivals = _plan_case(case, script, queries)
+        _check_expected_columns(case, plan)
         reasons = _reasons(case, plan, script, arrivals)
         for shards in _numbers_of_shards(plan, on):
             result = _compare_outcomes(case, _outcomes(case, script, plan, arrivals, on, spark, shards), reasons)
@@ -123,7 +125,8 @@ def _outcomes(
     shards: int = 1,
 ) -> tuple[Outcome, ...]:
     stretches = _split_at_restarts(_all_batches(case), arrivals)
-    stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on, shards)
+    with in_session_zone(zone_of_script(script)):
+        stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on, shards)
     return tuple(_outcome(plan, step) for step in stepped)
 
 
@@ -136,7 +139,9 @@ def lineage_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -
     """What became of the rows of a case, by the definitions."""
     restarts = [*(batch.restart for batch in case.batches), False]
     came = zip(arrivals, restarts, strict=False)
-    return trace_query(plan, [Batch(tables, watermarks, restart) for (tables, watermarks), restart in came], OPERATORS)
+    batches = [Batch(tables, watermarks, restart) for (tables, watermarks), restart in came]
+    with in_session_zone(zone_of_script(script_of(case))):
+        return trace_query(plan, batches, OPERATORS)
 
 
 def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arrivals]) -> str | None:
@@ -243,9 +248,54 @@ def _empty_arrivals(script: Script) -> dict[str, pa.Table]:
     return {source.name: _table(source, ()) for source in script.sources}
 
 
-def _table(source: Source, rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
+def _table(source: Source, rows: Iterable[CaseRow], path: str = "case") -> pa.Table:
     """Rows of a source; those of a table with their change."""
-    return (change_table if source.kind == "table" else arrow_table)(source.fields, rows, path)
+    try:
+        cells = [source_cells(source, row) for row in rows]
+    except ValueError as error:
+        raise refuse("WRONG_CASE", path=path, reason=error) from None
+    return (change_table if source.kind == "table" else arrow_table)(source.fields, cells, path)
+
+
+def source_cells(source: Source, row: CaseRow) -> Sequence[Any]:
+    """The cells of a row of a source by position; of one of a table that names its columns with the change in front."""
+    columns = [field.name for field in source.fields]
+    cells = cells_of(row, [CHANGE, *columns] if source.kind == "table" else columns, f"`{source.name}`")
+    if source.kind == "table" and cells is not row and cells[0] not in ("+", "-"):
+        raise ValueError(f"`{CHANGE}` of {row} is neither `+` nor `-`")
+    return cells
+
+
+def _check_expected_columns(case: Case, plan: QueryPlan) -> None:
+    """Refuse an expected row that names a column that what it is compared with does not have."""
+    joins = join_plans(plan.relation)
+    result = [*([CHANGE] if plan.is_changelog else []), *(output.name for output in plan.outputs)]
+    late = [port.late for join in joins for port in join.ports]
+    unmatched = [[side.unmatched] for side in joins[-1].operator.ports] if joins else []
+    try:
+        for batch in _all_batches(case):
+            _check_columns(batch.out, [result], "the result")
+            _check_columns(batch.late, late, "the late rows")
+            for rows, columns in zip((batch.unmatched_left, batch.unmatched_right), unmatched, strict=False):
+                _check_columns(rows, columns, "the unmatched rows")
+    except ValueError as error:
+        raise refuse("WRONG_CASE", path=case.path, reason=error) from None
+
+
+def _check_columns(rows: RowList | None, tables: Sequence[Sequence[str]], of: str) -> None:
+    """Raise a ValueError for a row whose columns none of the tables has."""
+    for row in rows or ():
+        problems: list[ValueError] = []
+        for columns in tables:
+            try:
+                cells_of(row, columns, of)
+            except ValueError as error:
+                problems.append(error)
+        if tables and len(problems) == len(tables) and isinstance(row, Mapping):
+            # First a name that is in no table, then names that are not in the same one.
+            bare = dict.fromkeys(column.partition(".")[2] or column for columns in tables for column in columns)
+            cells_of({name.partition(".")[2] or name: None for name in row}, list(bare), of)
+            raise problems[0]
 
 
 def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> Arrivals:
@@ -290,7 +340,7 @@ def _watermark_value(case: Case, value: Any, column: str, kind: Any) -> int:
     except ValueError:
         number = None
     if number is None:
-        raise refuse("WRONG_CASE", path=case.path, reason=f"{value!r} is not a mark of `{column}`")
+        raise refuse("WRONG_CASE", path=case.path, reason=f"{value!r} is not a watermark of `{column}`")
     return number
 
 

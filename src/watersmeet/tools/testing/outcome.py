@@ -15,7 +15,7 @@ from watersmeet.local.cells import arrow_table, cell
 from watersmeet.operators.core.python_values import python_rows, python_values
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.outcomes import row_in_words
-from watersmeet.tools.testing.case import Case, CaseBatch, CaseWhy, RowList
+from watersmeet.tools.testing.case import Case, CaseBatch, CaseRow, CaseWhy, RowList, cells_of
 from watersmeet.tools.trace import Lineage, RowArrival
 
 
@@ -68,28 +68,42 @@ def _unseen(name: str) -> str:
 
 def _rows(name: str, expected: RowList, tables: Sequence[pa.Table], *, ordered: bool) -> str | None:
     actual = [
-        (row, tuple(table.schema.types))
+        _ActualRow(row, table.schema)
         for table in tables
         for row in zip(*map(python_values, table.columns), strict=True)
     ]
     if ordered:
         return _in_order(name, expected, actual)
     left = list(actual)
-    missing: list[tuple[Any, ...]] = []
+    missing: list[CaseRow] = []
     for row in expected:
-        position = next((i for i, (actual_row, kinds) in enumerate(left) if _is_same(row, actual_row, kinds)), None)
+        position = next((i for i, candidate in enumerate(left) if candidate.fits(row)), None)
         if position is None:
             missing.append(row)
         else:
             del left[position]
-    return _difference(name, missing, [row for row, _ in left])
+    return _difference(name, missing, left)
 
 
-def _in_order(name: str, expected: RowList, actual: list[tuple[tuple[Any, ...], tuple[Any, ...]]]) -> str | None:
-    same = len(expected) == len(actual) and all(
-        _is_same(row, actual_row, kinds) for row, (actual_row, kinds) in zip(expected, actual, strict=True)
-    )
-    return None if same else _difference(f"{name} (in order)", list(expected), [row for row, _ in actual])
+@dataclass(frozen=True)
+class _ActualRow:
+    """A row of an outcome with the columns of its table."""
+
+    values: tuple[Any, ...]
+    schema: pa.Schema
+
+    def fits(self, expected: CaseRow) -> bool:
+        """Whether the values are those of an expected row, which may name their columns."""
+        try:
+            cells = cells_of(expected, self.schema.names, "the result")
+        except ValueError:
+            return False
+        return _is_same(cells, self.values, self.schema.types)
+
+
+def _in_order(name: str, expected: RowList, actual: Sequence[_ActualRow]) -> str | None:
+    same = len(expected) == len(actual) and all(row.fits(e) for e, row in zip(expected, actual, strict=True))
+    return None if same else _difference(f"{name} (in order)", expected, actual)
 
 
 def _is_same(expected: Sequence[Any], actual: Sequence[Any], kinds: Sequence[pa.DataType]) -> bool:
@@ -128,15 +142,23 @@ def _values(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any] | 
     return "\n".join([f"{name}:", *lines]) if lines else None
 
 
-def _difference(name: str, missing: Sequence[Sequence[Any]], extra: Sequence[Sequence[Any]]) -> str | None:
+def _difference(name: str, missing: Sequence[CaseRow], extra: Sequence[_ActualRow]) -> str | None:
+    """The rows that differ; where a missing one names its columns, those that came instead do, too."""
     if not missing and not extra:
         return None
-    lines = [f"  - {_text(list(row))}" for row in missing] + [f"  + {_text(list(row))}" for row in extra]
+    named = any(isinstance(row, Mapping) for row in missing)
+    shown = [dict(zip(row.schema.names, row.values, strict=True)) if named else row.values for row in extra]
+    lines = [f"  - {_text(row)}" for row in missing] + [f"  + {_text(row)}" for row in shown]
     return "\n".join([f"{name}:", *lines])
 
 
 def _text(value: Any) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _plain(row: CaseRow) -> list[Any] | dict[str, Any]:
+    """A row as people write it."""
+    return dict(row) if isinstance(row, Mapping) else list(row)
 
 
 def compare_reasons(case: Case, lineage: Lineage, sources: Mapping[str, Source]) -> str | None:
@@ -151,10 +173,10 @@ def _differences(case: Case, expected: CaseWhy, lineage: Lineage, sources: Mappi
         raise refuse("WRONG_CASE", path=case.path, reason=f"`why` names `{expected.of}`, which has no rows")
     meant = [arrival for arrival in arrivals if _is_meant(case, expected, arrival, sources)]
     if not meant:
-        yield f"  ! {expected.of} {list(expected.row)} did not arrive"
+        yield f"  ! {expected.of} {_plain(expected.row)} did not arrive"
     elif not any(_fits(expected, arrival, lineage) for arrival in meant):
         says = f", saying `{expected.says}`" if expected.says is not None else ""
-        yield f"  - {expected.of} {list(expected.row)} is {expected.what}{says}"
+        yield f"  - {expected.of} {_plain(expected.row)} is {expected.what}{says}"
         for arrival in meant:
             yield from (
                 f"  + {arrival.side} {row_in_words(arrival.values)} is {text}"
@@ -163,7 +185,12 @@ def _differences(case: Case, expected: CaseWhy, lineage: Lineage, sources: Mappi
 
 
 def _is_meant(case: Case, expected: CaseWhy, arrival: RowArrival, sources: Mapping[str, Source]) -> bool:
-    row = python_rows(arrow_table(sources[arrival.source].fields, [expected.row], case.path))[0]
+    source = sources[arrival.source]
+    try:
+        cells = cells_of(expected.row, [declared.name for declared in source.fields], f"`{source.name}`")
+    except ValueError as error:
+        raise refuse("WRONG_CASE", path=case.path, reason=error) from None
+    row = python_rows(arrow_table(source.fields, [cells], case.path))[0]
     return freeze(list(row.values())) == freeze([arrival.values[name] for name in row])
 
 

@@ -21,17 +21,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
-from watersmeet.formats.records import CHANGE
 from watersmeet.local.query import PARTITION, WHERE
-from watersmeet.local.values import SPARK_EVALUATOR
-from watersmeet.locations import local_path
-from watersmeet.logical.expressions import quote
+from watersmeet.local.values import SPARK_EVALUATOR, in_session_zone
+from watersmeet.locations import Storage, is_local, local_path
 from watersmeet.logical.nodes import Script
+from watersmeet.operators.core.changes import CHANGE
 from watersmeet.operators.core.operator import NOW
 from watersmeet.operators.core.python_values import python_rows
 from watersmeet.physical import QueryPlan
 from watersmeet.physical.identity import scan_names
-from watersmeet.schema import arrow_type
+from watersmeet.schema import arrow_type, quote
 from watersmeet.spark.connectors.malformed import PLACE, REASON, VALUE, place_of
 from watersmeet.spark.connectors.reading import is_static, order_of_files
 from watersmeet.spark.connectors.static import copy_of
@@ -69,7 +68,7 @@ class InputHistory:
 
 
 def read_input_history(
-    spark: SparkSession, script: Script, plan: QueryPlan, log: OffsetLog, storage: Path, rebuilt: int | None = None
+    spark: SparkSession, script: Script, plan: QueryPlan, log: OffsetLog, storage: Storage, rebuilt: int | None = None
 ) -> InputHistory:
     """The input of a query by the log of its checkpoint; ``storage`` has external watermarks and static tables.
 
@@ -91,7 +90,7 @@ def read_input_history(
         malformed += bad
         unknown += _file_loss_notes(source, log)
         unknown += _record_loss_notes(source, tables[source.name], len(bad), log)
-    watermarks = _external_watermarks(plan, log)
+    watermarks = _external_watermarks(plan, log, storage)
     batches = tuple(
         Batch(
             {n: _rows_of_batch(t, batch) for n, t in tables.items()},
@@ -107,7 +106,7 @@ def read_input_history(
     return InputHistory(batches, tuple(malformed), waiting, tuple(unknown), uncertain)
 
 
-def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, storage: Path) -> pa.Table:
+def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, storage: Storage) -> pa.Table:
     """All rows of a source, each with its batch and where it was read."""
     frame = replay_frame(spark, script, whole_topics(source), storage)
     if source_format(source).has_partitions and PLACE not in frame.columns:
@@ -140,7 +139,7 @@ def _in_order(table: pa.Table) -> pa.Table:
 
 
 def _assign_batches(source: Source, table: pa.Table, log: OffsetLog, *, is_static: bool) -> pa.Table:
-    """Rows with their batch, and where they were read in words; a table that Spark looks up is there from the start."""
+    """Rows with their batch, and where they were read in words; a table that Spark looks up exists from the start."""
     files = [None if path is None or not path else plain_path(path) for path in table.column("#file").to_pylist()]
     offsets, parts = table.column("#offset").to_pylist(), table.column("#of").to_pylist()
     batches: list[int | None] = []
@@ -187,13 +186,22 @@ def _rows_of_batch(table: pa.Table, batch: int) -> pa.Table:
     return table.filter(pc.equal(table.column(_BATCH), batch)).drop_columns([_BATCH])
 
 
-def _external_watermarks(plan: QueryPlan, log: OffsetLog) -> dict[int, dict[str, int]]:
+def _mark_file(storage: Storage, file: str) -> Storage | None:
+    """The file of marks of that name, in a storage or, moved since, on this machine; None: it is none."""
+    folder, _, name = file.rpartition("/")
+    above, _, query = folder.rpartition("/")
+    if not above.endswith("/marks"):
+        return None
+    return Path(file) if is_local(storage) else storage / "marks" / query / name
+
+
+def _external_watermarks(plan: QueryPlan, log: OffsetLog, storage: Storage) -> dict[int, dict[str, int]]:
     """Marks from outside, by batch, as the query calls their columns."""
     column_names = {name: column for column, name in scan_names(plan).items()}
     watermarks: dict[int, dict[str, int]] = {}
     for file, batch in log.files.items():
-        path = Path(file)
-        if path.parent.parent.name == "marks" and path.is_file():
+        path = _mark_file(storage, file)
+        if path is not None and path.is_file():
             for line in path.read_text("utf-8").splitlines():
                 record: dict[str, Any] = json.loads(line)
                 watermarks.setdefault(batch, {})[column_names.get(str(record["column"]), str(record["column"]))] = int(
@@ -218,7 +226,7 @@ def _file_loss_notes(source: Source, log: OffsetLog) -> Iterable[str]:
 def _record_loss_notes(source: Source, table: pa.Table, malformed: int, log: OffsetLog) -> Iterable[str]:
     """Notes about records that topics no longer have, and about static tables, known only as they are now."""
     if is_static(source):
-        yield f"{source.name} is told of as it is now; the query has seen it as it was."
+        yield f"{source.name} is shown as it is now; the query has seen it as it was."
     if PARTITION in table.column_names:
         topics = set(pc.unique(table.column(PARTITION)).to_pylist()) | {
             partition for partition in log.offsets if partition.rpartition("-")[0] in source_format(source).topics
@@ -238,11 +246,16 @@ def _rebuild_note(batch: int) -> str:
 
 
 def _truncation_note(log: OffsetLog) -> str:
-    consequence = "their rows are told of as if all had come in that one, and which of them were late cannot be known"
+    consequence = "their rows are shown as if all had arrived in that batch, and which of them were late is not known"
     return f"Spark has forgotten the batches before {log.batches[0]}: {consequence}."
 
 
 _PLACE = "#place"
+
+
+def session_zone(spark: SparkSession) -> str:
+    """The time zone of a session."""
+    return str(spark.conf.get("spark.sql.session.timeZone"))
 
 
 @contextmanager
@@ -260,6 +273,7 @@ def evaluate_on_spark(spark: SparkSession) -> Generator[None]:
 
     token = SPARK_EVALUATOR.set(evaluate)
     try:
-        yield
+        with in_session_zone(session_zone(spark)):
+            yield
     finally:
         SPARK_EVALUATOR.reset(token)

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from watersmeet.formats.records import CHANGE
 from watersmeet.local.cells import Definition, definition_of
 from watersmeet.local.query import ROW, WHERE
+from watersmeet.operators.core.changes import CHANGE
 from watersmeet.operators.core.operator import Port, StreamOperator, Watermarks
 from watersmeet.operators.core.python_values import python_value
 from watersmeet.operators.core.rowwise import ReferenceStep, Row, freeze
@@ -158,13 +158,13 @@ class TraceStage:
         self.entered = [{} for _ in self.plan.ports]
         self.keys = [{} for _ in self.plan.ports]
         self.hidden = [{} for _ in self.plan.ports]
-        if not self.family.by_key or self.operator.max_rows is not None or not all(s.keys for s in self.sides):
+        if not self.family.by_key or self.operator.max_rows is not None or not all(s.keys for s in self.ports):
             self.buckets = 1
 
     @property
-    def sides(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[Port, ...]:
         """How rows arrive."""
-        return self.operator.sides
+        return self.operator.ports
 
     @property
     def context(self) -> TraceContext:

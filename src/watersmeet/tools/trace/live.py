@@ -1,4 +1,4 @@
-"""Questions about rows of a query while it runs: answered beside it, one at a time, and only if that is not much work.
+"""Answer questions about rows of a running query, one at a time, and only if that is not much work.
 
 All that a query has read is read once more, by the session that runs it. So a question about a query that has read many
 rows is refused, with what to type instead, and one that takes too long is broken off.
@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.formats.records import CHANGE
 from watersmeet.local.query import Batch
+from watersmeet.locations import Storage, query_of
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.changes import CHANGE
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
-from watersmeet.physical import QueryPlan, join_plans, plan_query
+from watersmeet.physical import QueryPlan, join_plans
 from watersmeet.schema import arrow_type
 from watersmeet.tools.trace import questions as asking
 from watersmeet.tools.trace.answer import Answer
@@ -55,7 +55,7 @@ class LiveDiagnosis:
     spark: SparkSession
     script: Script
     queries: Sequence[AnalyzedQuery]
-    storage: Path
+    storage: Storage
     project: str
     _busy: Lock = field(default_factory=Lock, init=False, repr=False)
 
@@ -135,14 +135,13 @@ def _command(project: str, question: Question) -> str:
     return shlex.join(["watersmeet", "why", project, question.source.name, *values])
 
 
-def find_checkpoint_query(script: Script, query: AnalyzedQuery, checkpoint: Path) -> RecordedQuery:
+def find_checkpoint_query(script: Script, query: AnalyzedQuery, checkpoint: Storage) -> RecordedQuery:
     """A query that was started with that checkpoint; refused if it has no finished batch."""
-    name = query.into or checkpoint.name
+    name = query.into or query_of(checkpoint)
     if not any((checkpoint / "commits").glob("[0-9]*")):
         raise refuse("NEVER_RAN", query=name, checkpoint=checkpoint, command="start(...).awaitTermination()")
-    plan = plan_query(query, OPERATORS, late="kept")
     # A program has no storage as `run` has: watermarks come as frames, tables as streams.
-    return RecordedQuery(name, plan, script, checkpoint, checkpoint)
+    return RecordedQuery.of(name, query, script, checkpoint, checkpoint)
 
 
 def answer_from_checkpoint(spark: SparkSession, query: RecordedQuery, question: Question) -> Answer:
@@ -153,10 +152,11 @@ def answer_from_checkpoint(spark: SparkSession, query: RecordedQuery, question: 
 def answer_of_frames(
     spark: SparkSession, script: Script, query: AnalyzedQuery, frames: Mapping[str, DataFrame], question: Question
 ) -> Answer:
-    """What becomes of rows of DataFrames that are whole: all arrive at once, and then the input ends."""
-    from watersmeet.tools.trace.input_history import InputHistory
+    """Trace the rows of batch DataFrames: all arrive at once, and then the input ends."""
+    from watersmeet.tools.trace.input_history import InputHistory, session_zone
 
-    plan = plan_query(query, OPERATORS, late="kept")
+    ran = RecordedQuery.of(query.into or "the query", query, script, Path(), Path()).in_zone(session_zone(spark))
+    plan = ran.plan
     sources = {scanned.name: scanned for scan in plan.relation.leaves for scanned in (scan.parts or (scan.source,))}
     tables = {name: _collect_rows(source, frames[name]) for name, source in sources.items()}
     lags = [lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags]
@@ -164,7 +164,6 @@ def answer_of_frames(
         f"{scan.alias}.{watermark.column}" for scan in plan.relation.leaves for watermark in scan.source.watermarks
     ]
     watermarks = {**dict.fromkeys((*times, *lags), END_OF_INPUT), LOADED: 1}
-    ran = RecordedQuery(query.into or "the query", plan, script, Path(), Path())
     return answer(ReplayedQuery(ran, InputHistory((Batch(tables, watermarks),)), spark), question)
 
 

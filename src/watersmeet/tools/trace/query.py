@@ -283,7 +283,7 @@ def _false_conditions(stage: TraceStage, port: int, row: Row, other: Row) -> str
         for part in parts
         if part is not None and evaluate(part, both) is not True
     ]
-    failed += [words.condition_words(part, both) for part in stage.plan.after if is_untrue(part, both)]
+    failed += [words.condition_words(part, both) for part in stage.plan.post_filters if is_untrue(part, both)]
     return " and ".join(failed)
 
 
@@ -389,14 +389,14 @@ def _places(
     keys: dict[int, str | None] = {}
     times: dict[int, int | None] = {}
     # A stage of one port before a join, such as the latest row per key, has a key of its own.
-    for stage in sorted(trace.stages.values(), key=lambda stage: len(stage.sides) < 2):
+    for stage in sorted(trace.stages.values(), key=lambda stage: len(stage.ports) < 2):
         context = stage.context
         for port, rows in enumerate(stage.entered):
             for row_id, (row, _) in rows.items():
                 arrivals = trace.recorder.traced_rows.arrivals(row_id)
                 if len(arrivals) != 1 or arrivals[0] in keys or (only is not None and arrivals[0] not in only):
                     continue
-                values = [row[name] for name in stage.sides[port].keys]
+                values = [row[name] for name in stage.ports[port].keys]
                 keys[arrivals[0]] = None if None in values else key_in_words(values)
                 number, clock = stage.numbers.get(row_id, (None, None))
                 time = context.time(port, row)
@@ -407,5 +407,5 @@ def _places(
 def _unit(stage: TraceStage | None, axis: Axis) -> Unit:
     if axis != "event time" or stage is None:
         return "microseconds" if axis == "clock" else "numbers"
-    names = [name for side in stage.sides for name in side.times]
+    names = [name for side in stage.ports for name in side.times]
     return "microseconds" if any(stage.context.words.is_temporal(name) for name in names) else "numbers"

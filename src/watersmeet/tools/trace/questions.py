@@ -6,9 +6,8 @@ import gc
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,12 +17,14 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.local.cells import FAILURES, NeedsSparkError, cell
 from watersmeet.local.query import Batch
+from watersmeet.locations import Storage, checkpoint_at
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.python_values import python_rows, python_values
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.outcomes import row_in_words, value_in_words
+from watersmeet.operators.time_zones import in_zone_of_script
 from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, read_sources
 from watersmeet.schema import arrow_type
 from watersmeet.tools.trace.answer import Answer, Provenance, Summary, summary_of
@@ -180,8 +181,32 @@ class RecordedQuery:
     name: str
     plan: QueryPlan
     script: Script
-    checkpoint: Path
-    storage: Path
+    checkpoint: Storage
+    storage: Storage
+    analyzed: AnalyzedQuery
+    limits: Limits | None = None
+
+    @staticmethod
+    def of(
+        name: str,
+        query: AnalyzedQuery,
+        script: Script,
+        checkpoint: Storage,
+        storage: Storage,
+        limits: Limits | None = None,
+    ) -> RecordedQuery:
+        """A query as it runs in UTC."""
+        plan = plan_query(query, OPERATORS, late="kept", limits=limits)
+        return RecordedQuery(name, plan, script, checkpoint, storage, query, limits)
+
+    def in_zone(self, zone: str) -> RecordedQuery:
+        """The query as it runs in a session with that time zone."""
+        query = in_zone_of_script(self.analyzed, self.script, zone)
+        return (
+            self
+            if query is self.analyzed
+            else replace(self, plan=plan_query(query, OPERATORS, late="kept", limits=self.limits))
+        )
 
     @property
     def sources(self) -> list[Source]:
@@ -189,20 +214,20 @@ class RecordedQuery:
         return read_sources(self.plan.relation)
 
     def parse_values(self, assignments: Sequence[str]) -> dict[str, str]:
-        """What is asked of its result, by column; refused if it has no such column."""
+        """The question about the result, by column; refused if it has no such column."""
         return texts_of([output.name for output in self.plan.outputs], f"in the result of {self.name}", assignments)
 
 
 def find_queries(
-    script: Script, queries: Sequence[AnalyzedQuery], storage: Path, command: str, name: str | None
+    script: Script, queries: Sequence[AnalyzedQuery], storage: Storage, command: str, name: str | None
 ) -> list[RecordedQuery]:
     """The queries of a script, or the one of that name; refused if there is none, or it never ran."""
     recorded: list[RecordedQuery] = []
     for number, (parsed, query) in enumerate(zip(script.queries, queries, strict=True), 1):
         called = parsed.into or f"query{number}"
         if name is None or called.lower() == name.lower():
-            plan = plan_query(query, OPERATORS, late="kept", limits=_limits(script))
-            recorded.append(RecordedQuery(called, plan, script, storage / "checkpoints" / called, storage))
+            place = checkpoint_at(storage, called)
+            recorded.append(RecordedQuery.of(called, query, script, place, storage, _limits(script)))
     if not recorded:
         names = [parsed.into for parsed in script.queries if parsed.into is not None]
         raise refuse("UNKNOWN_QUERY", query=name, suggestion=did_you_mean(name or "", names))
@@ -253,11 +278,11 @@ class ReplayedQuery:
         return sum(table.num_rows for batch in self.replay.batches for table in batch.rows.values())
 
     def build_lineage(self, question: Question | None = None) -> Lineage:
-        """What became of its rows; with a question, of those that share keys with what is meant."""
+        """The outcomes of its rows; with a question, of those that share keys with the selected rows."""
         return lineage_of(self.run_trace(question), self.query.name)
 
     def run_trace(self, question: Question | None = None, detail: Detail = "sentences") -> Trace:
-        """Its rows, followed; with a question, those that share keys with what is meant."""
+        """Trace its rows; with a question, those that share keys with the selected rows."""
         from watersmeet.tools.trace.input_history import evaluate_on_spark
 
         try:
@@ -285,8 +310,9 @@ def read(spark: SparkSession, query: RecordedQuery) -> ReplayedQuery:
     """A query with all that it has read, by the log of its checkpoint."""
     from watersmeet.spark.state.offset_log import read_log
     from watersmeet.spark.state.owner import rebuilt_batch
-    from watersmeet.tools.trace.input_history import read_input_history
+    from watersmeet.tools.trace.input_history import read_input_history, session_zone
 
+    query = query.in_zone(session_zone(spark))
     log, rebuilt = read_log(query.checkpoint), rebuilt_batch(query.checkpoint)
     return ReplayedQuery(query, read_input_history(spark, query.script, query.plan, log, query.storage, rebuilt), spark)
 
@@ -338,7 +364,7 @@ def find_provenance(read: ReplayedQuery, assignments: Sequence[str]) -> Provenan
 def trace_batches(
     plan: QueryPlan, batches: Sequence[Batch], question: Question | None = None, detail: Detail = "sentences"
 ) -> Trace:
-    """The rows that came in these batches, followed; with a question, those that share keys with what is meant."""
+    """Trace the rows of these batches; with a question, those that share keys with the selected rows."""
     size = sum(table.num_rows for batch in batches for table in batch.rows.values())
     trace_keys = None
     if question is not None:
@@ -358,7 +384,7 @@ def _keys(plan: QueryPlan, batches: Sequence[Batch]) -> frozenset[object] | None
     if len(joins) != 1 or len(joins[0].ports) != 2:
         return None
     [stage] = run_trace(plan, batches, OPERATORS).stages.values()
-    if not stage.family.by_key or not all(side.keys for side in stage.sides):
+    if not stage.family.by_key or not all(side.keys for side in stage.ports):
         return None
     return frozenset(stage.key(p, row) for p, rows in enumerate(stage.entered) for row, _ in rows.values())
 
@@ -368,7 +394,7 @@ def _select_rows(question: Question, name: str, table: pa.Table) -> pa.Table:
 
 
 def _notes(replay: InputHistory, question: Question, rows: Sequence[int]) -> Iterator[str]:
-    """What is to be said of rows that did not arrive."""
+    """Describe rows that did not arrive."""
     name = question.source.name
     tables = [batch.rows[name] for batch in replay.batches if name in batch.rows]
     waiting = replay.waiting.get(name)

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.records import CHANGE
 from watersmeet.local.query import PART, PARTITION, ROW, WHERE, DroppedRows
-from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.operators.core.changes import CHANGE, WEIGHT
 from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.python_values import python_rows, python_values
@@ -46,7 +45,7 @@ class RowEvent:
 
 @dataclass(frozen=True)
 class WatermarkMove:
-    """The mark of a column after a batch, and the arrival that moved it there."""
+    """The watermark of a column after a batch, and the arrival that moved it there."""
 
     batch: int
     column: str
@@ -56,7 +55,7 @@ class WatermarkMove:
 
 @dataclass
 class TraceRecorder:
-    """What became of rows: ``events``, the rows that ``matches``, and where marks ``watermark_moves``."""
+    """The outcomes of rows: ``events``, the rows that ``matches``, and where watermarks ``watermark_moves``."""
 
     traced_rows: TracedRows = field(default_factory=TracedRows)
     events: list[RowEvent] = field(default_factory=list[RowEvent])
@@ -95,7 +94,7 @@ class TraceRecorder:
             self.events.append(RowEvent(row_id, "alive", self.batch, reason, until))
 
     def find_mover(self, column: str, watermark: int) -> tuple[int | None, int] | None:
-        """The arrival that moved a mark to where it is, and its batch."""
+        """The arrival that moved a watermark to where it is, and its batch."""
         for name, movers in self._movers.items():
             for value, row_id, batch in movers if name.split("#")[0] == column else ():
                 if value == watermark:
@@ -161,7 +160,7 @@ class TraceRecorder:
                 self.events.append(RowEvent(row[ROW], what, self.batch, reason))
 
     def note_mover(self, watermark: str, part: int | None, rows: pa.Table, column: str, lag: int) -> None:
-        """Note who may move a mark: the row with the latest time, of each partition that has marks of its own."""
+        """Record which row may move a watermark: the one with the latest time, per partition that has one."""
         if PARTITION in rows.column_names:
             for name in pc.unique(rows.column(PARTITION)).to_pylist():
                 some = rows.filter(pc.equal(rows.column(PARTITION), name)).drop_columns([PARTITION])
@@ -179,10 +178,10 @@ class TraceRecorder:
                 movers.append((value, rows.column(ROW)[place].as_py(), self.batch))
 
     def note_watermarks(self, stage: TraceStage, watermarks: Watermarks) -> None:
-        """Note where the marks of a stage are; those that another stage has told already stay as they are."""
+        """Record the watermarks of a stage; those that another stage has recorded stay as they are."""
         noted = {(move.batch, move.column) for move in self.watermark_moves[-64:]}
         heard = stage.received or {n: v for n, v in watermarks.items() if not n.startswith("#")}
-        # What tells of a table's rows that they are settled is no watermark.
+        # The value up to which rows of a table are final is not a watermark.
         heard = {name: watermark for name, watermark in heard.items() if name not in stage.operator.finality_marks}
         for column, value in heard.items():
             if "#" not in column and (self.batch, column) not in noted:
@@ -200,7 +199,7 @@ class TraceRecorder:
             self.events.append(RowEvent(row_id, "late", self.batch, f"{reason}{ending}", None, by))
 
     def _mover_of_watermark(self, column: str | None, watermark: int | None) -> tuple[int | None, str]:
-        """Who moved a mark, and that in words."""
+        """Return which row moved a watermark, and a sentence about it."""
         mover = None if column is None or watermark is None else self.find_mover(column, watermark)
         if mover is None or mover[0] is None:
             return None, ""
@@ -223,7 +222,7 @@ class TraceRecorder:
             members.append(row_id)
         elif row_id in members:
             members.remove(row_id)
-        keys = stage.sides[0].keys
+        keys = stage.ports[0].keys
         key_text = ", ".join(value_in_words(row[key]) for key in keys)
         group = f" in the group of {key_text}" if keys else ""
         what: OutcomeKind = "counted" if comes else "taken back"

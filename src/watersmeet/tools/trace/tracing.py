@@ -66,7 +66,7 @@ class Trace(LocalQuery):
         return super().scan(plan, {**arrivals, **numbered})
 
     def join(self, plan: JoinPlan, inputs: list[LocalFrame], watermarks: Watermarks) -> LocalFrame:
-        """The rows that a join gives; which rows went no further before it, and who moves its marks."""
+        """The rows that a join gives; which rows went no further before it, and who moves its watermarks."""
         stage = self.stages[id(plan)]
         for number, (port, side) in enumerate(zip(plan.ports, inputs, strict=True)):
             self.recorder.note_dropped(side.lost, Words({f.name: f.type for f in side.rows.schema}))
@@ -79,7 +79,7 @@ class Trace(LocalQuery):
         return super().join(plan, inputs, watermarks)
 
     def step_join(self, plan: JoinPlan, tables: dict[int, pa.Table], watermarks: Watermarks) -> BatchOutput:
-        """What a join gives, by its definition; what becomes of the rows is noted."""
+        """Return the result of a join by its definition, and record the outcome of each row."""
         stage = self.stages[id(plan)]
         watermarks = {**watermarks, RUN: self.run} if plan.operator.needs_run else watermarks
         named = {
@@ -104,7 +104,7 @@ class Trace(LocalQuery):
         numbered_rows = self._number_results(stage, output_table(emitted, stage.operator, named), named)
         frame = LocalFrame(
             complete_rows(plan, numbered_rows), np.array([True] * numbered_rows.num_rows, np.bool_), {}
-        ).filter(plan.after)
+        ).filter(plan.post_filters)
         self.recorder.note_outputs(stage, frame.live_rows, steps, removed)
         output_watermarks: Watermarks = {}
         for step in steps:
@@ -132,10 +132,10 @@ class Trace(LocalQuery):
 
     def _restrict_to_keys(self, stage: TraceStage, port: int, side: LocalFrame) -> LocalFrame:
         """The rows of a side that are followed; of the others the keys are noted."""
-        if not stage.sides[port].keys or not stage.family.by_key:
+        if not stage.ports[port].keys or not stage.family.by_key:
             return side
         table = prepare_port(stage.plan.ports[port], side)
-        values = list(zip(*(python_values(table.column(name)) for name in stage.sides[port].keys), strict=True))
+        values = list(zip(*(python_values(table.column(name)) for name in stage.ports[port].keys), strict=True))
         keys = [None if None in key_values else freeze(key_values) for key_values in values]
         stage.keys[port] |= {key: key_values for key, key_values in zip(keys, values, strict=True) if key is not None}
         assert self.keys is not None
@@ -158,7 +158,7 @@ class Trace(LocalQuery):
 
     def _number_groups(self, stage: TraceStage, rows: list[Row], arrived: list[Row]) -> list[int]:
         """The numbers of groups: one that goes is the one that came before, one that comes is made of its members."""
-        keys = stage.sides[0].keys
+        keys = stage.ports[0].keys
         for row in (arrival for arrival in arrived if arrival[row_column(0)] not in stage.late):
             self.recorder.note_counted(
                 stage, row, stage.members.setdefault(freeze(tuple(row[key] for key in keys)), [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,10 +13,25 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from watersmeet.tools.studio.board.model import Board
-from watersmeet.tools.studio.board.server import BoardEntry, BoardSession, application, build_catalog, open_board
+from watersmeet.tools.studio.board.model import Board, BoardBatch
+from watersmeet.tools.studio.board.server import (
+    MOST_SECONDS,
+    BoardEntry,
+    BoardSession,
+    application,
+    build_catalog,
+    open_board,
+)
 
 STORIES = Path(__file__).parents[4] / "src" / "watersmeet" / "tools" / "studio" / "board" / "stories"
+
+TABLES = "abc"
+LARGE = Board(
+    sql="".join(f"CREATE TABLE {name} (k INT, v INT); " for name in TABLES)
+    + "SELECT TABLE count(*) AS n FROM a JOIN b ON a.k = b.k JOIN c ON b.k = c.k",
+    batches=(BoardBatch({name: tuple(("+", "1", str(row)) for row in range(130)) for name in TABLES}),),
+)
+"""A board with few enough rows and one result row, which counts two million combinations: that takes minutes."""
 
 WAIT = 30_000
 """How long something may take to be seen, in milliseconds: the machine may have much else to do."""
@@ -27,7 +42,7 @@ Serve = Callable[..., str]
 
 
 @contextmanager
-def served(table: BoardSession) -> Iterator[str]:
+def served(table: BoardSession) -> Generator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(application(table), log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -46,10 +61,14 @@ def serve() -> Generator[Serve]:
     running: list[object] = []
 
     def serving(
-        first: Board | None = None, save: Path | None = None, token: str = "", shelf: list[BoardEntry] | None = None
+        first: Board | None = None,
+        save: Path | None = None,
+        token: str = "",
+        shelf: list[BoardEntry] | None = None,
+        seconds: float = MOST_SECONDS,
     ) -> str:
         board = open_board(STORIES / "interval.yaml") if first is None else first
-        context = served(BoardSession(board, build_catalog(STORIES) if shelf is None else shelf, save, token))
+        context = served(BoardSession(board, build_catalog(STORIES) if shelf is None else shelf, save, token, seconds))
         running.append(context)
         return context.__enter__()
 

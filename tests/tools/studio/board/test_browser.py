@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.tools.studio.board.conftest import STORIES, Serve
+from tests.tools.studio.board.conftest import LARGE, STORIES, Serve
 
 from watersmeet.operators import FAMILIES
 from watersmeet.tools.studio.board.model import Board, BoardBatch
@@ -79,10 +80,10 @@ def test_a_row_is_dragged_into_another_batch_and_carried_by_keys_from_its_bar(pa
 def test_a_mark_is_promised_without_a_row(page: Page, serve: Serve) -> None:
     laid(page, serve())
     page.get_by_label("Add a mark to batch 2").select_option("deliveries.t")
-    page.get_by_label("mark of deliveries.t in batch 2").fill("2026-03-02 12:00")
+    page.get_by_label("watermark of deliveries.t in batch 2").fill("2026-03-02 12:00")
     expect(page.locator(".lane", has_text="4, tea").locator("text").last).to_have_text("padded")
-    page.get_by_label("mark of deliveries.t in batch 2").fill("soon")
-    expect(page.locator(".refusal")).to_contain_text("'soon' is not a mark of `d.t`")
+    page.get_by_label("watermark of deliveries.t in batch 2").fill("soon")
+    expect(page.locator(".refusal")).to_contain_text("'soon' is not a watermark of `d.t`")
 
 
 def test_a_cell_that_is_typed_into_is_answered_at_once(page: Page, serve: Serve) -> None:
@@ -128,7 +129,17 @@ def test_batches_are_stepped_through_on_one_scale(page: Page, serve: Serve) -> N
     expect(page.locator(".lane", has_text="2, lamp").locator("text").last).to_have_text("alive")
 
 
-def test_a_refusal_stands_beside_the_query(page: Page, serve: Serve) -> None:
+def test_a_change_does_not_wait_for_a_computation_that_takes_long(page: Page, serve: Serve) -> None:
+    quick = replace(LARGE, sql=LARGE.sql.partition("SELECT")[0] + "SELECT TABLE k FROM a")
+    page.goto(serve(first=quick, seconds=3600))
+    expect(page.locator("#picture svg")).to_be_visible()
+    with page.expect_request("**/answer"):
+        page.locator("#sql").fill(LARGE.sql)
+    page.get_by_label("a row 0 of batch 0, k").fill("one")
+    expect(page.locator("#batches .fate", has_text="one is not a value of type INT.")).to_be_visible()
+
+
+def test_a_refusal_stands_next_to_the_query(page: Page, serve: Serve) -> None:
     laid(page, serve())
     sql = page.locator("#sql")
     text = sql.input_value()
@@ -167,7 +178,7 @@ def test_a_script_without_rows_gets_its_first_ones(page: Page, serve: Serve) -> 
     expect(page.locator(".meeting")).to_have_count(1)
 
 
-def test_it_is_saved_as_a_case_that_passes(page: Page, serve: Serve, tmp_path: Path) -> None:
+def test_a_board_is_saved_as_a_case_that_passes(page: Page, serve: Serve, tmp_path: Path) -> None:
     laid(page, serve())
     page.locator("#name").fill("what I found")
     with page.expect_download() as download:
@@ -218,7 +229,7 @@ def test_no_request_leaves_the_machine(page: Page, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
-def test_it_fits_a_screen_and_a_phone_in_light_and_dark(
+def test_the_board_fits_a_screen_and_a_phone_in_light_and_dark(
     browser: Browser, serve: Serve, width: int, scheme: str, tmp_path: Path
 ) -> None:
     context = browser.new_context(

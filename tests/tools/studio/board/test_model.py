@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.case_files import case_file
 from tests.tools.studio.board.conftest import STORIES
 
 from watersmeet.operators import FAMILIES
@@ -54,11 +55,19 @@ def test_every_case_and_every_example_can_be_opened(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["drop-oldest", "union-follows-the-slowest", "table-keys-of-all-types", "life-of-timestamps", "idle-side"]
+    "name",
+    [
+        "interval/drop-oldest",
+        "union/follows-the-slowest",
+        "changelog/keys-of-all-types",
+        "changelog/foreign-key",
+        "interval/ends-of-timestamps",
+        "interval/idle-side",
+    ],
 )
 def test_a_case_that_is_saved_is_the_case_that_was_opened(name: str) -> None:
     """Its rows give what the case expects, whatever its types."""
-    case = read_case(ROOT / "tests" / "cases" / f"{name}.yaml")
+    case = read_case(case_file(name))
     again = parse_case(export_case(board_from_case(case)))
     assert run_case(again, "kernel").status == "passed"
     batches = (
@@ -128,7 +137,7 @@ def test_a_board_without_a_query_says_what_to_write() -> None:
     ("batch", "said"),
     [
         (BoardBatch(now="soon"), "`now` is 'soon'"),
-        (BoardBatch(marks={"deliveries": "soon"}), "'soon' is not a mark of `d.t`"),
+        (BoardBatch(marks={"deliveries": "soon"}), "'soon' is not a watermark of `d.t`"),
         (BoardBatch(marks={"nothing": "5"}), "`marks` names `nothing`"),
     ],
 )
@@ -145,7 +154,7 @@ def test_what_cannot_be_held_is_refused_and_not_left_out() -> None:
         export_case(board)
 
 
-def test_a_limit_that_is_reached_is_told_as_the_refusal_it_is() -> None:
+def test_a_limit_that_is_reached_is_reported_as_the_refusal_it_is() -> None:
     board = open_board(STORY)
     said = evaluate_board(replace(board, sql="SET watersmeet.state.max_rows = 1;\n" + board.sql), BoardView())
     assert [refusal["condition"] for refusal in said["refusals"]] == ["STATE_LIMIT"]

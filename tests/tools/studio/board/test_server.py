@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import socket
+import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.tools.studio.board.conftest import STORIES, Serve
+from tests.tools.studio.board.conftest import LARGE, STORIES, Serve
 
 from watersmeet.tools.studio.board import server
-from watersmeet.tools.studio.board.answer import MOST_COMPUTED, BoardView
-from watersmeet.tools.studio.board.model import Board
-from watersmeet.tools.studio.board.server import board_json, open_board
+from watersmeet.tools.studio.board.answer import MOST_COMPUTED, MOST_RESULTS
+from watersmeet.tools.studio.board.model import board_json
+from watersmeet.tools.studio.board.server import open_board
 from watersmeet.tools.testing import parse_case, run_case
 
 JSON = {"Content-Type": "application/json"}
@@ -25,7 +29,7 @@ JSON = {"Content-Type": "application/json"}
 def asked(
     address: str, path: str, body: object = None, headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
     sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     connection.request("GET" if sent is None else "POST", path, sent, headers or {})
     response = connection.getresponse()
@@ -62,7 +66,7 @@ def test_another_page_may_not_ask(serve: Serve) -> None:
     assert asked(address, "/answer", board, {"Content-Type": "text/plain"})[0] == 415
 
 
-def test_elsewhere_a_token_is_asked_for(serve: Serve) -> None:
+def test_on_another_address_a_token_is_required(serve: Serve) -> None:
     address = serve(token="s3cret")
     assert asked(address, "/first")[0] == 401
     assert asked(address, "/?token=wrong")[0] == 401
@@ -75,7 +79,7 @@ def test_elsewhere_a_token_is_asked_for(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/static/../server.py", "/static/..%2Fserver.py", "/static/server.py", "/open/9999"])
-def test_nothing_is_opened_but_what_stands_on_the_shelf(serve: Serve, path: str) -> None:
+def test_nothing_is_opened_but_what_is_in_the_catalog(serve: Serve, path: str) -> None:
     assert asked(serve(), path)[0] == 404
 
 
@@ -97,7 +101,7 @@ def test_too_much_is_refused(serve: Serve) -> None:
     assert (status, "room for 2,000 rows" in said) == (400, True)
 
 
-def test_a_board_is_saved_only_where_it_was_told_to(serve: Serve, tmp_path: Path) -> None:
+def test_a_board_is_saved_only_at_its_path(serve: Serve, tmp_path: Path) -> None:
     board = board_json(open_board(STORIES / "interval.yaml"))
     handed_out = posted(serve(), "/save", board=board)
     assert handed_out["path"] is None
@@ -133,29 +137,81 @@ def test_more_rows_than_a_board_computes_with_are_not_computed(serve: Serve) -> 
     assert f"up to {MOST_COMPUTED} rows" in said["note"]
 
 
+def test_a_result_with_more_rows_than_a_board_shows_is_not_traced(serve: Serve) -> None:
+    board = board_json(open_board(STORIES / "interval.yaml"))
+    rows = {"orders": [["1", "tea", "2026-03-02 08:00"]] * 71, "deliveries": [["1", "hill", "2026-03-02 08:00"]] * 71}
+    said = posted(serve(), "/answer", board=board | {"batches": [{"rows": rows}]})
+    assert "results" not in said
+    assert said["note"].startswith(f"The board shows up to {MOST_RESULTS:,} result rows, and there are 5,041. Remove")
+
+
+def send(address: str, board: dict[str, Any]) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=120)
+    connection.request("POST", "/answer", json.dumps({"board": board}), JSON)
+    return connection
+
+
+def test_a_board_that_takes_too_long_is_given_up_and_can_be_changed(serve: Serve) -> None:
+    address = serve(seconds=0.5)
+    said = posted(address, "/answer", board=board_json(LARGE))
+    assert said["note"].startswith("The board computes for up to 0.5 seconds. Remove some rows")
+    # So that rows can be removed.
+    assert [source["name"] for source in said["sources"]] == ["a", "b", "c"]
+
+
+def test_a_computation_ends_with_the_page_that_waits_for_it(serve: Serve) -> None:
+    address = serve(seconds=3600)
+    before = children()
+    first = send(address, board_json(LARGE))
+    while not (process := children() - before):
+        time.sleep(0.01)
+    first.close()
+    # It would take minutes if the first one were still computed.
+    assert "results" in posted(address, "/answer", board=board_json(open_board(STORIES / "interval.yaml")))
+    assert children().isdisjoint(process)
+
+
+def test_a_process_that_dies_is_reported_and_the_next_board_is_answered(serve: Serve) -> None:
+    address = serve(seconds=3600)
+    before = children()
+    first = send(address, board_json(LARGE))
+    while not (process := children() - before):
+        time.sleep(0.01)
+    os.kill(process.pop(), signal.SIGKILL)
+    assert "ended with exit code -9. Remove" in json.loads(first.getresponse().read())["note"]
+    assert "results" in posted(address, "/answer", board=board_json(open_board(STORIES / "interval.yaml")))
+
+
+def children() -> set[int]:
+    """The processes that this one started and that have not ended."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-A", "-o", "pid=,ppid=,stat=,args="], stdout=subprocess.PIPE, check=True, text=True
+    )
+    rows = [line.split(None, 3) for line in listed.stdout.splitlines()]
+    return {
+        int(pid) for pid, parent, state, command in rows
+        if int(parent) == os.getpid() and not state.startswith("Z") and "answer_requests" in command
+    }  # fmt: skip
+
+
 def test_one_board_is_computed_at_a_time_and_none_for_a_page_that_is_gone(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed, running, goes_on = list[str](), threading.Event(), threading.Event()
 
-    def slowly(board: Board, _: BoardView) -> dict[str, str]:
-        computed.append(board.name)
+    def slowly(_: object, request: bytes, __: object) -> server.BoardAnswer:
+        name = json.loads(request)[1]["board"]["name"]
+        computed.append(name)
         running.set()
         assert goes_on.wait(60)
-        return {"name": board.name}
+        return server.BoardAnswer(200, json.dumps({"name": name}).encode())
 
-    monkeypatch.setattr(server, "evaluate_board", slowly)
+    monkeypatch.setattr(server, "_exchange", slowly)
     address, board = serve(), board_json(open_board(STORIES / "interval.yaml"))
-
-    def send(name: str) -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
-        connection.request("POST", "/answer", json.dumps({"board": {**board, "name": name}}), JSON)
-        return connection
-
-    first = send("first")
+    first = send(address, board | {"name": "first"})
     assert running.wait(60)
-    send("gone").close()
-    last = send("last")
+    send(address, board | {"name": "gone"}).close()
+    last = send(address, board | {"name": "last"})
     # Whatever the server would begin beside the first, it has begun by the time it answers someone else.
     assert asked(address, "/first")[0] == 200
     assert computed == ["first"]
@@ -184,7 +240,8 @@ def test_what_is_nested_too_deeply_is_refused(serve: Serve, sent: bytes) -> None
 def test_no_more_is_read_than_a_board_may_have(serve: Serve) -> None:
     """An answer comes before the body has ended: it is not kept until it has."""
     for head in (b"Content-Length: 99999999999", b"Transfer-Encoding: chunked"):
-        with socket.create_connection(urlsplit(serve()).netloc.split(":"), timeout=20) as connection:
+        url = urlsplit(serve())
+        with socket.create_connection((url.hostname, url.port), timeout=20) as connection:
             lines = (b"POST /answer HTTP/1.1", b"Host: localhost", b"Content-Type: application/json", head, b"", b"")
             connection.sendall(b"\r\n".join(lines))
             if head.endswith(b"chunked"):

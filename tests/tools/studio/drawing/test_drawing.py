@@ -88,7 +88,7 @@ def test_a_bar_is_as_long_as_the_life_of_its_row() -> None:
     assert bar(drawn[4]) is None
 
 
-def test_what_became_of_a_row_is_told_by_shape_word_and_sentence() -> None:
+def test_what_became_of_a_row_is_shown_by_shape_word_and_sentence() -> None:
     drawn = lanes(draw_timeline(TOLD))
     assert [shapes(drawn[n]) - {"dot"} for n in range(5)] == [{"cap"}, {"ring"}, {"cap"}, {"arrow"}, {"cross"}]
     said = {number: [text.text for text in lane.iter(f"{SVG}text")][-1] for number, lane in drawn.items()}
@@ -96,7 +96,7 @@ def test_what_became_of_a_row_is_told_by_shape_word_and_sentence() -> None:
     assert "The watermark was 80 when it came." in str(drawn[4].findtext(f"{SVG}title"))
 
 
-def test_why_a_row_met_nothing_is_said_with_it() -> None:
+def test_why_a_row_matched_nothing_is_said_with_it() -> None:
     told = replace(TOLD, unmatched_reasons={1: UnmatchedReason("no such key", "No delivery has the id 2.")})
     assert "No delivery has the id 2." in str(lanes(draw_timeline(told))[1].findtext(f"{SVG}title"))
 
@@ -108,7 +108,7 @@ def test_every_fate_has_a_shape() -> None:
         assert SHAPES[what] in shapes(lanes(draw_timeline(told))[0])
 
 
-def test_rows_of_a_key_stand_together_and_a_line_joins_those_that_met() -> None:
+def test_rows_of_a_key_are_neighbours_and_a_line_joins_those_that_matched() -> None:
     picture = draw_timeline(TOLD)
     assert list(lanes(picture)) == [0, 2, 1, 4, 3]
     links = [line for line in parsed(picture).iter(f"{SVG}line") if line.get("class") == "link"]
@@ -170,7 +170,7 @@ def test_rows_without_a_time_and_no_rows_at_all_are_drawn() -> None:
     assert parsed(draw_timeline(Lineage("q", "arrivals"))) is not None
 
 
-def test_it_is_the_same_every_time_and_carries_its_style_only_where_it_must() -> None:
+def test_a_drawing_is_the_same_every_time_and_carries_its_style_only_where_it_must() -> None:
     assert draw_timeline(TOLD) == draw_timeline(TOLD)
     assert "<style>" in draw_timeline(TOLD)
     apart = draw_timeline(TOLD, style="apart")

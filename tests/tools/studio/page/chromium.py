@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ QUIET = [
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
+def started() -> Generator[Browser]:
     """A browser without a window; where there is none, the test does not run and says so."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next((path for name in NAMES if (path := shutil.which(name)) is not None), None)

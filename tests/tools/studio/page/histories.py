@@ -8,6 +8,7 @@ from pathlib import Path
 
 from watersmeet.cli.demo import init_project
 from watersmeet.cli.script import open_script
+from watersmeet.locations import Storage
 from watersmeet.metrics.history import HistoryWriter, QueryEvent
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
 from watersmeet.metrics.progress import Progress
@@ -51,7 +52,7 @@ def project(folder: Path) -> QueryDescription:
     return query
 
 
-def write(storage: Path, *records: Progress | QueryEvent, query: str = "joined") -> None:
+def write(storage: Storage, *records: Progress | QueryEvent, query: str = "joined") -> None:
     """Write a history."""
     log = HistoryWriter(storage, query)
     for record in records:

@@ -182,11 +182,11 @@ def test_markup_stays_text(tmp_path: Path, browser: Browser) -> None:
         tab.check(address)
 
 
-def test_it_fits_a_desk_and_a_phone_by_day_and_by_night(
+def test_the_page_fits_a_desk_and_a_phone_by_day_and_by_night(
     query: QueryDescription, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pictures are to show where things lie in a project, not on this machine.
-    monkeypatch.chdir(query.storage.parents[1])
+    monkeypatch.chdir(str(query.storage.parent.parent))
     query = replace(query, storage=Path("shop/storage"))
     now = time.time()
     draw = random.Random(7)

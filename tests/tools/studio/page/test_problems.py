@@ -62,7 +62,7 @@ def test_when_nothing_comes_at_all_no_single_source_is_blamed(query: QueryDescri
     assert problem.text.startswith("No source has had a row for 10 min")
 
 
-def test_a_failure_is_told_with_its_reason(query: QueryDescription) -> None:
+def test_a_failure_is_reported_with_its_reason(query: QueryDescription) -> None:
     failed = QueryEvent("failed", NOW + 1, "The disk is full.", 1)
     [problem] = found(query, *well(), failed, now=NOW + 181)
     assert (problem.level, problem.text) == ("stopped", "joined failed 3 min ago: The disk is full.")
@@ -75,13 +75,13 @@ def test_restarts_are_counted(query: QueryDescription) -> None:
     assert problem.text == "joined failed and was restarted twice in the last 10 min: Kafka is away."
 
 
-def test_a_process_that_is_gone_is_told(query: QueryDescription) -> None:
+def test_a_process_that_is_gone_is_reported(query: QueryDescription) -> None:
     gone = [replace(one, process=2**22 + 1) if isinstance(one, QueryEvent) else one for one in well()]
     [problem] = found(query, *gone, now=NOW + 60)
     assert "is gone; its last sign of life was 1 min 1 s ago" in problem.text
 
 
-def test_late_rows_are_told_of_the_side_that_has_them(query: QueryDescription) -> None:
+def test_late_rows_are_reported_of_the_side_that_has_them(query: QueryDescription) -> None:
     assert found(query, started(NOW - 50), *(batch(n, NOW - 20 + 2 * n, late=3) for n in range(10))) == []
     [problem] = found(query, *(batch(20 + n, NOW - 10 + n, late=70) for n in range(10)))
     assert problem.text == "730 rows were late in the last 10 min, 5.2% of orders."
@@ -93,32 +93,32 @@ def test_late_rows_are_told_of_the_side_that_has_them(query: QueryDescription) -
     assert "A lag of 6 min 8 s" in found(query, known)[0].advice
 
 
-def test_malformed_and_dropped_rows_are_told(query: QueryDescription) -> None:
+def test_malformed_and_dropped_rows_are_reported(query: QueryDescription) -> None:
     bad = replace(batch(9, NOW - 1), malformed=3, malformed_of={"orders": 3}, dropped=5)
     texts = [problem.text for problem in found(query, *well(), bad)]
     assert texts == [
         "3 rows of orders could not be read in the last 10 min.",
-        "5 rows that might have matched were dropped in the last 10 min to stay below the limit.",
+        "5 rows were dropped in the last 10 min: a limit removed them, or they have no usable key or time.",
     ]
 
 
-def test_a_limit_is_told_before_it_is_reached(query: QueryDescription) -> None:
+def test_a_limit_is_reported_before_it_is_reached(query: QueryDescription) -> None:
     [problem] = found(replace(query, max_rows=1200), *well())
     assert problem.text == f"{JOIN} keeps 1,100 rows; 1,200 is the limit."
 
 
-def test_rows_that_have_to_wait_are_told_with_where_the_time_goes(query: QueryDescription) -> None:
+def test_rows_that_have_to_wait_are_reported_with_where_the_time_goes(query: QueryDescription) -> None:
     slow = [replace(batch(20 + n, NOW - 10 + n), backpressure=0.5) for n in range(10)]
     [problem] = found(query, started(NOW - 50), *slow)
     assert problem.text == "Rows arrive faster than joined takes them: 50% had to wait."
 
 
-def test_a_join_in_which_nothing_ever_matches_is_told(query: QueryDescription) -> None:
+def test_a_join_in_which_nothing_ever_matches_is_reported(query: QueryDescription) -> None:
     alone = [replace(batch(n, NOW - 40 + n), matched=0, padded=40) for n in range(40)]
     assert found(query, started(NOW - 50), *alone)[0].text == "1,600 rows came out unmatched, and none ever matched."
 
 
-def test_a_side_that_is_far_behind_is_told(query: QueryDescription) -> None:
+def test_a_side_that_is_far_behind_is_reported(query: QueryDescription) -> None:
     own = {"o.order_time": int(NOW * 1e6), "d.delivery_time": int((NOW - 7200) * 1e6)}
     [problem] = found(query, *well(), replace(batch(11, NOW - 1), own=own))
     assert problem.text.startswith("deliveries is 2 h behind the other side")

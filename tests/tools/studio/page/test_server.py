@@ -50,7 +50,7 @@ def page(query: QueryDescription) -> Iterator[str]:
         yield address
 
 
-def test_it_tells_what_the_history_tells(query: QueryDescription, page: str) -> None:
+def test_the_page_shows_what_the_history_has(query: QueryDescription, page: str) -> None:
     now = time.time()
     write(query.storage, started(now - 20), *(batch(n, now - 20 + 2 * n) for n in range(10)))
     told = values(page, "/api/query/joined")
@@ -75,7 +75,7 @@ def test_it_tells_what_the_history_tells(query: QueryDescription, page: str) -> 
     assert ask(page, "/metrics")[2] == "up 1\n"
 
 
-def test_changes_are_told_as_they_happen(query: QueryDescription, page: str) -> None:
+def test_changes_are_reported_as_they_happen(query: QueryDescription, page: str) -> None:
     found = urlsplit(page)
     connection = HTTPConnection(found.hostname or "", found.port, timeout=20)
     connection.request("GET", "/api/changes")
@@ -124,7 +124,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(page: str) -> None:
         assert headers["cache-control"] == "no-store"
 
 
-def test_only_rows_that_are_shown_can_be_asked_about(query: QueryDescription) -> None:
+def test_only_rows_that_are_shown_can_be_questioned(query: QueryDescription) -> None:
     rows, asked = RowSamples(), list[tuple[str, dict[str, str | None], int]]()
     told = replace(batch(0, time.time()), examples={"o and d": {"padded": [{"o.order_id": "3", "d.courier": None}]}})
     write(query.storage, told)
@@ -150,7 +150,7 @@ def test_only_rows_that_are_shown_can_be_asked_about(query: QueryDescription) ->
     assert len(asked) == 1
 
 
-def test_a_row_is_asked_about_by_what_is_shown_of_it(query: QueryDescription) -> None:
+def test_a_row_is_identified_by_what_is_shown_of_it(query: QueryDescription) -> None:
     assert query.plan is not None
     shown = {"o.order_id": "3", "o.item": "x" * 200, "o.order_time": "2026-03-02 08:20:00+00:00", "d.courier": None}
     [question] = questions_of(query.plan, shown)
@@ -161,7 +161,7 @@ def test_a_row_is_asked_about_by_what_is_shown_of_it(query: QueryDescription) ->
     assert questions_of(query.plan, {"o.order_id": None, "x.y": "1"}) == []
 
 
-def test_elsewhere_a_token_is_needed(query: QueryDescription) -> None:
+def test_on_another_address_a_token_is_needed(query: QueryDescription) -> None:
     with serve_page(Watch("shop", [query]), 0, "0.0.0.0", "hush") as address:
         here = address.replace("0.0.0.0", "127.0.0.1")
         assert address.endswith("/?token=hush")
@@ -181,7 +181,7 @@ def test_elsewhere_a_token_is_needed(query: QueryDescription) -> None:
         assert all(len(token) > 20 for token in made) and made[0] != made[1]
 
 
-def test_it_is_quick_with_ten_queries_and_fifty_thousand_batches(query: QueryDescription) -> None:
+def test_the_page_is_quick_with_ten_queries_and_fifty_thousand_batches(query: QueryDescription) -> None:
     queries = [replace(query, name=f"query{n}") for n in range(10)]
     # A file that has been thinned out as often as it must be for that: of its 4,000 lines the newer half are batches.
     lines = [replace(batch(n, 1_700_000_000.0 + n), batches=24 if n < 2000 else 1) for n in range(4000)]

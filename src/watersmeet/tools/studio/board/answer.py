@@ -7,10 +7,16 @@ Also here: a row that is moved along the time axis, and the board written as a c
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import struct
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import yaml
@@ -26,8 +32,10 @@ from watersmeet.schema import arrow_type
 from watersmeet.tools.studio.board.model import (
     Board,
     WrongBoardError,
+    board_json,
     case_from_board,
     cell_text,
+    parse_board,
     plain_value,
     select_query,
 )
@@ -137,6 +145,8 @@ def _format_rows(tables: Sequence[pa.Table]) -> _Flow:
 
 Json = dict[str, Any]
 
+MOST_RESULTS = 5_000
+"""How many rows of a result are shown: each is drawn, and traced to the rows that it comes from."""
 MOST_COMPUTED = 400
 """How many rows a board computes with: the definitions look at every pair of rows, at each change of the board."""
 
@@ -149,8 +159,11 @@ class BoardView:
     width: float = 1000.0
 
 
-def evaluate_board(board: Board, view: BoardView) -> Json:
-    """All that a page shows of a board. What cannot be computed is absent, with the reason."""
+def evaluate_board(board: Board, view: BoardView, note: str = "") -> Json:
+    """All that a page shows of a board. What cannot be computed is absent, with the reason.
+
+    ``note``: why the query is not to be computed; empty: it is.
+    """
     script, refusals = _read(board)
     selected = select_query(script, board.query)
     payload: Json = {
@@ -167,7 +180,7 @@ def evaluate_board(board: Board, view: BoardView) -> Json:
             **payload,
             "note": "There is no query yet. Write one: SELECT STREAM ... FROM a declared stream.",
         }
-    return payload | _run_board(board, selected, view)
+    return payload | ({"note": note} if note else _run_board(board, selected, view))
 
 
 def _run_board(board: Board, script: Script, view: BoardView) -> Json:
@@ -180,6 +193,11 @@ def _run_board(board: Board, script: Script, view: BoardView) -> Json:
         if rows > MOST_COMPUTED:
             return {"note": _too_many(rows)}
         outcomes = outcomes_of(case, "kernel")
+        results = sum(table.num_rows for outcome in outcomes for table in outcome.out)
+        if results > MOST_RESULTS:
+            return {
+                "note": f"The board shows up to {MOST_RESULTS:,} result rows, and there are {results:,}. {TOO_MUCH}"
+            }
         whole = trace_rows(case)
         shown = _truncate_case(case, view.step)
         trace = whole if shown == case else trace_rows(shown)
@@ -202,10 +220,13 @@ def _run_board(board: Board, script: Script, view: BoardView) -> Json:
     }
 
 
+TOO_MUCH = "Remove some rows, or save a case: watersmeet test runs it with all rows."
+"""What to do with a board that cannot be computed for its size."""
+
+
 def _too_many(rows: int) -> str:
     """Why nothing is computed."""
-    most = f"The board computes with up to {MOST_COMPUTED} rows, and {rows:,} are on it"
-    return f"{most}. Remove some, or save a case: watersmeet test runs it with all rows."
+    return f"The board computes with up to {MOST_COMPUTED} rows, and {rows:,} are on it. {TOO_MUCH}"
 
 
 def export_case(board: Board) -> str:
@@ -311,3 +332,108 @@ def _outcome_json(lane: RowLane) -> Json:
         "reasons": list(lane.reasons),
         "time": None if lane.start is None else str(lane.start),
     }
+
+
+NOT_A_BOARD = (WrongBoardError, ValueError, KeyError, TypeError, RecursionError)
+"""What `parse_board` raises."""
+
+
+def respond(task: str, data: Any) -> tuple[int, Any]:
+    """The HTTP status and the content of the answer to a request with a board.
+
+    >>> respond("answer", {"board": {"rows": 1}})
+    (400, {'message': 'This is not a board: Unexpected keyword argument'})
+    """
+    try:
+        board = parse_board(data["board"])
+    except NOT_A_BOARD as error:
+        return 400, {"message": f"This is not a board: {error}"}
+    try:
+        return 200, TASKS[task](board, data)
+    except MemoryError:
+        return 422, {"message": f"The board needs more memory than it may have. {TOO_MUCH}"}
+    except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
+        return 422, {"message": str(error)}
+    except RecursionError:
+        return 400, {"message": "A value or an expression is nested too deeply."}
+    except Exception as error:
+        return 500, {"message": f"This is a bug in Watersmeet: {type(error).__name__}: {error}"}
+
+
+def _evaluate(board: Board, params: Mapping[str, Any]) -> Json:
+    return evaluate_board(board, _view(params), str(params.get("note", "")))
+
+
+def _move(board: Board, params: Mapping[str, Any]) -> Json:
+    """The board with a row at another time, and the answer to it."""
+    moved_board = move_row(board, int(params["batch"]), str(params["source"]), int(params["row"]), int(params["to"]))
+    return {"board": board_json(moved_board), "answer": evaluate_board(moved_board, _view(params))}
+
+
+def _view(params: Mapping[str, Any]) -> BoardView:
+    return BoardView(int(params.get("step", 0)), min(4000.0, float(params.get("width", 1000))))
+
+
+def _export(board: Board, _: Mapping[str, Any]) -> Json:
+    return {"text": export_case(board)}
+
+
+TASKS: Mapping[str, Callable[[Board, Mapping[str, Any]], Json]] = {
+    "answer": _evaluate, "move": _move, "save": _export,
+}  # fmt: skip
+"""What a page can ask about a board."""
+
+MOST_BYTES = 4 << 30
+"""How much memory the process that computes may take."""
+_HEAD = struct.Struct(">HQ")
+
+
+def read_message(pipe: IO[bytes]) -> tuple[int, bytes]:
+    """The number and the content of the next message; `EOFError` if there is none."""
+    head = pipe.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        raise EOFError
+    number, size = _HEAD.unpack(head)
+    content = pipe.read(size)
+    if len(content) < size:
+        raise EOFError
+    return number, content
+
+
+def write_message(pipe: IO[bytes], number: int, content: bytes) -> None:
+    """Write a message as `read_message` reads it."""
+    pipe.write(_HEAD.pack(number, len(content)) + content)
+    pipe.flush()
+
+
+def answer_requests(seconds: float) -> None:
+    """Answer requests from the standard input until it ends; ``seconds``: how long the server waits for an answer."""
+    with os.fdopen(os.dup(1), "wb") as answers:
+        # What any library prints is not part of an answer.
+        os.dup2(2, 1)
+        _limit_memory()
+        while True:
+            write_message(answers, 0, b"")  # ready
+            try:
+                _, request = read_message(sys.stdin.buffer)
+            except EOFError:
+                return
+            # Were the server killed meanwhile, nobody else would end this.
+            _set_alarm(2 * seconds)
+            status, content = respond(*json.loads(request))
+            _set_alarm(0)
+            write_message(answers, status, json.dumps(content).encode())
+
+
+def _limit_memory() -> None:
+    # Not on every system.
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+
+
+def _set_alarm(seconds: float) -> None:
+    """End this process after so many seconds; 0: do not."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -19,13 +19,14 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from watersmeet.catalog import Source, Span
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.local.cells import cell
 from watersmeet.logical.nodes import Script
 from watersmeet.project import Project, absolute_path
 from watersmeet.queries import read_readable
 from watersmeet.schema import arrow_type
-from watersmeet.tools.testing.case import Case, CaseBatch, script_of
+from watersmeet.tools.testing.case import Case, CaseBatch, CaseRow, script_of
+from watersmeet.tools.testing.execute import source_cells
 
 
 def cell_text(value: Any) -> str:
@@ -176,10 +177,26 @@ def parse_board(data: object) -> Board:
     return board
 
 
+def board_json(board: Board) -> dict[str, Any]:
+    """The board as a page has it."""
+    batches = [
+        {
+            "rows": {name: [list(row) for row in rows] for name, rows in batch.rows.items()},
+            "marks": dict(batch.marks),
+            "now": batch.now,
+            "restart": batch.restart,
+        }
+        for batch in board.batches
+    ]
+    return {"name": board.name, "sql": board.sql, "query": board.query, "batches": batches} | {
+        "ends": board.ends,
+        "ordered": board.ordered,
+    }
+
+
 def board_from_case(case: Case) -> Board:
     """A case on the board. One that names a query of a project brings the whole script of it."""
     sql, query = case.sql, ""
-    tables: frozenset[str] = frozenset()
     try:
         script = script_of(case)
     except WatersmeetError:
@@ -187,14 +204,17 @@ def board_from_case(case: Case) -> Board:
         script = read_readable(case.sql)[0]
     if case.query is not None:
         sql, query = script.text, script.queries[0].into or "" if script.queries else ""
-    tables = frozenset(source.name for source in script.sources if source.kind == "table")
-    batches = tuple(_board_batch(batch, tables) for batch in case.batches) or (BoardBatch(),)
+    sources = {source.name: source for source in script.sources}
+    try:
+        batches = tuple(_board_batch(batch, sources) for batch in case.batches) or (BoardBatch(),)
+    except ValueError as error:
+        raise refuse("WRONG_CASE", path=case.path, reason=error) from None
     return Board(case.name, sql, query, batches, case.end is not None, case.ordered)
 
 
-def _board_batch(batch: CaseBatch, tables: frozenset[str]) -> BoardBatch:
+def _board_batch(batch: CaseBatch, sources: Mapping[str, Source]) -> BoardBatch:
     rows = {
-        name: tuple(tuple(map(cell_text, _with_sign(row) if name in tables else row)) for row in rows)
+        name: tuple(tuple(map(cell_text, _board_row(sources.get(name), row))) for row in rows)
         for name, rows in batch.rows.items()
     }
     return BoardBatch(
@@ -202,8 +222,13 @@ def _board_batch(batch: CaseBatch, tables: frozenset[str]) -> BoardBatch:
     )
 
 
-def _with_sign(row: Sequence[Any]) -> Sequence[Any]:
-    return row if row and row[0] in ("+", "-") else ("+", *row)
+def _board_row(source: Source | None, row: CaseRow) -> Sequence[Any]:
+    """The cells of a row by position; of a table with the change in front."""
+    if source is None:
+        # The script cannot be read, which the board shows.
+        return list(row.values()) if isinstance(row, Mapping) else row
+    cells = source_cells(source, row)
+    return cells if source.kind == "stream" or cells[:1] in (("+",), ("-",), ["+"], ["-"]) else ("+", *cells)
 
 
 def select_query(script: Script, name: str) -> Script:

@@ -1,4 +1,4 @@
-"""The server of the board: it computes, and the page draws the result.
+"""The server of the board: a child process computes, and the page draws the result.
 
 It opens nothing but the entries of its catalog, and writes nothing but the one file that it was told to save to. Who
 is answered, `tools.studio.web` decides.
@@ -10,12 +10,18 @@ number and cannot name a path.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import subprocess
+import sys
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -25,14 +31,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.local.cells import FAILURES, NeedsSparkError
 from watersmeet.project import SPEC_NAME, open_project
-from watersmeet.tools.studio.board.answer import BoardView, evaluate_board, export_case, move_row
+from watersmeet.tools.studio.board.answer import NOT_A_BOARD, TOO_MUCH, read_message, write_message
 from watersmeet.tools.studio.board.model import (
     Board,
     BoardBatch,
-    WrongBoardError,
     board_from_case,
+    board_json,
     parse_board,
     rows_of_files,
 )
@@ -44,6 +49,8 @@ _NAME = re.compile(r"^name:\s*(.+?)\s*$", re.MULTILINE)
 _SCRIPT = re.compile(r"^(sql|query):", re.MULTILINE)
 _SKIPPED = frozenset({"node_modules", "storage", "__pycache__", "venv", "build", "dist", "golden"})
 FIRST = "interval"
+MOST_SECONDS = 20.0
+"""How long a board may be computed."""
 MOST_FILES = 3_000
 """How many files are looked at: the folder may be anything."""
 
@@ -128,7 +135,7 @@ COOKIE = "watersmeet-board"
 
 @dataclass(frozen=True)
 class BoardSession:
-    """The session of a board: its initial content, its catalog, and the file it is saved to.
+    """The session of a board: its initial content, its catalog, the file it is saved to, and the limit of computing.
 
     ``token``: requests without it are rejected; empty: no token is required, and only requests to this machine's own
     name are answered, so that no other page can use a name that resolves to this machine.
@@ -138,11 +145,12 @@ class BoardSession:
     catalog: list[BoardEntry]
     save: Path | None = None
     token: str = field(default="", repr=False)
+    seconds: float = MOST_SECONDS
 
 
 def application(session: BoardSession) -> ASGIApp:
     """The server, to be run by uvicorn or any other."""
-    turn = asyncio.Lock()
+    process = BoardProcess(session.seconds)
     routes = [
         Route("/", file_endpoint(_STATIC / "index.html")),
         Route("/static/lives.css", _style),
@@ -150,9 +158,9 @@ def application(session: BoardSession) -> ASGIApp:
         Route("/first", _first_board(session)),
         Route("/shelf", _list_entries(session)),
         Route("/open/{number:int}", _open_entry(session)),
-        Route("/answer", _post_handler(_evaluate, turn), methods=["POST"]),
-        Route("/move", _post_handler(_move, turn), methods=["POST"]),
-        Route("/save", _post_handler(_save_handler(session), turn), methods=["POST"]),
+        Route("/answer", _post_handler(process, "answer"), methods=["POST"]),
+        Route("/move", _post_handler(process, "move"), methods=["POST"]),
+        Route("/save", _post_handler(process, "save", _save_to(session.save)), methods=["POST"]),
     ]
     return build_application(routes, session.token, COOKIE)
 
@@ -205,69 +213,136 @@ def _open_entry(session: BoardSession) -> Handler:
     return open_entry
 
 
-def _post_handler(compute: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
-    """A handler of requests with a board.
+def _post_handler(process: BoardProcess, task: str, finish: Finish = lambda answer: answer) -> Handler:
+    """A handler of requests with a board, which the process computes; ``finish`` makes the answer of what it gives.
 
-    One board is computed at a time. The request of a page that was closed or reloaded meanwhile is skipped.
+    One board is computed at a time. The request of a page that was closed or reloaded meanwhile is skipped, or its
+    computation is ended.
     """
 
     async def handle(request: Request) -> Response:
         data = await read_json(request)
         try:
-            board = parse_board(data["board"])
-        except (WrongBoardError, ValueError, KeyError, TypeError, RecursionError) as error:
+            parse_board(data["board"])
+        except NOT_A_BOARD as error:
             return JSONResponse({"message": f"This is not a board: {error}"}, 400)
+        answer = await process.compute(task, data, request.is_disconnected)
+        if task == "answer" and answer.note:
+            # What needs no computing is shown all the same: without its columns, a board could not be changed.
+            answer = await process.compute(task, data | {"note": answer.note}, request.is_disconnected)
         try:
-            async with turn:
-                if await request.is_disconnected():
-                    return PlainTextResponse("The page is gone.", 499)
-                return JSONResponse(await run_in_threadpool(compute, board, data))
-        except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
+            answer = finish(answer) if answer.status == 200 else answer
+        except OSError as error:
             return JSONResponse({"message": str(error)}, 422)
-        except RecursionError:
-            return JSONResponse({"message": "A value or an expression is nested too deeply."}, 400)
+        return Response(answer.content, answer.status, media_type="application/json")
 
     return handle
 
 
-def _evaluate(board: Board, params: Mapping[str, Any]) -> Any:
-    return evaluate_board(board, _view(params))
+def _save_to(path: Path | None) -> Finish:
+    """Writes the board as a case to the file that was named when the server was started, or hands it out."""
 
-
-def _move(board: Board, params: Mapping[str, Any]) -> Any:
-    """The board with a row at another time, and the answer to it."""
-    moved_board = move_row(board, int(params["batch"]), str(params["source"]), int(params["row"]), int(params["to"]))
-    return {"board": board_json(moved_board), "answer": evaluate_board(moved_board, _view(params))}
-
-
-def _view(params: Mapping[str, Any]) -> BoardView:
-    return BoardView(int(params.get("step", 0)), min(4000.0, float(params.get("width", 1000))))
-
-
-def _save_handler(session: BoardSession) -> Callable[[Board, Mapping[str, Any]], Any]:
-    """The board as a case: written to the file that was named when the server was started, or handed out."""
-
-    def save(board: Board, _: Mapping[str, Any]) -> Any:
-        text = export_case(board)
-        if session.save is not None:
-            session.save.write_text(text, "utf-8")
-        return {"text": text, "path": None if session.save is None else str(session.save)}
+    def save(answer: BoardAnswer) -> BoardAnswer:
+        text = str(json.loads(answer.content)["text"])
+        if path is not None:
+            path.write_text(text, "utf-8")
+        return BoardAnswer(200, json.dumps({"text": text, "path": None if path is None else str(path)}).encode())
 
     return save
 
 
-def board_json(board: Board) -> dict[str, Any]:
-    """The board as a page has it."""
-    batches = [
-        {
-            "rows": {name: [list(row) for row in rows] for name, rows in batch.rows.items()},
-            "marks": dict(batch.marks),
-            "now": batch.now,
-            "restart": batch.restart,
-        }
-        for batch in board.batches
-    ]
-    return {"name": board.name, "sql": board.sql, "query": board.query, "batches": batches} | {
-        "ends": board.ends,
-        "ordered": board.ordered,
-    }
+POLL_SECONDS = 0.1
+"""Seconds between two looks whether the page is still there."""
+_START = "import sys; sys.path[:] = sys.argv[1:]; from watersmeet.tools.studio.board.answer import answer_requests; "
+
+
+@dataclass(frozen=True)
+class BoardAnswer:
+    """The status and the JSON of an answer; ``note`` says why the process was ended before it had one."""
+
+    status: int
+    content: bytes
+    note: str = ""
+
+    @staticmethod
+    def of_note(note: str) -> BoardAnswer:
+        """The answer where the process was ended."""
+        return BoardAnswer(422, json.dumps({"message": note}).encode(), note)
+
+
+Finish = Callable[[BoardAnswer], BoardAnswer]
+
+
+class BoardProcess:
+    """A process that computes one board at a time, since a thread could not be stopped.
+
+    It is killed if its answer takes longer than so many ``seconds`` or the page does not wait for it any more. The next
+    request starts another.
+    """
+
+    def __init__(self, seconds: float = MOST_SECONDS) -> None:
+        self.seconds = seconds
+        self._turn = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stop: Callable[[], object] = lambda: None
+
+    async def compute(self, task: str, data: Any, is_gone: Callable[[], Awaitable[bool]]) -> BoardAnswer:
+        """The answer to a task of `answer.TASKS`, or why there is none."""
+        async with self._turn:
+            if await is_gone():
+                return _GONE
+            return await self._compute(json.dumps([task, data]).encode(), is_gone)
+
+    async def _compute(self, request: bytes, is_gone: Callable[[], Awaitable[bool]]) -> BoardAnswer:
+        # Appended once the process computes: on a busy machine it takes seconds to start.
+        began: list[float] = []
+        answer = asyncio.ensure_future(asyncio.to_thread(_exchange, self._start(), request, began.append))
+        try:
+            while not (await asyncio.wait([answer], timeout=POLL_SECONDS))[0]:
+                if began and monotonic() > began[0] + self.seconds:
+                    return BoardAnswer.of_note(f"The board computes for up to {self.seconds:g} seconds. {TOO_MUCH}")
+                if await is_gone():
+                    return _GONE
+            return answer.result()
+        except asyncio.CancelledError:
+            # The server ends, which needs no stack trace.
+            return _GONE
+        finally:
+            if not answer.done():
+                self._stop()
+                await asyncio.wait([answer])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """The process, started if there is none."""
+        if self._process is None or self._process.poll() is not None:
+            # The modules of this process, whatever lies in the working folder. Ctrl-C is for the server.
+            command = [sys.executable, "-P", "-c", f"{_START}answer_requests({self.seconds})", *sys.path]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+            self._stop = weakref.finalize(self, _stop, self._process)
+        return self._process
+
+
+_GONE = BoardAnswer(499, b'{"message": "The page is gone."}')
+
+
+def _exchange(process: subprocess.Popen[bytes], request: bytes, begin: Callable[[float], None]) -> BoardAnswer:
+    """Send a request to the process once it is ready, and wait for the answer."""
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        read_message(process.stdout)
+        begin(monotonic())
+        write_message(process.stdin, 0, request)
+        return BoardAnswer(*read_message(process.stdout))
+    except (OSError, EOFError, ValueError):  # also of a pipe that `_stop` has closed
+        return BoardAnswer.of_note(f"Computing the board ended with exit code {process.wait()}. {TOO_MUCH}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()

@@ -156,7 +156,7 @@ ENDED_BY: frozenset[OutcomeKind] = frozenset({"expired", "evicted", "dropped", "
 """How a life ends where another row comes."""
 
 NON_FINAL: frozenset[OutcomeKind] = frozenset({"passed", "taken back"})
-"""What becomes of what a row gave, and does not end the row itself."""
+"""Outcomes of the results of a row, which do not end the row itself."""
 
 MOST_LANES = 150
 """More rows than that are not drawn but counted."""
@@ -355,7 +355,7 @@ LEAST = 560.0
 
 @dataclass(frozen=True)
 class TimelineColumns:
-    """The positions of the columns beside the bars: the key, the batch, the row; and behind them the outcome."""
+    """The positions of the columns next to the bars: the key, the batch, the row; and behind them the outcome."""
 
     key: float
     batch: float

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from watersmeet.locations import mask_secrets
+from watersmeet.locations import Storage, checkpoint_at, mask_secrets
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.metrics.progress import port_names
 from watersmeet.operators import OPERATORS
+from watersmeet.operators.core.shard_metrics import port_names
 from watersmeet.operators.explainer import JoinExplainer, PairDistance
 from watersmeet.physical import (
     JoinPlan,
@@ -219,7 +218,7 @@ class QueryDescription:
 
     name: str
     sql: str
-    storage: Path
+    storage: Storage
     graph: Topology
     drawing: Drawing
     columns: Mapping[str, WatermarkColumn] = field(default_factory=dict[str, WatermarkColumn])
@@ -240,12 +239,12 @@ class QueryDescription:
         return {name: bound for name, bound in by_operator.items() if bound is not None}
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Storage:
         """Where Spark keeps how far it is."""
-        return self.storage / "checkpoints" / self.name
+        return checkpoint_at(self.storage, self.name)
 
 
-def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: Path) -> list[QueryDescription]:
+def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: Storage) -> list[QueryDescription]:
     """All queries of a script, in its order."""
     limits = limits_of(script)
     descriptions: list[QueryDescription] = []
@@ -270,7 +269,7 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
                 {name: _sides(join) for name, join in joins.items()},
                 {name: distance for name, join in joins.items() if (distance := _pair_distance(join)) is not None},
                 _topics(plan),
-                backlog_counters(read_sources(plan.relation), storage / "checkpoints" / name),
+                backlog_counters(read_sources(plan.relation), checkpoint_at(storage, name)),
                 None if limits is None else limits.max_rows,
                 plan,
                 frozenset(name for name, has_sink in own_sinks if has_sink),

@@ -22,8 +22,6 @@ from watersmeet.tools.studio.page.problems import problems_of, spreads_of
 POINTS = 300
 """How many points a line has at most: more than that no screen shows."""
 
-Line = list[float | None]
-
 
 def series_of(batches: Sequence[Progress], points: int = POINTS) -> dict[str, object]:
     """The lines of a history: counters are summed between two points, of state sizes the highest counts.

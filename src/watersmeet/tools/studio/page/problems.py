@@ -124,7 +124,7 @@ NEVER_MATCHED = 1000
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem: what is observed, and what can be done."""
+    """A problem: the observation, and what can be done."""
 
     level: Level
     text: str
@@ -159,7 +159,7 @@ def find_failures(described: QueryDescription, following: HistoryFollower, now: 
 
 
 def find_silent_sources(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
-    """A source brings nothing any more, and rows of another side wait for it."""
+    """A source is silent, and rows of another side wait for it."""
     last = following.totals.last
     if last is None or not following.history.is_running:
         return
@@ -179,7 +179,7 @@ def find_silent_sources(described: QueryDescription, following: HistoryFollower,
         advice = "Check whether it still receives data."
         if idle is None:
             after = "5m" if silence > 300 else "1m"
-            advice += f" `IDLE AFTER {after}` behind its WATERMARK would release them; its later rows may then be late."
+            advice += f" Add `IDLE AFTER {after}` to its WATERMARK to release them; its later rows may then be late."
         wait = f"{format_count(row_count, 'row')} of {other.name} {'waits' if row_count == 1 else 'wait'} for it."
         yield Problem("wrong", f"{name} {since}; {wait}", advice)
 
@@ -200,7 +200,7 @@ def find_lagging_side(described: QueryDescription, following: HistoryFollower, n
 
 
 def find_late_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
-    """Many rows come too late."""
+    """Many rows are late."""
     rows, count, sides = 0, 0, dict[str, int]()
     for batch in _recent(following):
         rows += batch.rows_in
@@ -220,7 +220,7 @@ def find_late_rows(described: QueryDescription, following: HistoryFollower, now:
 
 
 def _longer_lag(described: QueryDescription, following: HistoryFollower, source: str) -> str:
-    """Which lag would have taken most of the late rows in."""
+    """Return the lag that would have included most of the late rows."""
     lags = {column.lag for column in described.columns.values() if column.source == source}
     lateness = [numbers.lateness for numbers in following.operators.values() if numbers.lateness]
     last = following.totals.last
@@ -240,7 +240,7 @@ def find_malformed_rows(described: QueryDescription, following: HistoryFollower,
         advice = (
             "They are kept."
             if "malformed" in described.own_sinks
-            else "`MALFORMED INTO sink` behind the query keeps them."
+            else "Add `MALFORMED INTO sink` to the query to keep them."
         )
         yield Problem(
             "wrong", f"{format_count(count, 'row')} of {source} could not be read in the last 10 min.", advice
@@ -253,8 +253,11 @@ def find_full_state(described: QueryDescription, following: HistoryFollower, now
     dropped = sum(batch.dropped for batch in _recent(following))
     if dropped:
         rows = format_count(dropped, "row")
-        text = f"{rows} that might have matched were dropped in the last 10 min to stay below the limit."
-        yield Problem("wrong", text, "A higher `SET watersmeet.state.max_rows` keeps them.")
+        text = f"{rows} were dropped in the last 10 min: a limit removed them, or they have no usable key or time."
+        advice = (
+            "`watersmeet why` gives the reason. A higher `SET watersmeet.state.max_rows` keeps rows that it removes."
+        )
+        yield Problem("wrong", text, advice)
     if last is None or limit is None:
         return
     for name, numbers in last.operators.items():
@@ -280,7 +283,7 @@ def find_backpressure(described: QueryDescription, following: HistoryFollower, n
 
 
 def find_unmatched_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
-    """No row matches, as where keys are never equal."""
+    """No row matches, for example because keys are never equal."""
     totals = following.totals
     if totals.padded >= NEVER_MATCHED and not totals.matched:
         text = f"{totals.padded:,} rows came out unmatched, and none ever matched."

@@ -1,4 +1,4 @@
-// The drawing board: what lies on it, what changes it, and what is shown of the server's answer.
+// The drawing board: its content, its changes, and the display of the server's answer.
 
 import { byId, make } from "./dom.js";
 import { Picture } from "./picture.js";
@@ -40,7 +40,7 @@ function remember() {
   byId("undo").disabled = false;
 }
 
-// A change of the board; quietly: whoever types has the text before him already.
+// A change of the board; quietly: the text is already in the field.
 function alter(change, quietly = false) {
   remember();
   change(state.board);

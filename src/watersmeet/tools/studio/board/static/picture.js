@@ -24,7 +24,7 @@ export class Picture {
     this.timed = new Set(answer.sources.filter((source) => source.columns.some((column) => column.isTime)).map((source) => source.name));
     this.figure.classList.toggle("fixed", !this.canMove);
     const held = this.figure.contains(document.activeElement) ? this.chosen : null;
-    // Read as XML, strictly: what is no picture is not shown.
+    // Parsed strictly as XML: anything else is not shown.
     const drawn = new DOMParser().parseFromString(answer.picture, "image/svg+xml").documentElement;
     if (drawn.nodeName !== "svg") { this.figure.replaceChildren(); return; }
     for (const lane of drawn.querySelectorAll(".lane")) {

@@ -1,4 +1,4 @@
-// The rows that came out, batch by batch, with what is kept then.
+// The rows that came out, batch by batch, with the rows kept then.
 
 import { make } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The rows by batch and source: cells to type in, rows to move, and beside each what became of it.
+// The rows by batch and source: cells to type in, rows to move, and the outcome of each.
 
 import { button, make } from "./dom.js";
 
@@ -115,14 +115,14 @@ export class Rows {
   marks(batch, number) {
     const timed = this.sources.flatMap((source) => source.columns.filter((column) => column.isTime).map((column) => `${source.name}.${column.name}`));
     const given = Object.entries(batch.marks);
-    const inputs = given.map(([name, value]) => make("span", { title: "a promise: no row with an earlier time will arrive" }, `mark of ${name} `,
-      make("input", { type: "text", value, "aria-label": `mark of ${name} in batch ${number}`, "data-cell": `mark/${number}/${name}`, oninput: (event) => this.actions.changed((board) => { board.batches[number].marks[name] = event.target.value; }, true) }),
-      button("×", `Remove this mark of ${name}`, () => this.actions.changed((board) => { delete board.batches[number].marks[name]; }))));
+    const inputs = given.map(([name, value]) => make("span", { title: "a promise: no row with an earlier time will arrive" }, `watermark of ${name} `,
+      make("input", { type: "text", value, "aria-label": `watermark of ${name} in batch ${number}`, "data-cell": `mark/${number}/${name}`, oninput: (event) => this.actions.changed((board) => { board.batches[number].marks[name] = event.target.value; }, true) }),
+      button("×", `Remove this watermark of ${name}`, () => this.actions.changed((board) => { delete board.batches[number].marks[name]; }))));
     const free = timed.filter((name) => !given.some(([one]) => one === name));
     const add = free.length ? make("select", { "aria-label": `Add a mark to batch ${number}`, onchange: (event) => {
       const name = event.target.value;
       if (name) this.actions.changed((board) => { board.batches[number].marks[name] = ""; });
-    } }, make("option", { value: "" }, "+ mark of …"), ...free.map((name) => make("option", { value: name }, name))) : null;
+    } }, make("option", { value: "" }, "+ watermark of …"), ...free.map((name) => make("option", { value: name }, name))) : null;
     return [...inputs, add];
   }
 
@@ -172,7 +172,7 @@ export class Rows {
     this.carry(place, number, number === place.batch ? Math.min(row, rows.length - 1) : row);
   }
 
-  // What became of each row, and cells that are no values; nothing is made anew, so that whoever types is not disturbed.
+  // The outcome of each row, and cells that are not values; elements are kept, so that typing is not disturbed.
   decorate(answer) {
     for (const { fate, cells } of this.lines.values()) {
       fate.textContent = "";

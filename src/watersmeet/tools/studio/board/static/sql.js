@@ -20,7 +20,7 @@ export class Sql {
     below.scrollLeft = this.area.scrollLeft;
   }
 
-  // The text again, behind the text: only what is refused can be seen of it.
+  // The text again, behind the text: only underlined errors are visible.
   shade(spans) {
     const text = this.area.value, parts = [];
     let from = 0;

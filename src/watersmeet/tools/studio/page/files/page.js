@@ -21,7 +21,7 @@ function useTheme() {
   return [theme, next];
 }
 
-// What is shown: the project, the query that was chosen, its drawing; and how far the clock of the server is ahead.
+// The display: the project, the selected query, its drawing, and how far the server's clock is ahead.
 function useTold() {
   const [told, tell] = useState({ project: null, query: null, drawing: null, ahead: 0, alive: false });
   useEffect(() => {

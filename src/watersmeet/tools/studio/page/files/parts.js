@@ -208,7 +208,7 @@ function newest(one) {
   return one.lag === null ? "not known behind a view" : "not known: its watermark also advances without rows";
 }
 
-// Where each column stands beside the others: newest event, watermark, and now if that is near.
+// The times of each column on one axis: newest event, watermark, and now if that is near.
 function Tracks({ marks, now }) {
   const open = marks.filter((one) => one.temporal && one.own && one.own !== "ended");
   if (!open.length) return null;

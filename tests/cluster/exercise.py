@@ -1,0 +1,388 @@
+"""What a storage elsewhere is to do, in one session: ``python -m tests.cluster.exercise SETTINGS URL[,STEP]...``.
+
+``SETTINGS`` are those of the session, as JSON. Without steps, all of them are done. Each step prints a line; a failure
+is a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from typer.testing import CliRunner
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.locations import RemoteStorage, Storage, checkpoint_at, is_local, write_whole
+from watersmeet.spark import leases
+from watersmeet.spark.private.files import copy_tree, delete_tree, open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+REPLACED_READS = 60
+
+
+def check_files(storage: RemoteStorage) -> None:
+    """Files are read, written whole, listed, created once, copied and deleted."""
+    file = storage / "folder" / "a.txt"
+    assert not file.exists()
+    assert not (storage / "folder").is_dir()
+    write_whole(file, "one")
+    write_whole(file, "two")
+    assert file.read_text() == "two"
+    assert [entry.name for entry in file.parent.iterdir()] == ["a.txt"]
+    assert file.stat().st_size == 3
+    assert not file.create("other")
+    new = storage / "folder" / "once"
+    won: list[int] = []
+
+    def race(number: int) -> None:
+        if new.create(str(number)):
+            won.append(number)
+
+    threads = [threading.Thread(target=race, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [str(n) for n in won] == [new.read_text()]
+    check_replaced(storage / "folder" / "replaced")
+    file.parent.copy_tree(storage / "copy")
+    assert [match.name for match in storage.glob("*/*.txt")] == ["a.txt", "a.txt"]
+    assert sorted(match.name for match in storage.rglob("*")) == sorted(["a.txt", "once", "replaced"] * 2)
+    (storage / "copy").delete_tree()
+    assert not (storage / "copy" / "a.txt").exists()
+    try:
+        (storage / "none").read_text()
+    except FileNotFoundError:
+        return
+    raise AssertionError("a file that is not there was read")
+
+
+def check_replaced(file: RemoteStorage) -> None:
+    """A file is read whole while another replaces it all the time, as heartbeats do."""
+    texts = ["a" * 10, "b" * 20]
+    write_whole(file, texts[0])
+    is_done = threading.Event()
+
+    def replace_often() -> None:
+        while not is_done.is_set():
+            for text in texts:
+                write_whole(file, text)
+
+    writer = threading.Thread(target=replace_often)
+    writer.start()
+    try:
+        assert {file.read_text() for _ in range(REPLACED_READS)} <= {*texts}
+    finally:
+        is_done.set()
+        writer.join()
+
+
+def check_leases(storage: RemoteStorage) -> None:
+    """One holder at a time; a dead one loses its lease, and finds out before it commits."""
+    leases.BEAT, leases.TTL, leases.WATCHED = 0.5, 2.0, 1.2
+    with leases.hold_leases(storage, "shared", ["joined"]) as held:
+        for use, queries, condition in (
+            ("shared", ["joined"], "QUERY_IN_USE"), ("alone", [], "CHECKPOINT_IN_USE"),
+        ):  # fmt: skip
+            try:
+                with leases.hold_leases(storage, cast("Any", use), queries):
+                    raise AssertionError("the lease was taken twice")
+            except WatersmeetError as error:
+                assert error.refusals[0].condition == condition, error
+                assert f"process {os.getpid()}" in error.refusals[0].message
+        with leases.hold_leases(storage, "shared", ["other"]):
+            held.check("joined")
+        time.sleep(leases.TTL + 1)
+        held.check("joined")
+    with leases.hold_leases(storage, "shared", ["lost"]) as held:
+        held.check_here()
+        other = replace(leases.Holder.here(), id="another", host="elsewhere")
+        assert (storage / "leases" / "query.lost" / f"{2:010}").create(other.to_text())
+        refused = ""
+        while "elsewhere" not in refused:
+            time.sleep(leases.BEAT)
+            try:
+                # What a run asks all the time: its heartbeat has found out.
+                held.check_here()
+            except WatersmeetError as error:
+                refused = error.refusals[0].message
+    # A holder of another machine that stopped to write heartbeats.
+    taken = leases.take_lease(storage, "query.joined")
+    assert isinstance(taken, leases.Lease)
+    taken.holder = replace(taken.holder, machine="another", host="elsewhere")
+    taken.renew()
+    found = leases.take_lease(storage, "query.joined")
+    assert isinstance(found, leases.Holder)
+    assert found.host == "elsewhere"
+    time.sleep(leases.TTL + 0.5)
+    following = leases.take_lease(storage, "query.joined")
+    assert isinstance(following, leases.Lease)
+    assert following.number > taken.number
+    try:
+        leases.Lease.check(taken)
+        raise AssertionError("a lease that another has was not missed")
+    except WatersmeetError as error:
+        assert error.refusals[0].condition == "LEASE_LOST"
+    following.release()
+    # One whose process has ended on this machine does not have to expire.
+    taken = leases.take_lease(storage, "query.joined")
+    assert isinstance(taken, leases.Lease)
+    taken.holder = replace(taken.holder, start=1)
+    taken.renew()
+    assert isinstance(leases.take_lease(storage, "query.joined"), leases.Lease)
+
+
+OUTPUTS = """
+CREATE STREAM orders (WATERMARK FOR at AS at - 60) USING json OPTIONS (path 'orders');
+CREATE STREAM deliveries (id BIGINT, at BIGINT, WATERMARK FOR at AS at - 60) USING json OPTIONS (path 'deliveries');
+CREATE SINK joined USING json OPTIONS (path '{output}/joined');
+CREATE SINK too_late USING json OPTIONS (path '{output}/too_late');
+CREATE SINK broken USING json OPTIONS (path '{output}/broken');
+INSERT INTO joined SELECT STREAM o.id FROM orders o
+  JOIN deliveries d ON o.id = d.id AND d.at BETWEEN o.at AND o.at + 3600
+LATE INTO too_late MALFORMED INTO broken;
+"""
+
+
+def check_outputs(url: str, project: Path, output: Storage) -> None:
+    """Late and malformed rows, columns that are not declared, compaction, and a checkpoint that was put back."""
+    from pyspark.sql import SparkSession
+
+    for folder in ("sql", "orders", "deliveries"):
+        (project / folder).mkdir(parents=True)
+    (project / "sql" / "joined.sql").write_text(OUTPUTS.format(output=output))
+    (project / "watersmeet.yml").write_text(
+        f"name: outputs\nstorage: {url}\nlibraries:\n- glob:\n    include: sql/**\n"
+    )
+
+    def write(number: int, orders: list[tuple[int, object]], deliveries: list[tuple[int, object]]) -> None:
+        for folder, rows in (("orders", orders), ("deliveries", deliveries)):
+            text = "".join(json.dumps({"id": id_, "at": at}) + "\n" for id_, at in rows)
+            (project / folder / f"{number}.json").write_text(text)
+
+    def delivered(sink: str) -> list[dict[str, Any]]:
+        files = sorted((output / sink).glob("*.json"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    storage = open_storage(SparkSession.active(), url)
+    write(1, [(1, 1000)], [(1, 1010), (2, "?")])
+    assert "no problem" in watersmeet("doctor", project)
+    watersmeet("run", project, "--once")
+    assert len(delivered("broken")) == 1
+    write(2, [(2, 90_000)], [(2, 90_010)])
+    watersmeet("run", project, "--once")
+    restored = storage / "restored"
+    copy_tree(checkpoint_at(storage, "joined"), restored)
+    write(3, [(3, 1000), (4, 90_020)], [(4, 90_030)])
+    watersmeet("run", project, "--once")
+    assert [row["o"]["id"] for row in delivered("too_late")] == [3]
+    # The checkpoint as it was before the last batch.
+    checkpoint = checkpoint_at(storage, "joined")
+    delete_tree(checkpoint)
+    copy_tree(restored, checkpoint)
+    write(4, [(5, 90_040)], [(5, 90_050)])
+    # Its files are replaced.
+    watersmeet("run", project, "--once")
+    assert sorted(row["id"] for row in delivered("joined")) == [1, 2, 4, 5]
+    assert [row["o"]["id"] for row in delivered("too_late")] == [3]
+    said = watersmeet("compact", project)
+    assert ("joined: " in said) and ("not compacted" in said) == (not is_local(output)), said
+    write(5, [(6, 90_040)], [(6, 90_050)])
+    watersmeet("run", project, "--once")
+    assert sorted(row["id"] for row in delivered("joined")) == [1, 2, 4, 5, 6]
+
+
+TABLE = """
+CREATE TABLE items (id BIGINT, n BIGINT, PRIMARY KEY (id)) USING json OPTIONS (path 'items');
+CREATE SINK held USING json OPTIONS (path 'held', changes 'snapshot');
+INSERT INTO held SELECT TABLE id, n FROM items;
+"""
+
+
+def check_sink_resume(url: str, project: Path) -> None:
+    """A checkpoint that was put back is refused where the sink remembers a later batch, until the sink is rewound."""
+    from pyspark.sql import SparkSession
+
+    for folder in ("sql", "items"):
+        (project / folder).mkdir(parents=True)
+    (project / "sql" / "held.sql").write_text(TABLE)
+    (project / "watersmeet.yml").write_text(f"name: held\nstorage: {url}\nlibraries:\n- glob:\n    include: sql/**\n")
+    storage = open_storage(SparkSession.active(), url)
+
+    def run(number: int, *options: str, expects: int = 0) -> str:
+        (project / "items" / f"{number}.json").write_text(json.dumps({"id": number, "n": number}) + "\n")
+        return watersmeet("run", project, "--once", *options, expects=expects)
+
+    run(1)
+    copy_tree(checkpoint_at(storage, "held"), storage / "restored")
+    run(2)
+    checkpoint = checkpoint_at(storage, "held")
+    delete_tree(checkpoint)
+    copy_tree(storage / "restored", checkpoint)
+    assert "--sink-resume" in run(3, expects=1)
+    run(3, "--sink-resume")
+    lines = [line for file in (project / "held").rglob("[!.]*.json") for line in file.read_text().splitlines()]
+    assert {json.loads(line)["id"] for line in lines} >= {1, 2, 3}, lines
+
+
+STATIC = """
+CREATE TABLE items (id INT, name STRING, PRIMARY KEY (id)) USING json OPTIONS (path '{folder}/items', static 'true');
+CREATE SINK copied USING json OPTIONS (path '{folder}/copied', changes 'log');
+INSERT INTO copied SELECT TABLE i.* FROM items i;
+"""
+
+
+def check_static_tables(storage: RemoteStorage, folder: Path) -> None:
+    """A table is copied once, and a copy that is not whole is written again."""
+    from pyspark.sql import SparkSession
+
+    from watersmeet.queries import read_script
+    from watersmeet.spark.run.running import run_script
+
+    (folder / "items").mkdir()
+    (folder / "items" / "0.json").write_text('{"id": 1, "name": "tea"}\n')
+    script, spark = read_script(STATIC.format(folder=folder)), SparkSession.active()
+    for number in range(2):
+        run_script(script, spark=spark, storage=storage, trigger="available_now")
+        lines = [line for file in (folder / "copied").rglob("*.json") for line in file.read_text().splitlines()]
+        assert [json.loads(line)["name"] for line in lines] == ["tea"], (number, lines)
+    [copy] = (storage / "static").iterdir()
+    (copy / "_declaration.json").unlink()
+    checkpoint_at(storage, "copied").delete_tree()
+    other = read_script(STATIC.format(folder=folder).replace("copied", "again"))
+    run_script(other, spark=spark, storage=storage, trigger="available_now")
+    assert spark.read.parquet(str(copy)).count() == 1
+    assert (copy / "_declaration.json").is_file()
+
+
+def watersmeet(*arguments: object, expects: int = 0) -> str:
+    """What a command prints."""
+    from watersmeet.cli.app import app
+
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    print("$ watersmeet", *arguments, "\n", done.stdout[-1500:], done.stderr[-1500:], flush=True)
+    if done.exit_code != expects:
+        raise AssertionError(f"{arguments}: {done.exit_code}") from done.exception
+    return done.stdout + done.stderr
+
+
+def check_run(url: str, folder: Path) -> None:
+    """A project with its storage there runs, is refused while another has it, and continues after a rescale."""
+    from pyspark.sql import SparkSession
+
+    shop = folder / "shop"
+    watersmeet("init", shop)
+    move_storage(shop, f"{url}/shop")
+    watersmeet("run", shop, "--once")
+    watersmeet("state", "rescale", shop, "--shards", "3", "--partitions", "3")
+    with leases.hold_leases(open_storage(SparkSession.active(), f"{url}/shop"), "shared", ["joined"]):
+        assert "QUERY_IN_USE" in watersmeet("run", shop, "--once", expects=4)
+    said = watersmeet("run", shop, "--end")
+    assert [row["order_id"] for row in rows_of(shop)] == [1, 2, 3], said
+
+
+def check_commands(url: str, folder: Path) -> None:
+    """A project with its storage there is looked into, exported, imported and rebuilt."""
+    import watersmeet as ws
+
+    shop = folder / "looked-into"
+    watersmeet("init", shop)
+    move_storage(shop, f"{url}/looked-into")
+    watersmeet("run", shop, "--once")
+    watersmeet("state", "rescale", shop, "--shards", "3", "--partitions", "3")
+    kept = json.loads(watersmeet("state", "show", shop, "--format", "json").partition("\n]")[0] + "]")
+    assert (kept[0]["query"], kept[0]["shards"], kept[0]["batch"]) == ("joined", 3, 0)
+    archive = folder / "joined.tar.gz"
+    watersmeet("state", "export", shop, "--to", archive)
+    watersmeet("run", shop, "--end")
+    assert "no problems" in watersmeet("state", "check", f"{url}/looked-into/{checkpoint_name(f'{url}/looked-into')}")
+    assert "no delivery" not in watersmeet("why", shop, "orders", "order_id=3")
+    assert "would continue with its state" in watersmeet("check", shop, "--against", f"{url}/looked-into")
+    assert ws.progress(shop)["joined"].rows_in == 5
+    # The state as it was exported, in another project, with a query that has to rebuild it.
+    other = folder / "other"
+    watersmeet("init", other)
+    move_storage(other, f"{url}/other")
+    watersmeet("state", "import", archive, other)
+    assert "no problems" in watersmeet("state", "check", other)
+    sql = other / "sql" / "joined.sql"
+    sql.write_text(sql.read_text().replace("INTERVAL 1 HOUR", "INTERVAL 2 HOURS"))
+    assert "is rebuilt" in watersmeet("run", other, "--rebuild", "--once")
+    assert "no problems" in watersmeet("state", "check", other)
+    assert "The page is at" in watersmeet("run", other, "--end", "--page", "0")
+
+
+def move_storage(project: Path, url: str) -> None:
+    """Let a project have its storage there."""
+    settings = project / "watersmeet.yml"
+    settings.write_text(settings.read_text().replace("storage: storage", f"storage: {url}"))
+    assert f"storage: {url}" in settings.read_text(), settings.read_text()
+
+
+def checkpoint_name(storage: str) -> str:
+    """Where the checkpoint is after a rescale, in a storage."""
+    from pyspark.sql import SparkSession
+
+    place = checkpoint_at(open_storage(SparkSession.active(), storage), "joined")
+    assert place.name.startswith("joined@")
+    return f"checkpoints/{place.name}"
+
+
+def rows_of(project: Path) -> list[dict[str, Any]]:
+    """What a project wrote, by order."""
+    files = sorted((project / "output/joined").glob("*.json"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return sorted(rows, key=lambda row: row["order_id"])
+
+
+def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[[], None]]:
+    """What is exercised in a storage, by name. ``folder``: for projects, on this machine."""
+    storage = cast("RemoteStorage", open_storage(spark, f"{url}/unit"))
+    return {
+        "files": partial(check_files, storage),
+        "leases": partial(check_leases, storage),
+        "run": partial(check_run, url, folder),
+        "commands": partial(check_commands, url, folder),
+        "static": partial(check_static_tables, storage / "tables", folder),
+        "outputs": partial(check_outputs, f"{url}/outputs", folder / "outputs", folder / "local"),
+        "resume": partial(check_sink_resume, f"{url}/resume", folder / "resume"),
+        "remote": partial(check_outputs, f"{url}/remote", folder / "remote", storage / "output"),
+    }
+
+
+def main() -> None:
+    """Do all of it, or some."""
+    from watersmeet.spark.session import session
+
+    settings, *asked = sys.argv[1:]
+    began = time.monotonic()
+    spark = session("local[2]", conf={**QUICK, **json.loads(settings)})
+    print(f"session {time.monotonic() - began:.1f}", flush=True)
+    for part in asked:
+        url, _, names = part.partition(",")
+        with tempfile.TemporaryDirectory() as folder:
+            steps = steps_at(spark, url, Path(folder))
+            for name in names.split(",") if names else steps:
+                steps[name]()
+                print(f"{url} {name} {time.monotonic() - began:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

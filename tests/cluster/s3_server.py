@@ -1,0 +1,33 @@
+"""The S3 server of the tests, run by the environment that has moto: ``python s3_server.py PORT``."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+
+def serve(port: int) -> None:
+    """Serve until the process ends."""
+    # Not imported above: only that environment has them.
+    moto: Any = import_module("moto.server")
+    werkzeug: Any = import_module("werkzeug.serving")
+
+    class Handler(werkzeug.WSGIRequestHandler):
+        """Keeps connections, and leaves it to Werkzeug to ask for the content of a request: twice confuses the SDK."""
+
+        protocol_version = "HTTP/1.1"
+
+        def handle_expect_100(self) -> bool:
+            """Say nothing yet: Werkzeug does once the content is read."""
+            return True
+
+        def log_request(self, *_: object) -> None:
+            """Say nothing of each request."""
+
+    application = moto.DomainDispatcherApplication(moto.create_backend_app)
+    werkzeug.run_simple("127.0.0.1", port, application, threaded=True, request_handler=Handler)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
