@@ -37,7 +37,7 @@ LONG = (
     "tests/spark/state/test_rescale.py",
     "tests/spark/connectors/test_ranges.py",
     "tests/spark/connectors/test_file_order.py",
-    "tests/spark/connectors/test_table_sinks.py",
+    "tests/spark/connectors/test_sinks.py",
     "tests/spark/connectors/test_restored_checkpoints.py",
     "tests/spark/run/test_rebuild.py",
 )

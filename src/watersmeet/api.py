@@ -46,7 +46,7 @@ from watersmeet.calls import (
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.deprecation import accept_old_arguments
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.formats.connectors import formats_in
+from watersmeet.formats.packages import formats_in
 from watersmeet.formats.source import MalformedPolicy
 from watersmeet.locations import Storage, resolve_references
 from watersmeet.logical.nodes import Script

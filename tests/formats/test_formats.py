@@ -35,7 +35,7 @@ def test_every_connector_is_that_of_one_format() -> None:
     from watersmeet.formats.sink import SinkFormat
     from watersmeet.spark import connectors
     from watersmeet.spark.connectors.reading import SourceConnector
-    from watersmeet.spark.connectors.table_sinks import SinkConnector
+    from watersmeet.spark.connectors.sinks import SinkConnector
 
     registers: list[tuple[Any, Any, Any]] = [
         (connectors.SOURCE_CONNECTORS, SOURCE_FORMATS, SourceConnector),
@@ -145,7 +145,7 @@ def test_options_that_no_spark_is_needed_to_refuse(refused, script, reason):
 
 
 def test_what_needs_a_client_of_kafka_says_so_before_anything_else(monkeypatch):
-    from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target
+    from watersmeet.spark.connectors.sinks import SinkTarget, check_target
 
     monkeypatch.setattr("watersmeet.formats.kafka.find_spec", lambda name: None)
     for option in ({"delivery": "exactly_once"}, {"partitions": "3"}):

@@ -15,7 +15,7 @@ import watersmeet as ws
 from watersmeet.cli.check import spark_refusals
 from watersmeet.cli.script import open_script
 from watersmeet.formats.columns import FIXED
-from watersmeet.formats.connectors import OPTIONS
+from watersmeet.formats.options import OPTIONS
 from watersmeet.functions import builtin_signatures
 from watersmeet.logical.passes.comparisons import ANSI, NOT_COMPARED, READ_AS
 from watersmeet.schema import BY_NAME

@@ -30,7 +30,7 @@ from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_sum
 from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
 from watersmeet.cli.studio import Page, PageHooks
 from watersmeet.errors import WatersmeetError, escape_controls
-from watersmeet.formats.connectors import JARS, formats_in
+from watersmeet.formats.packages import JARS, formats_in
 from watersmeet.locations import Storage, checkpoint_at, is_local, resolve_references
 from watersmeet.metrics.endpoint import LOOPBACK, NAMES, serve_metrics
 from watersmeet.metrics.history import Recorder

@@ -104,7 +104,7 @@ def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
     ("unit", "number"), [("millis", 1714979289123), ("micros", 1714979289123000), ("nanos", 1714979289123000999)]
 )
 def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number: int) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.formats.debezium import Debezium
     from watersmeet.spark.connectors.debezium import debezium_changes
 
     fields = (Field("at", "TIMESTAMP_NTZ"), Field("zoned", "TIMESTAMP"), Field("day", "DATE"))
@@ -128,7 +128,7 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
 
 @pytest.mark.smoke
 def test_delta_tells_rows_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.spark.connectors.debezium import delta_changes
+    from watersmeet.spark.connectors.delta import delta_changes
 
     rows = [
         (1, "a", "insert", 1),

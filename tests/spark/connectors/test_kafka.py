@@ -24,7 +24,7 @@ from watersmeet.cli.run import Cluster
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
-from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import SinkTarget
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.tools.advise.arrivals import disorder, numbers_of
 from watersmeet.tools.advise.sampling import sample_source

@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.formats.databases import PostgresSink
+from watersmeet.formats.postgres import PostgresSink
 from watersmeet.queries import read_script
-from watersmeet.spark.connectors.outputs import BatchPlans
+from watersmeet.spark.connectors.sinks import BatchPlans
 from watersmeet.spark.private.files import LocalFolder
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.run.starts import SinkAhead
@@ -398,7 +398,7 @@ def test_of_two_drivers_on_two_copies_of_a_checkpoint_one_stops_at_a_snapshot(
 def files_in(folder: Path, changes: str | None) -> tuple[Any, Any]:
     """Two drivers that write with one checkpoint."""
     from watersmeet.spark.connectors.files import Files
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.sinks import SinkTarget
 
     sink = Sink("out", "json", {"path": str(folder / "out")})
     target = SinkTarget(sink, "out", folder / "checkpoint", changes)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import pytest
 from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.connectors import CONNECTORS, JAR_DIGESTS, connector_of, connectors_of, formats_in
+from watersmeet.formats.packages import CONNECTORS, JAR_DIGESTS, connector_of, connectors_of, formats_in
 from watersmeet.queries import read_script
 from watersmeet.spark.session import jars
 from watersmeet.spark.session.jars import FOLDER, fetch_jars, with_connectors

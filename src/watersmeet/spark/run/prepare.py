@@ -32,8 +32,8 @@ from watersmeet.spark.compile.shards import shard_count
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
+from watersmeet.spark.connectors.sinks import SinkTarget, check_target, target_of
 from watersmeet.spark.connectors.static import Static, copies_of, copy_read, observe_rows, static_tables, tables_to_load
-from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target, target_of
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
 from watersmeet.spark.exchange.stateful import SampleRows
 from watersmeet.spark.leases import NO_LEASES, Leases

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refusal_in, refuse
 from watersmeet.formats.columns import save_columns
-from watersmeet.formats.connectors import JARS
+from watersmeet.formats.packages import JARS
 from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
 from watersmeet.locations import Storage, find_missing, is_local, location_of, resolve_references
 from watersmeet.logical.nodes import Script
@@ -25,9 +25,8 @@ from watersmeet.physical import QueryPlan
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import locate, with_lines
-from watersmeet.spark.connectors.outputs import Write, split_outputs
+from watersmeet.spark.connectors.sinks import SinkTarget, Write, encode_rows, needs_batches, split_outputs
 from watersmeet.spark.connectors.static import Loading
-from watersmeet.spark.connectors.table_sinks import SinkTarget, encode_rows, needs_batches
 from watersmeet.spark.exchange.stateful import SampleRows
 from watersmeet.spark.leases import NO_LEASES, Leases
 from watersmeet.spark.private.files import folder_of

@@ -28,9 +28,8 @@ from watersmeet.physical.identity import identity_of, scan_words
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.outputs import BatchPlans, sink_ahead
 from watersmeet.spark.connectors.reading import check_inputs
-from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import BatchPlans, SinkTarget, sink_ahead
 from watersmeet.spark.exchange.output import is_bounded
 from watersmeet.spark.private.files import Folder, LocalFolder, folder_of, local_checkpoint_settings
 from watersmeet.spark.private.introspection import set_accepted_states

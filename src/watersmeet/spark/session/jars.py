@@ -24,7 +24,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from watersmeet.errors import refuse
-from watersmeet.formats.connectors import EXTENSIONS, JAR_DIGESTS, JARS, connectors_of
+from watersmeet.formats.packages import EXTENSIONS, JAR_DIGESTS, JARS, connectors_of
 from watersmeet.spark.folders import cache_folder, hold, own_cache, tidy
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.launch import SECONDS, ivy_fetch, spark_jars
