@@ -91,20 +91,11 @@ from watersmeet.operators.group.fold import (
     normalize_keys,
     to_int64,
 )
-from watersmeet.operators.group.groups import (
-    CODE,
-    END,
-    KEEPS_ZERO_SIGN,
-    EndCounts,
-    ends_after,
-    find_groups,
-    is_empty,
-    open_groups,
-)
+from watersmeet.operators.group.groups import END, KEEPS_ZERO_SIGN, find_groups, is_empty, open_groups
 from watersmeet.operators.group.members import ARRIVAL, OWN, Members, move_rows, session_bounds
 from watersmeet.operators.group.values import aggregate_values
 from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, RowLayout, to_record_batch
-from watersmeet.operators.state.shard import Shard
+from watersmeet.operators.state.shard import EndCounts, Shard, ends_after
 from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.state_schema import (
     UNTIL_REPLACED,
@@ -113,7 +104,7 @@ from watersmeet.operators.state.state_schema import (
     SpineSchema,
     StateSchema,
 )
-from watersmeet.operators.state.table import enforce_limit
+from watersmeet.operators.state.table import CODE, enforce_limit
 
 
 @dataclass(frozen=True)

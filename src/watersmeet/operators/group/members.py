@@ -24,22 +24,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.operators.core.changes import WEIGHT, concat_tables, first_positions, key_ids, row_codes, row_ids
+from watersmeet.operators.core.changes import WEIGHT, concat_tables, key_ids, row_codes
 from watersmeet.operators.core.matching import LOWEST, Bools, Ints, as_int64
 from watersmeet.operators.group.fold import GroupedRows
-from watersmeet.operators.group.groups import CODE, END
-from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout, to_record_batch
+from watersmeet.operators.group.groups import END
+from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout, to_record_batch
 from watersmeet.operators.state.spine import ShardState
-from watersmeet.operators.state.table import StateTable
+from watersmeet.operators.state.table import CODE, StateTable
 
 if TYPE_CHECKING:
     from watersmeet.operators.group.kernel import GroupByOperator
 
 
-NUMBER = "#number"
-"""The place in the order of arrival of the last row that made this one."""
-
-BUDGET = Budget(block=262_144, balanced=True, chunk=262_144)
+from watersmeet.operators.state.table import BUDGET, NUMBER, merge_equal_rows
 
 
 @dataclass(frozen=True)
@@ -107,34 +104,6 @@ class Members:
         present, ids = np.unique(ids, return_inverse=True)
         was_stored = np.zeros(len(present), np.bool_)
         return GroupedRows(rows.table, ids.astype(np.int64), len(present), rows.weights, was_stored), present
-
-
-def merge_equal_rows(rows: KeyedRows, *, is_whole: bool = True) -> KeyedRows:
-    """Rows in the order of their codes with equal ones as one: their weights added, and the last number.
-
-    Those of weight zero are gone, if these are all the rows there are. If not, they say where a row came last that went
-    and came again in between.
-    """
-    if len(rows) < 2:
-        return rows.where(rows.weights != 0) if is_whole else rows
-    is_repeat = rows.codes[1:] == rows.codes[:-1]
-    shared = np.append(is_repeat, False) | np.append(False, is_repeat)
-    weights, numbers = rows.weights.copy(), rows.attributes[NUMBER].copy()
-    positions, first = np.flatnonzero(shared), np.zeros(0, np.int64)
-    if positions.size:
-        repeated = rows.table.take(pa.array(positions))
-        # The code follows from other columns.
-        ids = row_ids(repeated.drop_columns([CODE]) if repeated.num_columns > 1 else repeated)
-        first = first_positions(ids)
-        totals, last = np.zeros(first.size, np.int64), np.full(first.size, LOWEST)
-        np.add.at(totals, ids, weights[positions])
-        np.maximum.at(last, ids, numbers[positions])
-        weights[positions] = 0
-        weights[positions[first]], numbers[positions[first]] = totals, last
-    is_retained = weights != 0 if is_whole else ~shared
-    if not is_whole:
-        is_retained[positions[first]] = True
-    return rows.with_attributes(**{WEIGHT: weights, NUMBER: numbers}).where(is_retained)
 
 
 OWN, ARRIVAL = "#own", "#arrival"
