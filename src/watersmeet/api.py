@@ -55,14 +55,7 @@ from watersmeet.metrics.progress import Totals
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical import ChainGroups, LateRows, plan_query, read_chaining
-from watersmeet.project import (
-    Project,
-    has_local_storage,
-    open_project,
-    storage_folder,
-    storage_location,
-    with_columns,
-)
+from watersmeet.project import Project, has_local_storage, open_project, storage_folder, storage_location, with_columns
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.explain.physical import Explanation
 
@@ -315,7 +308,7 @@ def jars(*formats: str) -> str:
 
         SparkSession.builder.config("spark.jars", ws.jars("kafka")).getOrCreate()
     """
-    from watersmeet.spark.session.jars import connector_jars
+    from watersmeet.spark.session.java import connector_jars
 
     return ",".join(map(str, connector_jars(formats, {}, os.environ)))
 

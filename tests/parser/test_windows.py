@@ -11,7 +11,7 @@ from watersmeet.duration import MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import windows_in
 from watersmeet.logical.nodes import Item, Lateral, Query, Scan
-from watersmeet.operators.core.columnar import Windows
+from watersmeet.operators.core.condition import Windows
 from watersmeet.queries import read_script
 
 

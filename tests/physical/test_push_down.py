@@ -7,9 +7,8 @@ import pytest
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.order import TopN
 from watersmeet.operators.group.kernel import GroupByOperator
-from watersmeet.physical import join_plans, plan_query
+from watersmeet.physical import WHY, join_plans, plan_query
 from watersmeet.physical.identity import identity_of, stage_digest
-from watersmeet.physical.push_down import WHY
 from watersmeet.queries import analyze, read_script
 
 BIDS = """

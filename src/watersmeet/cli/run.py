@@ -19,14 +19,16 @@ from watersmeet.cli.console import (
     DIED,
     Format,
     Interrupted,
+    ProgressDisplay,
     defer_interruptions,
     exit_code,
     interruptible,
     print_text,
+    progress_line,
+    progress_summary,
     show_wait,
 )
 from watersmeet.cli.options import Restart, RunOptions
-from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_summary
 from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
 from watersmeet.cli.studio import Page, PageHooks
 from watersmeet.errors import WatersmeetError, escape_controls

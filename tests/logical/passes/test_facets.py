@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from watersmeet.logical.passes.table_sinks import key_columns
+from watersmeet.logical.passes.sinks import key_columns
 from watersmeet.logical.relation import AnalyzedView
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators import OPERATORS

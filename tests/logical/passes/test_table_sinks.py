@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.logical.conftest import Analyzed, Refused
 
-from watersmeet.logical.passes.table_sinks import result_columns
+from watersmeet.logical.passes.sinks import result_columns
 
 TABLES = """
 CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id));

@@ -8,8 +8,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from watersmeet.spark.exchange.arrivals import InputBuffer, SpillFile
 from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, to_blob
+from watersmeet.spark.exchange.stateful import InputBuffer, SpillFile
 
 BLOBS = [(port, to_blob([pa.record_batch({"a": [10 * n + port] * 20})], place=n)) for n in range(12) for port in (0, 1)]
 SIZE = len(BLOBS[0][1])

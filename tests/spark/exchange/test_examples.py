@@ -19,9 +19,8 @@ from watersmeet.operators.core.rowwise import compare, event_time
 from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
 from watersmeet.spark.exchange.output import MAX_CHARACTERS, ROWS_PER_KIND, Examples
 from watersmeet.tools.studio.page.model import RowSamples
-from watersmeet.tools.testing.case import CaseBatch
-from watersmeet.tools.testing.outcome import Outcome
-from watersmeet.tools.testing.outcome import compare as compare_case
+from watersmeet.tools.testing.case import CaseBatch, Outcome
+from watersmeet.tools.testing.case import compare as compare_case
 
 
 def examples(left: tuple[str, ...], right: tuple[str, ...]) -> Examples:

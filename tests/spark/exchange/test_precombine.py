@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from watersmeet.operators.core.changes import MULTIPLICITY
 from watersmeet.operators.core.operator import Emission
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.spark.exchange.precombine import MIN_ROWS, Precombine
+from watersmeet.spark.exchange.columns import MIN_ROWS, Precombine
 from watersmeet.tools.testing import MemoryStore
 
 FUNCTIONS = ("count", "sum", "avg", "var_pop", "min", "max")

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.spark.folders import ARCHIVES, COMMANDS, shim, tidy
-from watersmeet.spark.session.jars import WANTED, archive_options
-from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.java import WANTED, archive_options, prepare_java
 
 USED, WRITTEN = "-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit="
 

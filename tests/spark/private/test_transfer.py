@@ -23,10 +23,9 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.spark.exchange import packing, stateful
-from watersmeet.spark.exchange.arrivals import InputBuffer
 from watersmeet.spark.exchange.output import OUTPUT_NAMES, OutputBuffer, is_bounded
 from watersmeet.spark.exchange.packing import LATE, PACKED, REPORT, ROWS, SPACER, Pack, Unpack, from_blobs
-from watersmeet.spark.exchange.stateful import ShardProcessor, Shards
+from watersmeet.spark.exchange.stateful import InputBuffer, ShardProcessor, Shards
 from watersmeet.spark.private import transfer
 from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room_here
 

@@ -19,9 +19,8 @@ from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.forecast.cluster import ClusterRequest, plan_cluster, simulate, spread_over, spreads
-from watersmeet.tools.forecast.costs import MEASURED, runs_alive, times_written
+from watersmeet.tools.forecast.inputs import MEASURED, Rate, parse_rates, read_sampled_rates, runs_alive, times_written
 from watersmeet.tools.forecast.query import ForecastInput, QueryForecast, forecast_query, render
-from watersmeet.tools.forecast.rates import Rate, parse_rates, read_sampled_rates
 
 SECOND = 1_000_000
 STREAMS = """

@@ -16,8 +16,8 @@ from tests.case_files import FILES, case_file, case_name
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.tools.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
-from watersmeet.tools.testing.assertions import trace_case
 from watersmeet.tools.testing.case import cells_of
+from watersmeet.tools.testing.execute import trace_case
 
 
 @pytest.mark.parametrize("on", ["reference", "kernel"])

@@ -91,8 +91,18 @@ from watersmeet.operators.group.fold import (
     normalize_keys,
     to_int64,
 )
-from watersmeet.operators.group.groups import END, KEEPS_ZERO_SIGN, find_groups, is_empty, open_groups
-from watersmeet.operators.group.members import ARRIVAL, OWN, Members, move_rows, session_bounds
+from watersmeet.operators.group.groups import (
+    ARRIVAL,
+    END,
+    KEEPS_ZERO_SIGN,
+    OWN,
+    Members,
+    find_groups,
+    is_empty,
+    move_rows,
+    open_groups,
+    session_bounds,
+)
 from watersmeet.operators.group.values import aggregate_values
 from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, RowLayout, to_record_batch
 from watersmeet.operators.state.shard import EndCounts, Shard, ends_after

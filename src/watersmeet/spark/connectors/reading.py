@@ -33,9 +33,8 @@ from watersmeet.logical.nodes import Query, Script, scans
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.spark.connectors import decode_changes, source_connector
 from watersmeet.spark.connectors.malformed import decode_path
-from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, ColumnPipeline
+from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, Batches, ColumnPipeline
 from watersmeet.spark.exchange.packing import Pack
-from watersmeet.spark.exchange.precombine import Batches
 from watersmeet.spark.private.files import Folder, file_exists, folder_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source

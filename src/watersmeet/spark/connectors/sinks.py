@@ -34,7 +34,7 @@ from watersmeet.formats import sink_format
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.locations import Storage, query_of
-from watersmeet.logical.passes.table_sinks import key_columns, result_columns
+from watersmeet.logical.passes.sinks import key_columns, result_columns
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.schema import quote

@@ -22,7 +22,7 @@ from watersmeet.formats.source import MalformedPolicy
 from watersmeet.locations import Storage, checkpoint_at, is_local, location_of
 from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references
-from watersmeet.logical.passes.table_sinks import static_tables_outside_joins, with_static_sources
+from watersmeet.logical.passes.sinks import static_tables_outside_joins, with_static_sources
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
@@ -42,9 +42,8 @@ from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.refusals import is_unknown_format, unwritable_sink
 from watersmeet.spark.run.build import Built, PlannedQuery, chain_groups, check_provider, compile_plan, plan_on
-from watersmeet.spark.run.clock import check_clocks
 from watersmeet.spark.run.rebuild import RebuildPlan, plan_rebuild
-from watersmeet.spark.run.starts import SinkAhead, is_ahead, read_owner
+from watersmeet.spark.run.starts import SinkAhead, check_clocks, is_ahead, read_owner
 from watersmeet.spark.state.changes import Accepting, continue_checkpoint, rebuild_reason
 from watersmeet.spark.state.checkpoint import clear_leftovers
 from watersmeet.spark.state.offset_log import read_log

@@ -35,10 +35,9 @@ from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.refusals import first_line, kafka_failure, last_cause, report_spark_death, start_failure
 from watersmeet.spark.run.build import PlannedQuery
-from watersmeet.spark.run.clock import take_clocks
 from watersmeet.spark.run.prepare import Prepared, prepare
 from watersmeet.spark.run.rebuild import rebuild
-from watersmeet.spark.run.starts import SinkAhead, before_start, read_owner, rewind
+from watersmeet.spark.run.starts import SinkAhead, before_start, read_owner, rewind, take_clocks
 from watersmeet.spark.run.watching import (
     Listeners,
     QueryActions,

@@ -19,7 +19,7 @@ from watersmeet.operators.outcomes import (
 )
 from watersmeet.tools.explain.svg import text_width
 from watersmeet.tools.studio.drawing import draw_timeline
-from watersmeet.tools.studio.drawing.lanes import SHAPES, TimeScale
+from watersmeet.tools.studio.lanes import SHAPES, TimeScale
 
 SVG = "{http://www.w3.org/2000/svg}"
 
