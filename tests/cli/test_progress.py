@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from watersmeet.cli.console import Format, ProgressDisplay, progress_summary, progress_table
+from watersmeet.cli.console import Format
+from watersmeet.cli.progress import ProgressDisplay, progress_summary, progress_table
 from watersmeet.cli.run import notify
 from watersmeet.metrics.progress import Progress, Totals
 

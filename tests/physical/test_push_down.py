@@ -54,7 +54,7 @@ def test_the_first_rows_of_groups_that_end(shown: str, behind: str, by: tuple[st
         (SINCE, "", "SELECT TABLE since, max(n) AS n FROM counts GROUP BY since;"),
     ],
 )
-def test_what_lies_between_decides(shown: str, having: str, behind: str) -> None:
+def test_stages_between_decide_about_push_down(shown: str, having: str, behind: str) -> None:
     script = BIDS.format(shown=shown, having=having) + behind
     queries = analyze(read_script(script))
     groups = [join.operator for query in queries for join in join_plans(plan_query(query, OPERATORS).relation)]

@@ -70,7 +70,7 @@ TYPES = ("INT", "DOUBLE", "DECIMAL(10,2)", "STRING", "BOOLEAN", "DATE", "TIMESTA
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_what_spark_compares_is_known(spark: SparkSession, ansi: str):
+def test_functions_that_compare_are_known(spark: SparkSession, ansi: str):
     frame = spark.createDataFrame([], ", ".join(f"c{n} {type_}" for n, type_ in enumerate(TYPES)))
     refused, compared = set[frozenset[str]](), set[frozenset[str]]()
     before = str(spark.conf.get(ANSI))

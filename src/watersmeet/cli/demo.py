@@ -18,8 +18,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from watersmeet.cli.console import Format, ProgressDisplay, interruptible, show_wait
+from watersmeet.cli.console import Format, interruptible, show_wait
 from watersmeet.cli.demo_data import Streams, Truth, Writer, prepare_folders
+from watersmeet.cli.progress import ProgressDisplay
 from watersmeet.cli.run import Cluster, run_opened
 from watersmeet.cli.script import open_script
 from watersmeet.errors import refuse

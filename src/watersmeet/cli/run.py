@@ -19,16 +19,14 @@ from watersmeet.cli.console import (
     DIED,
     Format,
     Interrupted,
-    ProgressDisplay,
     defer_interruptions,
     exit_code,
     interruptible,
     print_text,
-    progress_line,
-    progress_summary,
     show_wait,
 )
 from watersmeet.cli.options import Restart, RunOptions
+from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_summary
 from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
 from watersmeet.cli.studio import Page, PageHooks
 from watersmeet.errors import WatersmeetError, escape_controls
@@ -267,6 +265,7 @@ def run_opened(
     """
     from watersmeet.spark.leases import NO_LEASES
     from watersmeet.spark.run import watching
+    from watersmeet.spark.run.prepare import StartOptions
     from watersmeet.spark.run.running import run_script
 
     observers = RunObservers.of(opened, spark, storage, metrics or MetricsRegistry(), (board.show, page_hooks.take))
@@ -278,19 +277,20 @@ def run_opened(
                 spark=spark,
                 storage=storage,
                 trigger=trigger,
-                accepting=policy.changed,
-                ahead=policy.ahead,
                 policy=watching.RestartPolicy(policy.restarts, "stop" if policy.stops_all else "go on"),
-                sample_rows="some" if page.has_rows else "none",
-                on_progress=observers.show,
-                on_start=observers.start,
-                on_failure=observers.fail,
-                on_life=observers.metrics.record_activity,
-                on_end=observers.end,
-                on_news=notify,
-                on_plans=observers.take_plans,
-                is_interrupted=lambda: bool(noted),
-                leases=leases or NO_LEASES,
+                options=StartOptions(
+                    policy.changed, "some" if page.has_rows else "none", policy.ahead, leases or NO_LEASES
+                ),
+                listeners=watching.Listeners(
+                    on_progress=observers.show,
+                    on_start=observers.start,
+                    on_failure=observers.fail,
+                    on_life=observers.metrics.record_activity,
+                    on_end=observers.end,
+                    on_news=notify,
+                    on_plans=observers.take_plans,
+                    is_interrupted=lambda: bool(noted),
+                ),
             )
         except KeyboardInterrupt:
             raise Interrupted(*noted[:1]) from None

@@ -42,5 +42,5 @@ def test_a_collation_is_refused_by_name(clause: str, query: str) -> None:
         "SELECT STREAM k FROM s WHERE k = 'a'",
     ],
 )
-def test_what_bytes_distinguish_is_accepted(query: str) -> None:
+def test_collations_that_bytes_distinguish_are_accepted(query: str) -> None:
     analyze(read_script(f"{SOURCES} {query};"))

@@ -61,7 +61,7 @@ def test_a_stream_has_no_changes(refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("sink", ["wrong", "upserted_files", "kept_topic", "nowhere", "pg_log"])
-def test_what_a_format_cannot_do_is_refused(refused: Refused, sink: str) -> None:
+def test_formats_refuse_changes_that_they_cannot_write(refused: Refused, sink: str) -> None:
     [refusal] = refused(f"{TABLES} INSERT INTO {sink} {JOINED};")
     assert refusal.condition == "WRONG_OPTION" and "changes" in refusal.label
 

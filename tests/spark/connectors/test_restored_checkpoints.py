@@ -24,8 +24,10 @@ from watersmeet.formats.postgres import PostgresSink
 from watersmeet.queries import read_script
 from watersmeet.spark.connectors.sinks import BatchPlans
 from watersmeet.spark.private.files import LocalFolder
+from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.run.starts import SinkAhead
+from watersmeet.spark.run.watching import Listeners
 
 pytestmark = pytest.mark.spark
 
@@ -108,9 +110,13 @@ class Query:
         news: list[str] = []
         script = read_script(self.case.script(self.folder, self.address, self.name))
         run_script(
-            script, spark=self.spark, storage=self.folder / self.storage, trigger="available_now", ahead=ahead,
-            on_news=news.append,
-        )  # fmt: skip
+            script,
+            spark=self.spark,
+            storage=self.folder / self.storage,
+            trigger="available_now",
+            options=StartOptions(ahead=ahead),
+            listeners=Listeners(on_news=news.append),
+        )
         return news
 
     def refused(self, ahead: SinkAhead = "refuse") -> Refusal:

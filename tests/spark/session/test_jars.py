@@ -46,7 +46,7 @@ def test_every_format_of_a_script_that_needs_a_connector_gets_that_of_its_spark(
         {"spark.driver.extraClassPath": "/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar"},
     ],
 )
-def test_what_the_user_gives_goes_before_ours(given: dict[str, str]) -> None:
+def test_jars_of_the_user_go_before_ours(given: dict[str, str]) -> None:
     assert with_connectors(["kafka"], given, NOTHING) == given
 
 
@@ -163,7 +163,7 @@ def test_a_jar_that_is_not_what_its_name_says_is_not_used(tmp_path: Path, monkey
     assert raised.value.refusals[0].condition == "WRONG_JAR" and str(jar.parent) in raised.value.refusals[0].render()
 
 
-def test_what_one_registry_has_is_not_taken_for_what_another_has(tmp_path: Path) -> None:
+def test_schemas_of_one_registry_are_not_those_of_another(tmp_path: Path) -> None:
     environ = maven(tmp_path, "a-1.jar", b"of the first")
     assert [jar.read_bytes() for jar in fetch_jars(["g:a:1"], environ, is_whole=True)] == [b"of the first"]
     with pytest.raises(WatersmeetError) as raised:

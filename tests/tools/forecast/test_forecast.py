@@ -103,7 +103,7 @@ def test_rows_are_written_as_often_as_the_law_says() -> None:
         (CHAIN, "the rate at which the previous join sends rows"),
     ],
 )
-def test_what_is_not_known_is_said(query: str, missing: str) -> None:
+def test_unknown_numbers_are_reported_as_unknown(query: str, missing: str) -> None:
     found = forecast(query, {"a": Rate(10)})
     assert any(missing in said for said in found.unknown_inputs), found.unknown_inputs
     assert found.memory is None and any(kept.rows is None for one in found.operators for kept in one.states)

@@ -1,0 +1,191 @@
+"""The progress of a run: a live table on a terminal, else a line per batch, short or as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from watersmeet.cli.console import REFRESHED, Format, WaitIndicator
+from watersmeet.duration import SECOND, format_bytes, format_count, rough_duration
+from watersmeet.metrics.progress import Progress, Totals, watermark_text
+from watersmeet.operators.core.operator import END_OF_INPUT
+
+_NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
+"""Fields left out of a line of JSON: the watermarks are there in words."""
+_GAP = 2
+_NAME = 30
+"""So many characters of a name stay in one line."""
+"""How many characters are between two columns."""
+
+
+class ProgressDisplay:
+    """Shows every batch as it ends, and keeps the totals of each query.
+
+    On a terminal it moves all the time: before the first batch it says what is waited for, and for how long.
+    """
+
+    def __init__(self, format: Format, console: Console | None = None) -> None:
+        self.totals: dict[str, Totals] = {}
+        self._format = format
+        self._console = console or Console()
+        self._waiting = WaitIndicator("Starting Spark")
+        self._live: Live | None = None
+        if format is Format.text and self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=REFRESHED, get_renderable=self._renderable)
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def wait_for(self, subject: str) -> None:
+        """Show what the run waits for, until there is a batch."""
+        self._waiting.wait_for(subject)
+
+    def show(self, progress: Progress) -> None:
+        """Take in one batch."""
+        self.totals[progress.query] = self.totals.get(progress.query, Totals()).plus(progress)
+        if self._live is not None:
+            self._live.refresh()
+            return
+        line = progress_line(progress) if self._format is Format.json else progress_summary(progress)
+        self._console.file.write(f"{line}\n")
+        self._console.file.flush()
+
+    @property
+    def rows_in(self) -> int:
+        """The rows that all queries have read."""
+        return sum(totals.rows_in for totals in self.totals.values())
+
+    @property
+    def late(self) -> int:
+        """The rows that all queries have dropped as late."""
+        return sum(totals.late for totals in self.totals.values())
+
+    def _renderable(self) -> RenderableType:
+        return progress_table(self.totals, time.time(), self._console.width) if self.totals else self._waiting
+
+
+def progress_line(progress: Progress) -> str:
+    """A batch as one line of JSON."""
+    names = [field.name for field in fields(progress) if field.name not in _NOT_SHOWN]
+    values = {name: getattr(progress, name) for name in names}
+    for name in ("watermarks", "partitions", "malformed_of", "sources", "parts", "backlog"):
+        values[name] = dict(values[name])
+    return json.dumps(values | {"operators": {name: asdict(numbers) for name, numbers in progress.operators.items()}})
+
+
+def progress_summary(progress: Progress) -> str:
+    """A batch as one short line, without numbers that are usually zero and are zero here.
+
+    >>> progress_summary(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
+    'joined: batch 3, 1,200 rows in, 700 out, 2 late, 400 kept, 1.2 s, watermark 17'
+    """
+    parts = [f"batch {progress.batch}", f"{format_count(progress.rows_in, 'row')} in", f"{progress.rows_out:,} out"]
+    rare = {"late": progress.late, "malformed": progress.malformed, "dropped": progress.dropped}
+    parts += [f"{count:,} {name}" for name, count in rare.items() if count]
+    parts += [f"{progress.state_rows:,} kept", f"{progress.seconds:.1f} s"]
+    if progress.marks:
+        column = min(progress.marks, key=lambda name: progress.marks[name])
+        parts.append(f"watermark {watermark_text(progress.marks[column], is_temporal=column in progress.temporal)}")
+    return f"{progress.query}: {', '.join(parts)}"
+
+
+def progress_table(totals: dict[str, Totals], now: float, width: int) -> RenderableType:
+    """All queries, a row each; below them their sources and watermarks. ``now``: seconds since 1970.
+
+    Where rows are too long for the terminal, a query is a column, so that no number is cut off.
+    """
+    shown_totals = {query: total for query, total in totals.items() if total.last is not None}
+    # Shown once there are some.
+    rare = [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in shown_totals.values())]
+    partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in shown_totals.values()) else []
+    counted = ["batch", "rows in", "in/s", "rows out", "out/s", "matched", "padded", "late", *rare]
+    names = ["query", *counted, "state", "bytes", *partitions, "s/batch"]
+    lines = [names, *([query, *_cells(total, rare, bool(partitions), now)] for query, total in shown_totals.items())]
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    first, *others = turned if _width(lines) > width >= _width(turned) else lines
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for place, name in enumerate(first):
+        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
+    for line in others:
+        table.add_row(*line)
+    parts: list[RenderableType] = [table]
+    for total in shown_totals.values():
+        parts += [_sources(total, now), _watermarks(total, now), *_holdback_text(total)]
+    return Group(*parts)
+
+
+def _width(lines: list[list[str]]) -> int:
+    """How many characters a table of these lines has across."""
+    return sum(max(map(len, column)) + _GAP for column in zip(*lines, strict=True)) - _GAP
+
+
+def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> list[str]:
+    assert total.last is not None
+    rates = total.rates(now)
+    cells = [str(total.last.batch), f"{total.rows_in:,}", _rate(rates.rows_in), f"{total.rows_out:,}"]
+    cells += [_rate(rates.rows_out), f"{total.matched:,}", f"{total.padded:,}", f"{total.late:,}"]
+    cells += [f"{getattr(total, name):,}" for name in rare]
+    cells += [f"{total.state_rows:,}", format_bytes(total.state_bytes)]
+    # Of both windows, left first.
+    cells += [" + ".join(f"{count:,}" for count in total.last.partitions.values())] if has_partitions else []
+    return [*cells, f"{total.seconds:.1f}"]
+
+
+def _grid(names: Iterable[str]) -> Table:
+    """A table without lines whose second column has these names; long cells are wrapped, not cut off."""
+    table = Table.grid(padding=(0, _GAP))
+    for width in (None, min(_NAME, max(map(len, names), default=0)), None, None):
+        table.add_column(overflow="fold", min_width=width)
+    return table
+
+
+def _sources(total: Totals, now: float) -> Table:
+    """The rows of each source, if there are several."""
+    table, rates = _grid(total.sources), total.rates(now).sources
+    for source, rows in total.sources.items() if len(total.sources) > 1 else ():
+        table.add_row("source", source, format_count(rows, "row"), f"{_rate(rates.get(source, 0.0))}/s")
+    return table
+
+
+def _watermarks(total: Totals, now: float) -> Table:
+    """The watermarks of the result, and how far each is behind the clock."""
+    last = total.last
+    assert last is not None
+    columns = dict.fromkeys((*last.watermarks, *sorted(last.silent)))
+    table = _grid(columns)
+    for column in columns:
+        watermark = last.marks.get(column)
+        is_time = column in last.temporal and watermark is not None and watermark != END_OF_INPUT
+        behind = f"{rough_duration(int(now * SECOND) - watermark)} behind" if is_time and watermark is not None else ""
+        table.add_row("watermark", column, last.watermarks.get(column, "none"), behind)
+    return table
+
+
+def _holdback_text(total: Totals) -> Iterator[Text]:
+    """The column that holds the others back, on a line of its own, which fits where a table would not."""
+    last, slowest = total.last, total.slowest
+    if last is None or slowest is None or slowest[0] not in {*last.watermarks, *last.silent}:
+        return
+    column, by = slowest
+    length = "" if by is None else rough_duration(by) if column in last.temporal else f"{by:,}"
+    yield Text(f"{column} holds the others back{f' by {length}' if length else ': no row yet'}")
+
+
+def _rate(rows: float) -> str:
+    return f"{rows:,.0f}" if rows >= 10 or rows == 0 else f"{rows:.1f}"
