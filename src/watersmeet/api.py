@@ -571,7 +571,7 @@ def _storage_of(project: Project) -> Storage:
 
 
 def _find_result(frame: DataFrame) -> QueryResult | None:
-    """What a DataFrame is, if a call of ours gave it."""
+    """The query behind a DataFrame that a Watersmeet call returned; None for any other DataFrame."""
     from watersmeet.spark.compile.results import result_of
 
     check_frame("query", frame)

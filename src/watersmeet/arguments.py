@@ -126,7 +126,7 @@ def check_session(argument: str, value: Any) -> None:
 
 
 def condition(value: Any) -> tuple[str, ...]:
-    """What ``on`` says: one text, or several names."""
+    """Parse ``on``: one condition as text, or several column names."""
     if isinstance(value, str):
         return (value,)
     parts = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]

@@ -1,4 +1,4 @@
-"""What a call of the Python surface stands for: the script and the sources that its arguments describe."""
+"""Build the script and its sources for a call of the Python API, from the arguments of the call."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ WithinTime = Duration | tuple[Duration, Duration]
 """The longest time between two rows that meet; of a pair, how far the right one may lie before and after the left."""
 
 Direction = Literal["backward", "forward", "nearest"]
-"""Which version a row gets: the latest at or before its time, the earliest at or after it, or the closer of both."""
+"""The version a row gets: the latest at or before its time, the earliest at or after it, or the closer of both."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ class EventTime:
         return source_of(name, frame, self.column, lag, idle)
 
     def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
-        """What reads a DataFrame in a query: of a result only those watermarks that these arguments leave."""
+        """Build the scan of a DataFrame; of an earlier result, only the watermarks that these arguments do not replace.
+        """
         from watersmeet.spark.compile.results import is_inlined, result_of
 
         result = result_of(frame)
@@ -154,7 +155,7 @@ def event_times(left: str | None, right: str | None, options: StreamOptions) -> 
 def interval_call(
     left: DataFrame, right: DataFrame, on: On, within: WithinTime | None, how: str, times: Times = NO_TIMES
 ) -> Call:
-    """What a call of `join` stands for."""
+    """Build the script of `ws.join`."""
     sources = _sources(left, right, times)
     text, condition, using = _condition(on)
     span = None if within is None else _within(within)
@@ -178,7 +179,7 @@ class WindowOptions:
 def window_call(
     left: DataFrame, right: DataFrame, on: On, windows: tuple[str, str], how: str, options: WindowOptions
 ) -> Call:
-    """What a call of `window_join` stands for."""
+    """Build the script of `ws.window_join`."""
     sources = _sources(left, right, NO_TIMES)
     text, condition, using = _condition(on)
     kind = kind_of(how)
@@ -207,7 +208,7 @@ def window_call(
 
 
 def sync_call(frames: Mapping[str, DataFrame], time: EventTime, disorder: Literal["drop", "error"]) -> Call:
-    """What a call of `sync_join` stands for."""
+    """Build the script of `ws.sync_join`."""
     sources = {name: time.source(name, frame) for name, frame in frames.items()}
     joined = ParsedSyncJoin(tuple(time.scan(name, frame) for name, frame in frames.items()))
     script = replace(_call(joined), settings=(Setting("watersmeet.sync.disorder", disorder),))
@@ -224,7 +225,7 @@ def asof_call(
     default: Mapping[str, Any],
     times: Times,
 ) -> Call:
-    """What a call of `asof_join` stands for."""
+    """Build the script of `ws.asof_join`."""
     sources = _sources(left, right, times)
     text, condition, using = _condition(on)
     own, version = (_time(sources[name], name) for name in (LEFT, RIGHT))
@@ -265,7 +266,7 @@ def _call(relation: Relation, text: str = "", further: tuple[Item, ...] = ()) ->
 
 
 def _condition(on: On) -> tuple[str, Expr | None, tuple[str, ...]]:
-    """What ``on`` says: its text, the condition in it, or the columns that it names."""
+    """Parse ``on`` into its text, the condition in it, and the columns that it names."""
     columns = given.condition(on)
     if isinstance(on, str) and not _NAME.fullmatch(on):
         return on, read_expression(on), ()

@@ -62,7 +62,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> Any:
-    """What a text in YAML says.
+    """Parse a text in YAML.
 
     >>> read_yaml("{name: shop, storage: here}")
     {'name': 'shop', 'storage': 'here'}
@@ -72,12 +72,12 @@ def read_yaml(text: str) -> Any:
 
 SPEC_NAME = "watersmeet.yml"
 Sends = Literal["resolved", "nothing resolved"]
-"""What a schema registry that a script names may get: options with what their references stand for, or only options
+"""The options that a schema registry named by a script may get: options with their references resolved, or only options
 without references. Commands that people also use to look at scripts of others send nothing resolved."""
 
 
 class Glob(BaseModel):
-    """Which files: a path, or a folder followed by ``/**`` for all SQL files under it."""
+    """A set of files: a path, or a folder followed by ``/**`` for all SQL files under it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     include: str
@@ -91,7 +91,7 @@ class Library(BaseModel):
 
 
 class Spec(BaseModel):
-    """What ``watersmeet.yml`` says."""
+    """The content of ``watersmeet.yml``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str = Field(min_length=1)
@@ -144,7 +144,7 @@ class Project:
 
     @property
     def settings_from_root(self) -> dict[str, str]:
-        """What ``configuration`` says to Spark; references to files start at the project."""
+        """The Spark settings in ``configuration``; references to files start at the project."""
         return {name: anchor_references(value, self.root.absolute()) for name, value in self.configuration.items()}
 
     def check_settings(self) -> None:

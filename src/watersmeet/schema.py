@@ -17,7 +17,7 @@ TimeType = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 """Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
 
 Form = Literal["plain", "sized", "nested"]
-"""What follows a name: nothing, numbers in brackets (``DECIMAL(10,2)``), or other types (units, of an interval)."""
+"""The syntax after a type name: nothing, numbers (``DECIMAL(10,2)``), or types in brackets (units, of an interval)."""
 
 
 @dataclass(frozen=True)

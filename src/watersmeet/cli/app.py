@@ -47,7 +47,7 @@ app.add_typer(state.app, name="state")
 
 
 class Executor(StrEnum):
-    """What runs a case: ``spark``, or ``kernel`` in this process without a JVM."""
+    """The engine that runs a case: ``spark``, or ``kernel`` in this process without a JVM."""
 
     spark = "spark"
     kernel = "kernel"
@@ -62,7 +62,7 @@ class ExplainStage(StrEnum):
 
 
 class ScanMode(StrEnum):
-    """Who reads rows: ``columns``: workers, from Parquet files; ``spark``: Spark, from anything."""
+    """The reader of rows. ``columns``: workers read Parquet files. ``spark``: Spark reads any format."""
 
     columns = "columns"
     spark = "spark"

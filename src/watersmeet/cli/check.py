@@ -83,7 +83,7 @@ def _edits(opened: OpenedScript, spark: SparkSession, storage: Storage) -> Edits
 
 
 def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Storage, empty: Path) -> list[Refusal]:
-    """What speaks against starting these queries now; ``empty`` is a folder without input."""
+    """List the refusals that would stop these queries from starting now; ``empty`` is a folder without input."""
     script = opened.script
     refusals = _prepare_refusals(script, spark, storage, opened.queries)
     while True:
@@ -103,7 +103,7 @@ def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Storage, 
 def _find_missing_inputs(
     opened: OpenedScript, spark: SparkSession, reported: Container[Place | None]
 ) -> Iterator[Refusal]:
-    """What sources name and is not there; ``reported``: the places of those of which something is known to be wrong."""
+    """List the inputs that sources name but that do not exist, except for sources at the places in ``reported``."""
     from watersmeet.spark.connectors import source_connector
     from watersmeet.spark.connectors.reading import resolve_options
 

@@ -131,7 +131,7 @@ REFRESHED = 4
 
 
 class WaitIndicator:
-    """What a command waits for, and since when; shown with the elapsed seconds."""
+    """The subject of a wait and its start, shown with the elapsed seconds."""
 
     def __init__(self, what: str) -> None:
         self.wait_for(what)

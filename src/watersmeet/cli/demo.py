@@ -70,7 +70,7 @@ class _AllRead(BaseException):
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What came out: the pairs of order and delivery, some rows to look at, and how many rows were dropped as late."""
+    """The result of the demo: pairs of order and delivery, some sample rows, and the number of rows dropped as late."""
 
     pairs: Counter[tuple[int, int | None]]
     samples: tuple[Row, ...]

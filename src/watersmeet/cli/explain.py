@@ -100,7 +100,7 @@ def _write(path: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class WhyRequest:
-    """What was typed: rows of a source, of the result, or all of them; of which query, None: of all."""
+    """The request as typed: rows of a source, of the result, or all rows; of one query, or of all if it is None."""
 
     source: str | None = None
     values: Sequence[str] = ()

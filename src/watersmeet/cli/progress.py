@@ -19,7 +19,7 @@ from watersmeet.metrics.progress import Progress, Totals, watermark_text
 from watersmeet.operators.core.operator import END_OF_INPUT
 
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
-"""What a line of JSON leaves out: the watermarks are there in words."""
+"""Fields left out of a line of JSON: the watermarks are there in words."""
 _GAP = 2
 _NAME = 30
 """So many characters of a name stay in one line."""
@@ -178,7 +178,7 @@ def _watermarks(total: Totals, now: float) -> Table:
 
 
 def _holdback_text(total: Totals) -> Iterator[Text]:
-    """Which column holds the others back, in a line of its own, which fits where a table would not."""
+    """The column that holds the others back, on a line of its own, which fits where a table would not."""
     last, slowest = total.last, total.slowest
     if last is None or slowest is None or slowest[0] not in {*last.watermarks, *last.silent}:
         return

@@ -242,7 +242,7 @@ def run_project(
 
 
 def _names(opened: OpenedScript) -> list[str]:
-    """What the queries are called: by their sinks, or by their numbers."""
+    """The names of the queries: those of their sinks, or their numbers."""
     return [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
 
 

@@ -80,7 +80,7 @@ def _as_texts(rows: DataFrame) -> DataFrame:
 
 
 def summarize_state(name: str, state: State) -> dict[str, Any]:
-    """What `show` says of a query, as data."""
+    """Summarize the state of a query as data, for `show`."""
     rows = collect_rows(state, state.summary)
     ends = {(spine_state.operator.number, spine_state.spine): spine_state.ends for spine_state in state.spines}
     operators: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def _shard(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
-    """What `show` says of a query, for people."""
+    """Render the summary of a query's state as text, for `show`."""
     head = f"{summary['query']}: after batch {summary['batch']}, {format_count(summary['shards'], 'shard')}"
     lines = [f"{head}, started by Watersmeet {summary['watersmeet']} on Spark {summary['spark']}"]
     for operator in summary["operators"]:
@@ -172,7 +172,7 @@ app = typer.Typer(
 
 @dataclass(frozen=True)
 class ReachOptions:
-    """What a session is given that only reaches a storage."""
+    """Session options of a command that only reads the storage."""
 
     conf: ConfOption = None
     packages: PackagesOption = None
@@ -186,7 +186,7 @@ class ReachOptions:
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What a session is given that reads states."""
+    """Session options of a command that reads state."""
 
     master: MasterOption = None
     conf: ConfOption = None

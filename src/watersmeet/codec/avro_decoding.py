@@ -58,11 +58,11 @@ class AvroDecoder:
         return DecodedRecords(structs, reader.bad)
 
     def plan(self) -> Plan:
-        """What reads a row."""
+        """The function that decodes a row."""
         return self._plan_for(self.writer.type, self.wanted, None if self.reader is None else self.reader.type)
 
     def _plan_for(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
-        """What reads values of a type as an Arrow type, or goes over them; ``like``: what the reader's schema says."""
+        """Build the decoder of values into an Arrow type, or one that skips them; ``like``: the reader's type."""
         whole = self.writer.resolve(type_)
         if wanted is None and type_.kind == "ref":
             # A type may be within itself: how it is gone over is looked up only where there are rows that have it.

@@ -12,9 +12,9 @@ from watersmeet.codec.avro_schema import AvroField, AvroSchema, AvroType, split_
 from watersmeet.codec.binary import Reader, Rows, SchemaError, reader_of, spark_type_name
 
 ValueReader = Callable[[Reader, Rows, bool], Any]
-"""What reads a value of each of some rows as it is stored, or goes over them if they are not wanted."""
+"""Decodes a stored value of each row, or skips it if the values are not wanted."""
 Converter = Callable[[Reader, Rows, Any], Any]
-"""What makes of stored values those that are wanted."""
+"""Converts stored values into values of the wanted type."""
 
 _PROMOTED = {
     "int": (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
@@ -34,7 +34,7 @@ _MILLIS = (2**63 - 1) // 1000
 
 
 def value_reader(type_: AvroType) -> ValueReader:
-    """What reads the values of a type."""
+    """The function that reads the values of a type."""
     match type_.kind:
         case "null":
             return lambda reader, rows, wanted: pa.nulls(len(rows)) if wanted else None

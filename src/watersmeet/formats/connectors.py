@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from watersmeet.logical.nodes import Script
 
 JARS = "spark.jars"
-"""What names of settings begin with that say which jars a session has. Only a new one takes them."""
+"""The prefix of settings that add jars to a session. Only a new session applies them."""
 
 _CLIENT = (
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -28,7 +28,7 @@ _CLIENT = (
 
 @dataclass(frozen=True)
 class Connector:
-    """What brings a format to a version of Spark.
+    """The packages and settings that add a format to a version of Spark.
 
     ``packages``: all that are needed, the first of them the connector itself. ``settings``: what a session must be set
     to besides, from its start on.
@@ -83,7 +83,7 @@ CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
 
 
 def connector_of(format_: str, spark: str) -> Connector | None:
-    """What brings a format to a version of Spark; None: it is part of Spark, or nothing is known of it.
+    """The connector that adds a format to a version of Spark; None if the format is built in or unknown.
 
     >>> connector_of("Kafka", "4.3.0").packages[0]
     'org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0'

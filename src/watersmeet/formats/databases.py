@@ -18,7 +18,7 @@ _CHANGES = "to follow its changes, `CHANGES FROM debezium` from a topic"
 
 @dataclass(frozen=True)
 class Driver:
-    """What speaks to the databases of an address: its class, and the package that has it."""
+    """The JDBC driver for the databases of an address: its class, and the package that has it."""
 
     name: str
     package: str
@@ -99,7 +99,7 @@ class PostgresSink(SinkFormat):
 
     @property
     def changes_hint(self) -> str:
-        """What to write where a table goes to it."""
+        """The hint for a table that is written to this sink without a valid `changes` option."""
         return "leave `changes` out: Postgres upserts by key."
 
     @property

@@ -257,7 +257,7 @@ class KafkaSink(SinkFormat):
 
     @property
     def changes_hint(self) -> str:
-        """What to write where a table goes to it."""
+        """The hint for a table that is written to this sink without a valid `changes` option."""
         return "add `changes 'upsert'` to its OPTIONS, with NULL values for deletes, or `changes 'log'`."
 
     def is_encoded(self, changes: Changes | None) -> bool:

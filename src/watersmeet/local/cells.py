@@ -248,7 +248,7 @@ def definition_of(operator: StreamOperator) -> Definition:
 def step_by_definition(
     definition: Definition, operator: StreamOperator, tables: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Emission:
-    """What one batch gives by the definition, as an operator would hand it out."""
+    """Run one batch by the definition, and return its result as an operator would emit it."""
     arrivals = {port: python_rows(table) for port, table in tables.items() if table.num_rows}
     step = definition.step(arrivals, watermarks)
     if isinstance(step, Counter):

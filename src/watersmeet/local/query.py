@@ -395,7 +395,7 @@ def watermarks_of(lag: WatermarkLag, rows: pa.Table, outside: Watermarks) -> dic
 
 
 def prepare_port(port: PortPlan, frame: LocalFrame) -> pa.Table:
-    """What goes through the exchange: the rows that are some, with the columns that the join needs."""
+    """Build the table that goes through the exchange: the live rows, with the columns that the join needs."""
     position = () if port.position is None else (port.position,)
     for name in position:
         frame = replace(frame, rows=frame.rows.append_column(name, pa.array(np.arange(frame.rows.num_rows))))

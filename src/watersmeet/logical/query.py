@@ -362,7 +362,7 @@ def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
 
 
 def bounds_in_words(bounds: Sequence[StateBound]) -> str:
-    """What bounds a state, in a sentence without its end.
+    """Describe the bounds of a state, as a clause.
 
     >>> bounds_in_words([BY_TIME, StateBound("keys", "one row per id"), StateBound("keys", "one row per name")])
     'bounded by time, and by the number of keys: one row per id, one row per name'

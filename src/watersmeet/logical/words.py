@@ -167,7 +167,7 @@ def is_unnamed(name: str) -> bool:
 
 
 def rows_of(side: AnalyzedRelation, names: Mapping[str, str]) -> str:
-    """What to call the rows of one side of a join, by `row_names`."""
+    """The words for the rows of one side of a join, by `row_names`."""
     return " with ".join(names[alias] for alias in side.aliases)
 
 

@@ -1,4 +1,4 @@
-"""What each operator of a query did in a batch, in numbers (FT-7, FT-8, FT-11).
+"""Metrics of each operator of a query in a batch (FT-7, FT-8, FT-11).
 
 A micro-batch has no queues between its operators whose length could be read. So the gauges mean:
 
@@ -48,7 +48,7 @@ def sum_reported(metrics: type[Any], observed: Sequence[Mapping[str, Any]]) -> d
 
 @dataclass(frozen=True)
 class SideMetrics:
-    """What one side of an operator did in a batch; the names are those of `OperatorMetrics`.
+    """Metrics of one side of an operator in a batch; the names are those of `OperatorMetrics`.
 
     ``stored``: rows that were written to the state, those of merged runs too; ``bytes``: what they took there.
     """
@@ -73,7 +73,7 @@ class SideMetrics:
 
 @dataclass(frozen=True)
 class OperatorMetrics:
-    """What one operator did in a batch.
+    """Metrics of one operator in a batch.
 
     - ``kind``: what its family is called; nothing where it is not known
     - ``events``: rows that came out of it, padded ones and those of `UNMATCHED ... INTO` too; late rows do not
@@ -142,7 +142,7 @@ def _spread(counts: Mapping[str, float] | None) -> dict[str, int]:
 
 
 def _sides(observed: Mapping[str, Any]) -> dict[str, SideMetrics]:
-    """What is there per side.
+    """The metrics of each side.
 
     >>> _sides({"rows_left": 3, "state_left": 2, "rows_right": None})["left"]
     SideMetrics(rows=3, late=0, padded=0, dropped=0, state_rows=2, stored=0, bytes=0)

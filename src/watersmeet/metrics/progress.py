@@ -39,7 +39,7 @@ Examples = dict[str, dict[str, list[dict[str, str | None]]]]
 
 @dataclass(frozen=True)
 class ProgressSchema:
-    """What the numbers that Spark reports of a query stand for.
+    """The columns and sources that the metrics of a query, as Spark reports them, belong to.
 
     ``temporal`` are the columns whose marks are times; ``feeds`` the sources that feed a join, by the name of its
     observation and then by side. A side that another join feeds has none. ``last`` are the joins whose rows no other
@@ -51,13 +51,13 @@ class ProgressSchema:
     last: frozenset[str] = frozenset()
 
     def plus(self, other: ProgressSchema) -> ProgressSchema:
-        """What those of both stand for."""
+        """Merge two schemas."""
         return ProgressSchema(self.temporal | other.temporal, {**self.feeds, **other.feeds}, self.last | other.last)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together.
+    """Metrics of one batch of a query. ``watermarks`` are shown as people read them; counts are sums over all joins.
 
     ``rows_in`` are the rows of its sources, each counted once whoever reads it, ``sources`` those of each. ``own`` are
     the marks of columns as their sides have them, ``marks`` those of the result, which waits for all sides; of
@@ -227,7 +227,7 @@ def _examples(observed: Mapping[str, Mapping[str, Any]], named: Mapping[str, Map
 
 
 def _joins(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """What was observed of each join, by what people call it; of several with one name the later ones are numbered."""
+    """The observations of each join by its display name; joins of the same name are numbered from the second on."""
     joins: dict[str, Mapping[str, Any]] = {}
     for key in sorted(key for key in observed if key.startswith(JOIN_PREFIX)):
         name = key.removeprefix(JOIN_PREFIX).rpartition("#")[0] or key.removeprefix(JOIN_PREFIX)

@@ -111,8 +111,8 @@ Inputs = Literal["sides", "inputs", "parts", "input"]
 
 
 By = Literal["time", "keys", "number", "unknown"]
-"""What determines the number of stored rows. ``time``: the rows that arrive in a length of event time, or of the clock.
-``keys``: one per key. ``number``: a fixed number. ``unknown``: the plan does not say.
+"""The quantity that bounds the number of stored rows. ``time``: the rows that arrive in a length of event time, or of
+the clock. ``keys``: one per key. ``number``: a fixed number. ``unknown``: the plan does not say.
 """
 
 

@@ -131,7 +131,7 @@ class FamilyTracer:
         return None
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
-        """What a live row waits for, and until when."""
+        """Describe the event that a live row waits for, and until when."""
         return "It is in the state."
 
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:

@@ -89,7 +89,7 @@ def _is_grammar(word: str) -> bool:
 
 
 Read = Callable[[Cursor], Expr]
-"""What reads one argument."""
+"""Reads one argument."""
 
 _PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
 _WITH_NULLS = frozenset({"first", "first_value", "any_value", "last", "last_value"})

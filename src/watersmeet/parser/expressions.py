@@ -262,7 +262,7 @@ _HINT = "write `ORDER BY price DESC LIMIT 10`: the first rows of a table, kept u
 
 
 def read_order(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[tuple[SortKey, ...], int | None]:
-    """What rows are ordered by and how many are shown, if both come next."""
+    """Read ORDER BY with LIMIT, if it comes next: the sort keys and the number of rows."""
     if not cursor.at("ORDER", "BY"):
         return (), None
     first = cursor.position

@@ -1,4 +1,4 @@
-"""Which operator, and why: from an analyzed query to its plan, each family planning its own."""
+"""Plan an analyzed query: choose its operators and say why; each family plans its own joins."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class _Planner:
 
     @property
     def stages(self) -> Iterator[StagePlanner]:
-        """What may keep rows behind the relation of a query."""
+        """The planners of stages that may store rows after the relation of a query."""
         return (family.plan for family in self.families.values() if isinstance(family.plan, StagePlanner))
 
     def body(self, query: AnalyzedQuery, outputs: tuple[Output, ...]) -> _Body:

@@ -115,7 +115,7 @@ def _is_unhashed(type_: str) -> bool:
 
 
 def _origin(passage: ColumnarPath, name: str) -> str:
-    """What a column is called in the leaf, if it is one of its columns."""
+    """The name of a column in the leaf, if it is one of its columns."""
     for step in reversed(passage.steps):
         shown = dict(step.columns).get(name) if isinstance(step, Projection) else None
         name = shown.name if isinstance(shown, ColumnRef) else name
@@ -235,7 +235,8 @@ def _condition(expr: Expr, type_of: TypeOf) -> Condition | None:
 
 
 def _kind(expr: Expr, type_of: TypeOf) -> str | None:  # noqa: PLR0911
-    """What the values of an expression are, all integers being one kind; None if it is beyond columns."""
+    """The kind of an expression's values, one for all integers; None if the expression cannot be evaluated on columns.
+    """
     match expr.op:
         case "column":
             name = _plain(expr)

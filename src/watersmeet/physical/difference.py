@@ -1,4 +1,4 @@
-"""What differs between two identities, in the words of the people who wrote the queries."""
+"""The differences between two identities, in the words of the people who wrote the queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watersmeet.duration import format_duration
 from watersmeet.physical.identity import Data
 
 Words = Mapping[str, Mapping[str, str]]
-"""What people call each scan by its number; see `watersmeet.physical.identity.scan_words`."""
+"""The display names of each scan by its number; see `watersmeet.physical.identity.scan_words`."""
 
 _UNITS = {"d": "day", "h": "hour", "min": "minute", "s": "second", "ms": "millisecond", "µs": "microsecond"}
 
@@ -41,7 +41,7 @@ class NamedIdentity:
         return ", ".join(map(self.name, texts)) or "nothing"
 
     def alias(self, number: str) -> str:
-        """What a scan is called in the query."""
+        """The alias of a scan in the query."""
         return self.words.get(number, {}).get("alias", number)
 
     def source(self, number: int) -> str:
@@ -55,7 +55,7 @@ class NamedIdentity:
         return " and ".join(names) or f"stage {stage + 1}"
 
     def side(self, stage: int, port: int) -> str:
-        """What a side of a stage is called in the query: its alias, or those of all that is joined there."""
+        """The name of a stage's side in the query: its alias, or those of all scans that are joined there."""
         return "+".join(self.alias(scan) for scan in dict.fromkeys(self._scans(stage, port)))
 
     def _scans(self, stage: int, port: int) -> Iterator[str]:
@@ -109,7 +109,7 @@ class IdentityChange:
         return next((part for part in (*inner[-1:], *inner[:1]) if part in PHRASES), "")
 
     def after(self, field: str) -> Any:
-        """What follows a field in the path."""
+        """The element of the path that follows a field."""
         return self.path[self.path.index(field) + 1]
 
 
@@ -164,7 +164,7 @@ def _count(what: str) -> Phrase:
 
 
 def _was(what: str, of_source: str = "") -> Phrase:
-    """What something of a join, or of a source, was and is."""
+    """A phrase for a changed property of a join, or of a source: its value before and now."""
 
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         if "sources" in change.path:

@@ -456,7 +456,7 @@ def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
 
 
 def join_name(plan: JoinPlan) -> str:
-    """What people call a join: its sides."""
+    """The display name of a join: its sides."""
     names = ["+".join(_user_aliases(port.input)) for port in plan.ports]
     return plan.name_prefix + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 

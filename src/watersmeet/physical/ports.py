@@ -240,7 +240,7 @@ class JoinCondition:
         )
 
     def why_post_filters(self, what: str = "pairs") -> tuple[str, ...]:
-        """What Spark does behind the join, in words."""
+        """Describe the filters that Spark applies after the join."""
         line = f"Spark filters the {what} by the conditions that only Spark can evaluate"
         return (line,) if self.post_filters else ()
 

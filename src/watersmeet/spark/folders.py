@@ -77,7 +77,7 @@ def remove_stale_folders(base: Path) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """What a folder has in common under all of its names; None if it is gone."""
+    """The identity of a folder, the same under all of its names; None if it does not exist."""
     try:
         stat = folder.stat()
     except OSError:

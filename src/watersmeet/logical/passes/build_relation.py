@@ -92,7 +92,7 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
 
 
 def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
-    """What cannot be in one union: streams and tables, tables by key, joins and groups."""
+    """Refuse a union whose parts do not fit: a stream and a table, tables by key, joins or groups."""
     parts = parts_of(draft, union)
     hint = "write the result to a sink, and read that as a source of the union."
     for scan, part in zip(union.scans, parts, strict=True):

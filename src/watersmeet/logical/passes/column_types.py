@@ -164,7 +164,7 @@ def window_of_end(expr: Expr, relation: AnalyzedRelation) -> str | None:
 
 @dataclass(frozen=True)
 class WindowBound:
-    """What a column says of a window around ``time``: its end, or its start, at most ``length`` before the end.
+    """A column that bounds a window around ``time``: its end, or its start, at most ``length`` before the end.
 
     ``window``: a name for the window by its end; None: the end is not shown.
     """

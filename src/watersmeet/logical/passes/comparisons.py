@@ -184,7 +184,7 @@ NOT_COMPARED = frozenset({frozenset({"number", "time"}), frozenset({"boolean", "
 """Kinds of values that Spark does not compare, whatever its settings."""
 
 READ_AS = {"number": "a number", "time": "a time", "boolean": "true or false"}
-"""What Spark reads a text as that is compared with another kind of value."""
+"""The kind that Spark converts a text to when it is compared with a value of another kind."""
 
 
 @dataclass(frozen=True)

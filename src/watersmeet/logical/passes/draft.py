@@ -80,7 +80,7 @@ class Draft:
         return next((family for family in self.families if family.family == join.family), None)
 
     def name_of(self, alias: str) -> str:
-        """What to call a side when speaking to its author: its source, or its alias where a source occurs twice."""
+        """The name of a side in messages: its source, or its alias where a source occurs twice."""
         source = self.scope.sources[alias].name
         twice = sum(other.name == source for other in self.scope.sources.values()) > 1
         # A subquery has a generated name.

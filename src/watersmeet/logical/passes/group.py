@@ -200,7 +200,7 @@ def _encode_columns(expr: Expr, columns: Mapping[tuple[str, tuple[str, ...]], in
 
 
 def _pattern(part: Expr) -> re.Pattern[str]:
-    """What finds the words of a part, and not the end of a longer name or the beginning of one."""
+    """The pattern of the words of a part, which does not match inside a longer name."""
     words = _WORDS.findall(part.text)
     spaced = r"\s*".join(re.escape(word) if word.startswith(_EXACT) else f"(?i:{re.escape(word)})" for word in words)
     return re.compile(rf"(?<![\w.`]){spaced}(?![\w(])" if words[-1] != ")" else rf"(?<![\w.`]){spaced}")

@@ -188,7 +188,7 @@ def show_column(alias: str, source: Source, name: str) -> ScopeColumn | None:
 
 
 def _facet(alias: str, source: Source, name: str) -> ScopeColumn | None:
-    """What ``_key`` or ``_value`` stands for; None for any other name, or if the source has no key."""
+    """Resolve ``_key`` or ``_value``; None for any other name, or if the source has no key."""
     if name == KEY:
         parts = [show_column(alias, source, column) for column in source.key]
     elif name == VALUE:

@@ -102,7 +102,7 @@ def sources_without_watermark(side: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...
 
 
 def watermark_hint(side: AnalyzedLeaf, compared: list[str]) -> str:
-    """Which watermark to declare for a source; ``compared`` are its columns that a condition mentions."""
+    """The hint for the watermark of a source; ``compared`` are its columns that a condition mentions."""
     source = side.source
     if isinstance(side, AnalyzedView):
         inside, windowed = sources_without_watermark(side.query.relation), side.query.relation

@@ -51,7 +51,7 @@ from watersmeet.logical.relation import (
 from watersmeet.logical.words import expression_in_words, kind_in_words
 
 Direction = Literal["backward", "forward", "nearest"]
-"""Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
+"""The version an as-of join picks: the latest at or before the time, the earliest at or after it, or the closer one."""
 
 
 @dataclass(frozen=True)

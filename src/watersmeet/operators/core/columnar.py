@@ -61,7 +61,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class DeriveChange:
-    """What a row does to its table: the ``column`` in which that goes on, and the one that may have told it."""
+    """The change that a row makes to its table: the ``column`` that carries it, and the one it may be derived from."""
 
     column: str
     origin: str
@@ -82,7 +82,7 @@ class AssignWindows:
 
 @dataclass(frozen=True)
 class FieldAccess:
-    """What a column of structs has under a name."""
+    """A field of a column of structs."""
 
     column: str
     name: str

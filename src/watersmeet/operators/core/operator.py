@@ -1,4 +1,4 @@
-"""What every operator with state offers: a step of one shard over one batch.
+"""The interface of every operator with state: a step of one shard over one batch.
 
 An operator is a frozen description of a join, a GROUP BY, a top-N or a latest row per key. Its `step` takes the rows
 that arrived in this batch for one shard, reads and writes the shard's state through a `StateStore`, and returns what
@@ -45,7 +45,7 @@ class PortWindow:
     has_all: bool = True
 
     def is_last(self, times: Ints, ends: Ints) -> Bools:
-        """Which rows are those of the last window of their time.
+        """A mask of the rows that belong to the last window of their time.
 
         >>> hop = PortWindow("t", "e", 10, 5)
         >>> hop.is_last(np.array([7, 7]), np.array([10, 15])).tolist()
@@ -109,7 +109,7 @@ class Port:
         return tuple(dict.fromkeys((*self.columns, *keys, *code, *self.operands)))
 
     def can_match(self, table: pa.Table | pa.RecordBatch, *required: str) -> Bools:
-        """Which rows may match: no key is NULL, no ``required`` column is, and the row's own predicate is true.
+        """A mask of the rows that may match: no NULL in keys and ``required`` columns, and the row's predicate is true.
 
         Columns that are not there say nothing.
 
@@ -162,7 +162,7 @@ END_OF_INPUT = 2**63 - 1
 
 
 Overflow = Literal["fail", "drop_oldest"]
-"""What happens when more rows would have to be kept than may be: the batch fails and can be repeated with a higher
+"""The policy when more rows would have to be stored than allowed: the batch fails and can be repeated with a higher
 limit, or the rows with the earliest times are dropped and counted, of a preserved side padded."""
 
 
@@ -200,7 +200,7 @@ class StateStore(Protocol):
     """The state of one shard: values by name. What is put lasts if the batch succeeds."""
 
     owner: str
-    """What tells the shard from others on the same machine; the same in every attempt of a batch."""
+    """An id that separates the shard from others on the same machine; the same in every attempt of a batch."""
 
     def get(self, name: str) -> bytes | None:
         """The value of that name, or None."""
@@ -222,7 +222,7 @@ _PLAIN: Mapping[str, object] = {"merge": "last", "per_port": False}
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step did, in numbers. A tuple has one number per port, left first.
+    """The counts and watermarks of one step. A tuple has one number per port, left first.
 
     - ``rows``: rows that arrived; ``late``: those of them that were late
     - ``matched``: pairs, or for more than two ports rows of the result
@@ -295,7 +295,7 @@ def merge_step_reports(reports: Sequence[StepReport]) -> StepReport:
 
 @dataclass(frozen=True)
 class Emission:
-    """What comes out of a step: joined rows (matched and padded), the late rows per port, and the numbers.
+    """The result of a step: joined rows (matched and padded), the late rows per port, and the report.
 
     ``unmatched`` are rows of a port that died alone and go to an output of their own, unpaired.
     """
@@ -326,7 +326,7 @@ class StreamOperator(ABC):
     """
 
     name: ClassVar[str]
-    """What the family is called in metrics, and in the identity of a state."""
+    """The name of the family in metrics, and in the identity of a state."""
 
     max_rows: int | None = None
     overflow: Overflow = "fail"
@@ -379,7 +379,7 @@ class StreamOperator(ABC):
     @property
     @abstractmethod
     def identity(self) -> Identity:
-        """What of the operator decides what its state means; the state of another identity is not its own."""
+        """The identity of the operator's state. An operator cannot continue a state that has another identity."""
 
     def make_identity(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
         """An identity: what all families tell of their ports and what is ``stored`` of each, and further fields."""
@@ -408,7 +408,7 @@ class StreamOperator(ABC):
 
     @property
     def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """What a late row of each port shows, if late rows are kept."""
+        """The columns that a late row of each port shows, if late rows are kept."""
         return tuple(side.late for side in self.ports)
 
     @property
@@ -438,7 +438,7 @@ class StreamOperator(ABC):
 
     @property
     def top_n(self) -> TopN | None:
-        """What it shows of the table that feeds it, if that are the first rows in an order."""
+        """The top-N that the operator needs of the table that feeds it; None: it needs the whole table."""
         return None
 
     def with_top_n(self, top_n: TopN) -> Self:

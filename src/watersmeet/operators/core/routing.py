@@ -1,4 +1,4 @@
-"""Which shard a row goes to: the hash of its keys, which is Spark's ``xxhash64``, and the shard that follows from it.
+"""Assign rows to shards: the hash of the keys, which is Spark's ``xxhash64``, decides.
 
 State is found by codes, so Spark and workers must compute the same ones. The hash of several columns is that of each in
 turn, seeded with the hash so far; a NULL leaves it as it is, a struct is its fields.

@@ -1,4 +1,4 @@
-"""What definitions share: values, conditions, rows and watermarks one at a time, to check the kernels against.
+"""Shared by definitions: values, conditions, rows and watermarks one at a time, to check the kernels against.
 
 Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
 that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
@@ -41,7 +41,7 @@ class RemovedRow:
 
 @dataclass(frozen=True)
 class ReferenceStep:
-    """What one batch gives by the definition of a join; what a family does not speak of stays empty.
+    """The result of one batch by the definition of a join; fields that a family does not use stay empty.
 
     - ``rows``: the columns of the sides one after the other, None where padded, then the join's extra columns
     - ``late``, ``unmatched``: with their port, the late rows, and rows that died alone and have an output of their own
@@ -278,7 +278,7 @@ def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
 
 
 def _operand(part: Condition, row: Mapping[str, Any]) -> Any:
-    """What is compared; a column plus or less a constant, as time bounds are, is a whole number of any size."""
+    """Evaluate an operand; a column plus or minus a constant, as in time bounds, is an integer of any size."""
     match part:
         case Apply("+" | "-" as operator, (ColumnRef(), Constant()) as args):
             value, constant = (evaluate(arg, row) for arg in args)

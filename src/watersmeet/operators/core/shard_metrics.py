@@ -20,7 +20,7 @@ OWN_WATERMARK_PREFIX = "own:"
 
 
 def port_names(ports: int) -> tuple[str, ...]:
-    """What the ports of a join are called in its numbers.
+    """The names of the ports of a join in its metrics.
 
     >>> port_names(2), port_names(3)
     (('left', 'right'), ('1', '2', '3'))
@@ -58,5 +58,5 @@ def merge_shard_metrics(reports: Iterable[ShardMetrics]) -> ShardMetrics:
 
 
 def to_text(join: str, metrics: ShardMetrics) -> str:
-    """What a join tells, as Spark collects it."""
+    """Encode the metrics of a join as the text that Spark collects."""
     return json.dumps({"join": join, **metrics}, default=int)

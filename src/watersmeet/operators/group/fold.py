@@ -301,7 +301,7 @@ class CountDistinct:
 
 @dataclass(frozen=True)
 class DistinctFold:
-    """What another fold makes of the different values of a group; it sees all rows of a group at once."""
+    """Another fold over the distinct values of a group; it sees all rows of a group at once."""
 
     inner: Fold
     columns: tuple[str, ...]

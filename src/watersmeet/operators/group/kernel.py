@@ -354,7 +354,7 @@ class Groups:
     new: Accumulators
 
     def visibility(self) -> tuple[Bools, Bools]:
-        """Which groups the table showed before, and which it shows now: those with rows, or the only one."""
+        """Masks of the groups that the table showed before and shows now: those with rows, or the only one."""
         if not self.keys.num_columns:
             return self.was_stored, np.ones(len(self.codes), np.bool_)
         return self.was_stored & (to_int64(self.old[0][0]) > 0), to_int64(self.new[0][0]) > 0

@@ -201,7 +201,7 @@ def _merge_sessions(grouping: GroupByOperator, rows: pa.RecordBatch) -> pa.Struc
 
 
 def _is_session_start(keys: Ints, starts: Ints, ends: Ints) -> Bools:
-    """Which rows begin a session; they are in the order of their keys, and then of their starts.
+    """A mask of the rows that begin a session; they are in the order of their keys, and then of their starts.
 
     >>> _is_session_start(np.array([0, 0, 0, 1]), np.array([1, 5, 9, 2]), np.array([6, 7, 12, 5])).tolist()
     [True, False, True, True]

@@ -146,7 +146,7 @@ PLAN = JoinPlanner(plan)
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
-    """What follows from other bounds, or from fewer columns; None: something else has changed, too."""
+    """Effects of other bounds, or of fewer columns; None: another part has changed, too."""
     effects: list[ChangeEffect] = []
     for change in changes:
         match change.path:

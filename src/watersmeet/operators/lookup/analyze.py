@@ -28,7 +28,7 @@ from watersmeet.logical.relation import (
 from watersmeet.logical.words import expression_in_words, kind_in_words, word
 
 LateTable = Literal["reemit", "ignore"]
-"""What happens when a table row arrives after a stream row was emitted without one: re-emit the stream row, or nothing.
+"""The policy when a table row arrives after a stream row was emitted without one: re-emit the stream row, or ignore it.
 """
 
 

@@ -60,7 +60,7 @@ from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspect
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, table_layout
 
 LookupKind = Literal["inner", "left", "right"]
-"""What happens to a stream row without a match. ``inner``: it is dropped. ``left``, ``right``, for the stream's side:
+"""The treatment of a stream row without a match. ``inner``: it is dropped. ``left``, ``right``, for the stream's side:
 it is emitted padded.
 """
 

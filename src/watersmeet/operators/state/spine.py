@@ -230,7 +230,7 @@ class Spine:
         return concat_rows(parts) if parts else self.layout.empty_rows
 
     def live_mask(self, block: StateBlock) -> Bools:
-        """Which rows of a block are live."""
+        """A mask of the live rows of a block."""
         if block.left == block.rows:
             return np.ones(block.rows, np.bool_)
         return ~self.note(block, GONE)

@@ -21,7 +21,7 @@ from watersmeet.logical.passes.watermarks import watermark_hint, watermark_only_
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 
 Disorder = Literal["drop", "error"]
-"""What a SYNC JOIN does with a row that is not later than those before it: drop and count it, or raise an error."""
+"""The policy of a SYNC JOIN for a row that is not later than those before it: drop and count it, or raise an error."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from watersmeet.spark.exchange.columns import FILE, KEEP, LATE_ROW, ORDER, PART,
 from watersmeet.spark.exchange.rows import SIDE_OUTPUT_COLUMNS, JoinOutput, is_row
 
 PASSTHROUGH_COLUMNS = (WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, FILE, WEIGHT, OP, *SIDE_OUTPUT_COLUMNS)
-"""What goes through views and laterals as it is."""
+"""Columns that go through views and laterals unchanged."""
 _PLACE = "#place"
 _ORIGINS = {PARTITION: "string", FILE: FILE_DDL}
 """The columns that tell where a row comes from, with their types."""
@@ -113,7 +113,7 @@ def _origin_columns(frame: DataFrame, names: Iterable[str]) -> list[Column]:
 
 
 def _change(plan: ScanPlan, frame: DataFrame) -> Iterable[Column]:
-    """What a row does to its table."""
+    """The column with the change that a row makes to its table; empty for a stream."""
     if plan.changes is None:
         return ()
     has_change = any(name.lower() == CHANGE for name in frame.columns)
@@ -193,7 +193,7 @@ def compile_lateral(plan: LateralPlan, side: InputFrame) -> InputFrame:
 
 
 def _passthrough_column(name: str, plan: ViewPlan) -> Column:
-    """What travels along; watermarks under the names that their times have behind the view."""
+    """A column that is passed through; watermarks get the names that their times have outside the view."""
     column = F.col(quote(name))
     if name != WATERMARKS_COLUMN:
         return column
@@ -211,7 +211,7 @@ def _passthrough_column(name: str, plan: ViewPlan) -> Column:
 def _nullable(
     outputs: tuple[Output, ...], names: tuple[str, ...], side: InputFrame, spark: SparkSession
 ) -> dict[str, bool]:
-    """Which columns of a projection can be NULL, as Spark tells it where no other than real rows are."""
+    """For each column of a projection, whether it can be NULL, as Spark derives it for real rows only."""
     if all(output.expr.op == "column" and not output.expr.refs[0].path for output in outputs):
         return {n: side.nullable[o.expr.refs[0].column] for n, o in zip(names, outputs, strict=True)}
     real = StructType(

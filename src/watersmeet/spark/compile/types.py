@@ -65,7 +65,7 @@ class SparkTypes:
             self._refusals += self._non_deterministic(query)
 
     def _non_deterministic(self, query: AnalyzedQuery) -> Iterator[Refusal]:
-        """What gives another value when a row is taken back, by functions that only Spark knows."""
+        """Refuse outputs that Spark knows to be non-deterministic, since a retraction would compute another value."""
         again = [
             output for output in query_recomputations(query) if output.expr.op not in ("column", "literal", "interval")
         ]

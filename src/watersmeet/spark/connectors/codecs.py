@@ -45,7 +45,7 @@ from watersmeet.schema import quote
 from watersmeet.spark.private.introspection import arrow_schema
 
 RecordDecoder = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What adds the two columns of a `RecordPart` to batches of records."""
+"""Adds the two columns of a `RecordPart` to batches of records."""
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ def encode_protobuf(sink: Sink, records: DataFrame) -> DataFrame:
 
 
 def message_encoder(sink: Sink, records: DataFrame) -> ProtobufEncoder:
-    """What writes the values of records as the message of a sink."""
+    """The encoder that writes the values of records as the message of a sink."""
     zone = records.sparkSession.conf.get("spark.sql.session.timeZone")
     messages = messages_of(sink)
     try:

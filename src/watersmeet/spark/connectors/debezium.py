@@ -54,7 +54,7 @@ _UNITS: Mapping[str, Unit] = {
     "io.debezium.time.MicroTimestamp": "micros",
     "io.debezium.time.NanoTimestamp": "nanos",
 }
-"""What Debezium calls times that it counts in a unit; one without such a name is in the unit that the source says."""
+"""The units of Debezium's names for time types; a time without such a name is in the unit of the source."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
 
 
 def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
-    """What stops the query with a refusal when it is evaluated."""
+    """A column that stops the query with a refusal when it is evaluated."""
     text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).to_message()
     return F.raise_error(F.lit(text)).cast(type_)
 

@@ -258,7 +258,7 @@ _CONFLICTS = ("io.delta.exceptions.", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANG
 
 
 def delta_writer(target: SinkTarget) -> Write:
-    """What writes batches to a table of Delta."""
+    """The function that writes a batch to a table of Delta."""
     return LakeWriter(target, DeltaTable(target)).write
 
 
@@ -357,7 +357,7 @@ _RETAINED = "RETAIN 7 DAYS"
 
 
 def iceberg_writer(target: SinkTarget) -> Write:
-    """What writes batches to a table of Iceberg."""
+    """The function that writes a batch to a table of Iceberg."""
     return LakeWriter(target, _table_of(target)).write
 
 
@@ -587,7 +587,7 @@ class DeltaSinkConnector(SinkConnector[DeltaSink]):
             raise refuse("WRONG_OPTION", place, format="delta", option=option, reason=reason, hint=hint)
 
     def writer(self) -> Write:
-        """What writes batches."""
+        """The function that writes a batch."""
         return delta_writer(self.target)
 
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:
@@ -608,7 +608,7 @@ class IcebergSinkConnector(SinkConnector[IcebergSink]):
     """Writes to a table of Iceberg."""
 
     def writer(self) -> Write:
-        """What writes batches."""
+        """The function that writes a batch."""
         return iceberg_writer(self.target)
 
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:

@@ -55,7 +55,7 @@ _READ, _AGAIN = "#read", "#again"
 MAX_FILES_WITH_LINES = 32
 """In how many files of a batch the lines of malformed rows are looked for."""
 _FILE = "#file"
-"""What stands for the file in the text of an error, until the row says which it is."""
+"""A placeholder for the file in the text of an error, until the row provides its name."""
 _SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
 
 

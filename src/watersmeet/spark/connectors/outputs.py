@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 BATCH = "_batch"
 
 Write = Callable[[DataFrame, int], None]
-"""What writes a batch, given its number. It must go over all rows: else the joins before it would not have run."""
+"""Writes a batch, given its number. It must go over all rows: else the joins before it would not have run."""
 
 
 def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:

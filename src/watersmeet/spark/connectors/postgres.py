@@ -187,7 +187,7 @@ _HINTS = {
     "42P10": "make the key unique in the table: `{unique}`.",
     "42501": "allow the user to write: `GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO ...`.",
 }
-"""What to do about a table that cannot take rows, by what Postgres says."""
+"""Hints for a table that cannot take rows, by the SQLSTATE that Postgres returns."""
 _NULLS_EQUAL = 150000
 """The version from which on Postgres can treat NULLs in a key as equal."""
 
@@ -268,7 +268,7 @@ class Postgres:
         return None if record is None else record.last_batch
 
     def recovery_hint(self, last: int) -> str:
-        """What to do about a table that is not where its checkpoint is, which ends at a batch."""
+        """The hint for a table that does not match its checkpoint, which ends at the batch ``last``."""
         accept = f"UPDATE {BATCHES} SET batch = {last}, plan = NULL WHERE query = '{self.writer}'"
         moment = f"restore the checkpoint and {self.table}, with {BATCHES}, to the same moment."
         return f"{moment} If you have corrected the rows of {self.table} by hand: `{accept}`."
@@ -452,7 +452,7 @@ class PostgresConnector(SinkConnector[PostgresSink]):
         self.postgres.check_rows(rows, place)
 
     def writer(self) -> Write:
-        """What puts batches into the table."""
+        """The function that writes a batch to the table."""
         postgres, target = self.postgres, self.target
         return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
 
@@ -461,5 +461,5 @@ class PostgresConnector(SinkConnector[PostgresSink]):
         return self.postgres.last_batch(run_of(self.target.checkpoint))
 
     def recovery_hint(self, last: int) -> str:
-        """What to do about a table that is not where its checkpoint is."""
+        """The hint for a table that does not match its checkpoint."""
         return self.postgres.recovery_hint(last)

@@ -189,7 +189,7 @@ def is_lost(value: Column, fitted: Column, type_: DataType, narrow: DataType) ->
 def range_error(
     read: Mapping[str, Column], fitted: Mapping[str, Column], types: StructType, wide: StructType
 ) -> Column:
-    """Which value of a row does not fit its type, in words; NULL if all do. ``wide``: the types that were read."""
+    """Describe a value of a row that does not fit its type; NULL if all fit. ``wide``: the types that were read."""
     reasons = [F.lit(None).cast("string")]
     for field in types:
         if has_type(field.dataType, tuple(_SUSPICIOUS)):
@@ -204,7 +204,7 @@ def range_error(
 
 
 def json_range_error(text: Column, schema: str, options: Mapping[str, str]) -> Column:
-    """Which number of a JSON text that could be read is out of the range of its declared type; NULL if none is.
+    """Describe a number of a parsed JSON text that is out of the range of its declared type; NULL if all are in range.
 
     The text is read a second time, as wider types, if it has enough digits in a row.
     """
@@ -257,7 +257,7 @@ def narrow_file(value: Column, found: DataType, type_: DataType) -> Column:
 
 
 def csv_range_error(text: Column, row: Column, schema: str, options: Mapping[str, str]) -> Column:
-    """Which number of a line of CSV that became the row is beyond all of its type; NULL if none is."""
+    """Describe a number of a CSV line that is out of the range of its type; NULL if all are in range."""
     fields = fields_of(schema)
     texts = F.from_csv(text, ", ".join(f"{quote(f.name)} STRING" for f in fields), dict(options))
     reasons = [F.lit(None).cast("string")]

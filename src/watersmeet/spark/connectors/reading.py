@@ -135,7 +135,7 @@ def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
 
 
 def load(spark: SparkSession, source: Source, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-    """What Spark reads. Some of its sources take a schema, others bring their own; those refuse to be given one."""
+    """Read a source with Spark. Some formats take a schema; others bring their own and refuse to be given one."""
     read = spark.read if is_static(source) else spark.readStream
     reader = read.format(str(source.format)).options(**options)
     if schema is None:
@@ -150,7 +150,7 @@ def load(spark: SparkSession, source: Source, schema: str | None, options: Mappi
 
 
 class ColumnReader(Protocol):
-    """What reads columns in a worker."""
+    """Reads columns in a worker."""
 
     def read(self, address: str) -> Iterator[Any]:
         """The record batches of a file."""
@@ -183,7 +183,8 @@ class SourceConnector(Generic[SourceFormatT]):
         return None
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, as a stream or, of a table that does not change, as a batch; `schema` if it takes one."""
+        """Read the source with Spark: as a stream, or a static table as a batch; with `schema` if the format takes one.
+        """
         return load(spark, self.source, schema, options)
 
 
@@ -195,7 +196,7 @@ class JdbcConnector(SourceConnector[Jdbc]):
     """Reads tables of databases."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads. Java finds a driver that came with a package by its name only."""
+        """Read the source with Spark. Java finds a driver that came with a package by its name only."""
         driver = driver_of(self.source)
         further = (
             [{**options, "driver": driver.name}] if driver and "driver" not in self.source.lowercase_options else []
@@ -428,7 +429,7 @@ class PackFiles:
 def parquet_reader(
     source: Source, columns: tuple[str, ...], schema: pa.Schema, *, recovers: bool = False
 ) -> ParquetColumns | None:
-    """What reads columns of a Parquet source as Spark would; None: of the files that are there some need Spark.
+    """A reader of a Parquet source's columns that gives Spark's values; None: some of the files need Spark.
 
     How many footers are read does not grow with the folder. Where the query ``recovers`` from a file that needs Spark,
     a sample is enough. Else the next start must find such a file here, so all are looked at, and a folder that has too

@@ -191,7 +191,7 @@ def columns_of(changes: DataFrame) -> list[str]:
 
 
 def comparison_columns(frame: DataFrame, suffix: str = "") -> Sequence[Column]:
-    """What equal rows have in common, one column for each, under the names of `comparison_names`."""
+    """Columns that are equal for equal rows, one for each column, under the names of `comparison_names`."""
     types = {field.name: field.dataType for field in frame.schema}
     columns: list[Column] = []
     for name, key in zip(columns_of(frame), comparison_names(frame, suffix), strict=True):

@@ -1,4 +1,4 @@
-"""What may start: the queries of a script with their frames, where each writes to, and its checkpoint.
+"""Prepare queries for their start: the queries of a script with their frames, targets and checkpoints.
 
 Everything that can be refused is refused here, for all queries together, before anything is written.
 """
@@ -103,7 +103,7 @@ class Prepared:
 
     @property
     def used(self) -> list[Source | Sink]:
-        """What it reads from and writes to."""
+        """The sources that the query reads and the sinks that it writes to."""
         scans = self.built.plan.relation.leaves
         sources = [source for scan in scans for source in scan.parts or (scan.source,)]
         return [*sources, self.target.sink, *(other.sink for other in self.others.values())]
@@ -116,7 +116,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What all queries of a script read. Static tables are among the ``frames`` as streams."""
+    """The inputs of all queries of a script. Static tables are among the ``frames`` as streams."""
 
     frames: Mapping[str, DataFrame]
     files: Mapping[str, DataFrame]

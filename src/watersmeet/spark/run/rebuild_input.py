@@ -78,7 +78,7 @@ class ReplayRange:
         return {file: batch for file, batch in replayed.items() if is_in(file, path)}
 
     def step_of(self, batch: int) -> int:
-        """Which batch of the replay a batch is."""
+        """The batch of the replay that a batch of the old query becomes."""
         return self.batches.index(batch) + bool(self.watermarks)
 
 

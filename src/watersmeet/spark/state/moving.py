@@ -51,7 +51,7 @@ from watersmeet.spark.state.owner import OWNER, Owner, move_owner
 
 CHECKPOINT = "checkpoint"
 _STORAGE_PARTS = {"marks": "marks/{query}", "columns": f"{COLUMNS}/{{query}}.json", COPIES: COPIES}
-"""What belongs to a checkpoint in its storage folder, by its place in an archive."""
+"""The parts of a checkpoint in its storage folder, by their place in an archive."""
 _HIDDEN = ".import-"
 
 Move = Callable[[str], str]

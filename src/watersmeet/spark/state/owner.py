@@ -65,7 +65,7 @@ class Owner:
 
     @property
     def clocks(self) -> tuple[bool, ...]:
-        """Which of its stages follow the clock, query by query."""
+        """For each stage, query by query, whether it follows the clock."""
         return tuple(bool(follows) for query in self.queries for follows in query.identity["clocks"])
 
     def to_text(self, spark_version: str) -> str:
@@ -291,7 +291,7 @@ def _source_files(folder: Folder) -> Iterator[str]:
 
 
 def _operator_files(folder: Folder) -> Iterator[str]:
-    """What the operators have written down of themselves with the last batch."""
+    """The metadata files that the operators wrote with the last batch."""
     for log in (f"state/{operator}/_metadata/v2" for operator in folder.names("state")):
         yield from (f"{log}/{number}" for number in batch_numbers(folder, log)[-1:])
 

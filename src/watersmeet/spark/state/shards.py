@@ -76,7 +76,7 @@ class SummarizeShard:
     schema: pa.Schema
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """What there is in a shard."""
+        """The requested content of a shard."""
         shard, values = _values(table)
         look, means = ShardInspector(values), self.means
         watermarks = look.directory.received

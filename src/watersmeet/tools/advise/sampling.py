@@ -110,6 +110,6 @@ def _is_plain(frame: DataFrame, name: str) -> bool:
 
 
 def _partition_numbers(rows: pa.Table) -> Ints:
-    """Which partition each row is of, as a number."""
+    """The number of each row's partition."""
     encoded = rows.column(PARTITION).combine_chunks().dictionary_encode()
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)

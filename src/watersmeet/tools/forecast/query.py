@@ -72,7 +72,7 @@ class StateForecast:
 
 @dataclass(frozen=True)
 class OperatorForecast:
-    """What one operator keeps and does. ``rows_in``: per second; ``written``: how often a row is written.
+    """The forecast of one operator's state and work. ``rows_in``: per second; ``written``: how often a row is written.
 
     ``row_seconds``: seconds of cores per second of rows; ``read``: bytes of its state that every batch reads again.
     """
@@ -105,7 +105,7 @@ class QueryForecast:
 
     @property
     def unknown_inputs(self) -> tuple[str, ...]:
-        """What would have to be known for the rest."""
+        """The inputs that are missing for a complete forecast."""
         return tuple(
             dict.fromkeys(state.missing for operator in self.operators for state in operator.states if state.missing)
         )

@@ -76,7 +76,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "on_domain_error": ("ERROR",), "on_division_by_zero": ("ERROR",),
     "null_handling": ("ACCEPT_NULLS", "IGNORE_NULLS"),
 }  # fmt: skip
-"""What Spark does by itself, where a plan may ask for one thing or another; its arithmetic fails rather than wraps."""
+"""The options of functions that match Spark's behaviour; its arithmetic fails rather than wraps."""
 
 
 def fill_template(template: str, *args: Expr) -> Expr:

@@ -136,7 +136,7 @@ def _all_batches(case: Case) -> list[CaseBatch]:
 
 
 def lineage_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Lineage:
-    """What became of the rows of a case, by the definitions."""
+    """Trace the rows of a case by the definitions."""
     restarts = [*(batch.restart for batch in case.batches), False]
     came = zip(arrivals, restarts, strict=False)
     batches = [Batch(tables, watermarks, restart) for (tables, watermarks), restart in came]
@@ -153,7 +153,7 @@ def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arr
 
 
 def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
-    """What arrives in each batch of a case, and with its end."""
+    """The arrivals of each batch of a case, and of its end."""
     arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
     if case.end is not None:
         arrivals.append((_empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)))

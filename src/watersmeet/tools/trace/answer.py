@@ -30,7 +30,7 @@ UNCERTAIN = "uncertain  it is not known whether it was late, and what was emitte
 @accept_old_names(told="lineage", asked="question_text")
 @dataclass(frozen=True)
 class Answer:
-    """What happened to the requested rows, in one query.
+    """The outcome of the requested rows, in one query.
 
     ``rows`` are the numbers of arrivals. ``notes`` are sentences about other rows: missing, malformed or not read yet.
     ``unknown`` says what cannot be known. ``uncertain_until`` is the last batch for which the treatment of its rows is

@@ -313,12 +313,12 @@ def run_trace(
 
 
 def trace_query(plan: QueryPlan, batches: Sequence[Batch], families: Families, name: str = "") -> Lineage:
-    """What became of all rows of a query."""
+    """Trace all rows of a query."""
     return lineage_of(run_trace(plan, batches, families), name or plan.into or "")
 
 
 def outcome_kinds(trace: Trace) -> dict[int, list[OutcomeKind]]:
-    """What became of each arrival of a query, in order, without a word about why."""
+    """The outcomes of each arrival of a query, in order, without their reasons."""
     kinds: dict[int, list[OutcomeKind]] = {}
     for event in sorted(trace.recorder.events, key=lambda event: event.batch):
         for arrival in trace.recorder.traced_rows.arrivals(event.row_id):

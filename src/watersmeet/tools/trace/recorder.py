@@ -1,4 +1,4 @@
-"""What became of rows, noted while they go through a query."""
+"""Record the outcomes of rows while they go through a query."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEFT: Mapping[str, OutcomeKind] = {
     "discarded": "dropped",
     "dropped": "dropped",
 }
-"""What it means for a row that it left, by why."""
+"""The outcome of a row that left, by its reason."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class TraceRecorder:
         self.events += [RowEvent(row_id, what, self.batch, f"{reason}{ending}", until, by) for what in whats]
 
     def _removal_kinds(self, gone: RemovedRow, alone: dict[int, int]) -> list[OutcomeKind]:
-        """What it means for a row that it left. One that a limit took may come out alone, and is both."""
+        """The outcomes of a row that left. One that a limit dropped may be emitted padded, too, and has both."""
         what = LEFT[gone.reason]
         if alone.pop(gone.row[row_column(gone.port)], None) is None:
             return [what]

@@ -221,7 +221,7 @@ def _run_board(board: Board, script: Script, view: BoardView) -> Json:
 
 
 TOO_MUCH = "Remove some rows, or save a case: watersmeet test runs it with all rows."
-"""What to do with a board that cannot be computed for its size."""
+"""The hint for a board that is too large to compute."""
 
 
 def _too_many(rows: int) -> str:
@@ -301,7 +301,7 @@ def _texts(tables: Iterable[pa.Table]) -> list[list[str]]:
 
 
 def _rows(trace: Lineage) -> list[Json]:
-    """What became of each row of the board, by its place: batch, source and position; a row may be on several sides."""
+    """The outcome of each row of the board by its place: batch, source and position; a row may be on several sides."""
     lanes = {lane.arrival.number: lane for group in groups_of(trace) for lane in group.lanes}
     places = _places(trace)
     rows: list[Json] = []
@@ -335,7 +335,7 @@ def _outcome_json(lane: RowLane) -> Json:
 
 
 NOT_A_BOARD = (WrongBoardError, ValueError, KeyError, TypeError, RecursionError)
-"""What `parse_board` raises."""
+"""The errors that `parse_board` raises."""
 
 
 def respond(task: str, data: Any) -> tuple[int, Any]:
@@ -381,7 +381,7 @@ def _export(board: Board, _: Mapping[str, Any]) -> Json:
 TASKS: Mapping[str, Callable[[Board, Mapping[str, Any]], Json]] = {
     "answer": _evaluate, "move": _move, "save": _export,
 }  # fmt: skip
-"""What a page can ask about a board."""
+"""The tasks that a page can request for a board."""
 
 MOST_BYTES = 4 << 30
 """How much memory the process that computes may take."""

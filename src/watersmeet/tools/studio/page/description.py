@@ -279,7 +279,7 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
 
 
 def _operators(graph: Topology) -> list[str]:
-    """What keeps rows, innermost first, as plans have their joins."""
+    """The operators that store rows, innermost first, in the order of the plan's joins."""
     return [node.step.operator for node in graph.nodes if node.step.operator]
 
 

@@ -67,7 +67,7 @@ class Watch:
             self.rows.take(progress)
 
     def versions(self) -> dict[str, str]:
-        """What changes when there is something new to be shown of a query."""
+        """A version of each query, which changes when there is something new to show of it."""
         with self._lock:
             for _, following in self._queries.values():
                 following.poll()
@@ -163,7 +163,7 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
 
 
 async def _changes(watch: Watch, request: Request, stopping: Event | None) -> AsyncIterator[str]:
-    """What there is new, as server-sent events: the versions of all queries, whenever one of them changes."""
+    """Stream server-sent events: the versions of all queries, whenever one of them changes."""
     sent_versions: dict[str, str] | None = None
     waited = 0.0
     while not (stopping is not None and stopping.is_set()) and not await request.is_disconnected():
