@@ -128,7 +128,7 @@ def parse_type_name(text: str) -> TypeName | None:
 
 
 def did_you_mean_type(name: str) -> str:
-    """A hint that names the type nearest to a name that is none.
+    """A hint for an unknown type: the name of the nearest type.
 
     >>> did_you_mean_type("BIGNIT"), did_you_mean_type("GEOGRAPHY")
     ('did you mean `BIGINT`?', 'use a type such as BIGINT, STRING, TIMESTAMP or DECIMAL(10,2).')

@@ -579,7 +579,7 @@ def draw(
 
     \b
     Example:
-      watersmeet draw shop/cases/joined.yaml -o lives.svg
+      watersmeet draw shop/cases/joined.yaml -o lifetimes.svg
       watersmeet draw shop/cases/joined.yaml --batch 0 -o before.svg
     """
     with report_errors(context):

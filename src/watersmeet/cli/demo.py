@@ -58,7 +58,7 @@ SECONDS = 10.0
 """How long the files keep arriving."""
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""A JVM that lives for half a minute never earns back what its optimising compiler costs."""
+"""In a JVM that runs for half a minute, the optimising compiler costs more than it saves."""
 
 
 class _AllRead(BaseException):

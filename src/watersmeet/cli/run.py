@@ -390,7 +390,7 @@ def notify(text: str) -> None:
 
 
 def log_batch(progress: Progress) -> None:
-    """Log what a batch did: in short, and with every number for those who want them."""
+    """Log a batch: a short text, and all of its numbers in JSON and with ``debug``."""
     record = json.loads(progress_line(progress))
     log("info", "batch", progress.query, progress_summary(progress).partition(": ")[2], record)
 

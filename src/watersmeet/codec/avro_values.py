@@ -96,7 +96,7 @@ def _bytes(type_: AvroType) -> ValueReader:
 
 
 def make_converter(type_: AvroType, wanted: Any) -> Converter:
-    """The conversion of values of a type to an Arrow type; `SchemaError` if there is none."""
+    """The function that converts values of a type to an Arrow type; `SchemaError` if they cannot be converted."""
     if type_.kind == "null":
         return lambda reader, rows, found: pa.nulls(len(rows), wanted)
     if type_.logical == "decimal":

@@ -74,7 +74,7 @@ def _iceberg(spark: str, version: str) -> Connector:
 
 CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
     "kafka": {"4.0": _kafka("4.0.3"), "4.1": _kafka("4.1.3"), "4.2": _kafka("4.2.0"), "4.3": _kafka("4.2.0")},
-    # There is none for 4.2 and 4.3 in the registry; that of 4.1 was seen to read all types and to write on 4.3.
+    # The registry has no version for 4.2 and 4.3; that of 4.1 was seen to read all types and to write on 4.3.
     "avro": {"4.0": _avro("4.0.2"), "4.1": _avro("4.1.1"), "4.2": _avro("4.1.1"), "4.3": _avro("4.1.1")},
     "delta": {"4.0": _delta("4.0.0"), "4.1": _delta("4.1.0")},
     "iceberg": {"4.0": _iceberg("4.0", "1.10.0"), "4.1": _iceberg("4.1", "1.11.0")},

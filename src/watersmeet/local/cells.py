@@ -79,7 +79,7 @@ def to_signed_rows(changes: pa.Table) -> pa.Table:
 
 
 def cell(value: Any, kind: pa.DataType) -> Any:
-    """A cell as the value that Arrow gives back for its type; ValueError if it is none.
+    """A cell as the value that Arrow gives back for its type; ValueError if the cell cannot be converted.
 
     >>> cell("1.5", pa.decimal128(10, 2))
     Decimal('1.50')

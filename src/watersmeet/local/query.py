@@ -97,7 +97,7 @@ class LocalFrame:
     lost: tuple[DroppedRows, ...] = ()
 
     def filter(self, parts: tuple[Expr, ...]) -> LocalFrame:
-        """Those of the rows for which all parts are true; nothing is computed of rows that are none."""
+        """Keep the rows for which all parts are true; parts are not computed for rows that only carry event times."""
         frame = self
         for part in parts:
             some = frame.rows.filter(pa.array(frame.keep))
@@ -227,7 +227,7 @@ def _union(plan: UnionPlan, inputs: list[LocalFrame]) -> LocalFrame:
 
 
 def _explode(plan: LateralPlan, frame: LocalFrame) -> LocalFrame:
-    """Each row once with every element of its array; a row without elements stays for its times and is none."""
+    """Emit a row for each element of its array; a row without elements only carries event times from here on."""
     value = value_of(plan.array, frame.live_rows)
     if not pa.types.is_list(value.type):
         value = pa.nulls(len(value), pa.list_(pa.null()))

@@ -112,7 +112,7 @@ def kind_in_words(kind: JoinKind) -> str:
 
 
 Fact = tuple[str, Sequence[str]]
-"""A label and its lines; nothing is said where there are none."""
+"""A label and its lines; a fact without lines is not shown."""
 
 
 def keys(pairs: tuple[tuple[Expr, Expr], ...]) -> Fact:

@@ -268,7 +268,7 @@ class HistoryWriter:
             self._thin_out(self.path)
 
     def _thin_out(self, path: Path) -> None:
-        """Write the file anew with fewer records, as one that takes its place at once."""
+        """Rewrite the file with fewer records, and replace the old one atomically."""
         records = list(records_in(path.read_bytes(), self.query))
         replacement = path.with_suffix(".new")
         with replacement.open("wb") as file:

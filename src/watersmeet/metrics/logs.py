@@ -70,7 +70,7 @@ class LogOptions:
 
 
 def log(level: Level, event: str, query: str = "", text: str = "", numbers: Mapping[str, object] | None = None) -> None:
-    """Log what happened to a query; ``numbers`` are for those who read JSON, and for ``debug``."""
+    """Log what happened to a query; ``numbers`` appear in JSON, and with ``debug``."""
     entry = {"event": event, "query": query, "text": mask_secrets(text), "numbers": numbers or {}}
     LOGGER.log(_NUMBERS[level], event, extra={"told": entry})
 

@@ -128,7 +128,7 @@ def _name(cursor: Cursor) -> Expr:
 
 
 def _skip_case(cursor: Cursor) -> bool:
-    """Take CASE up to its END; not if there is none, as for a column of that name."""
+    """Skip CASE up to its END; False if END is missing, as for a column named `case`."""
     first, depth = cursor.position, 0
     while not cursor.at_end:
         is_field = cursor.position > first and cursor.previous.word == "."

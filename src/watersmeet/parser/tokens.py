@@ -135,7 +135,7 @@ def readable_tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refu
 
 
 def _find_unclosed(text: str) -> tuple[int, str]:
-    """The position of the first unclosed quote or comment, and its opening; -1 if there is none.
+    """The position of the first unclosed quote or comment, and its opening; -1 if all are closed.
 
     The next quote of a script may close it, so a quoted text with a statement inside counts as not closed.
     """

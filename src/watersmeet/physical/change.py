@@ -137,8 +137,8 @@ _LAG = ("stages", 0, "ports", 0, "lags", "column")
 def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, tables: Collection[str]) -> bool:
     """Whether the rows that the query has read are those that the new one would have read.
 
-    Sources are as they were, and some may have come or gone, not both. A result that is a table is none of these: what
-    the new query would take back, the old one never wrote.
+    Sources are as they were, or some were added, or some were removed. A result that is a table does not qualify: the
+    new query would retract rows that the old one never wrote.
     """
     before, after = (
         Counter(canonical_json(part) for source in query.identity["sources"] for part in source["reads"])

@@ -126,7 +126,7 @@ _held: dict[Path, int] = {}
 
 
 def hold(path: Path) -> None:
-    """Protect a file or folder from removal while this process lives."""
+    """Protect a file or folder from removal while this process runs."""
     if os.name == "posix" and path not in _held:
         import fcntl  # imported late: not every system has it
 

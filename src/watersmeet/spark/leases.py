@@ -161,7 +161,7 @@ class Lease:
 
 
 def take_lease(storage: Storage, name: str) -> Lease | Holder:
-    """The lease of that name; or who holds it."""
+    """Take the lease of that name; returns its holder instead if another run has it."""
     folder = cast("RemoteStorage", storage / FOLDER / name)
     numbers = _numbers(folder)
     last = max(numbers, default=0)

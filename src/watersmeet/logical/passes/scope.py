@@ -87,7 +87,7 @@ class Scope:
         )
 
     def alias(self, name: str) -> str | None:
-        """The alias as its author spelled it; None if there is none or it is hidden."""
+        """The alias as its author spelled it; None if it does not exist or is hidden."""
         return next((alias for alias in self.visible if alias.lower() == name.lower()), None)
 
     def hint(self, name: str) -> str | None:

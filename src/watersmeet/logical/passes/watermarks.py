@@ -197,7 +197,7 @@ def window_bounds(
 def show_window_time(relation: AnalyzedRelation, column: Expr) -> AnalyzedRelation:
     """The relation, which also shows the time of the window that a column starts or ends, as an event time.
 
-    It stays as it is where it shows the time already, or where the column is none of a view of a windowed source.
+    It is unchanged if it shows the time already, or if the column is not from a view of a windowed source.
     """
     ref = column.refs[0] if column.op == "column" else None
     if not isinstance(relation, AnalyzedView) or ref is None or ref.source != relation.alias or ref.path:

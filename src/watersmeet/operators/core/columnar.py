@@ -71,7 +71,7 @@ class DeriveChange:
 class AssignWindows:
     """Each row once for every window that its time is in, which becomes a column: its start and its end.
 
-    ``is_outer``: a row without a time is none, but goes as far as its other event times.
+    ``is_outer``: a row without a time is not in the result, but still carries its other event times.
     """
 
     time: str

@@ -226,17 +226,17 @@ class StepReport:
 
     - ``rows``: rows that arrived; ``late``: those of them that were late
     - ``matched``: pairs, or for more than two ports rows of the result
-    - ``padded``: rows that died alone and came out, padded or to an output of their own
-    - ``state``: rows that are kept; ``dropped``: rows that a limit removed, and rows that the operator cannot use: a
-      change of a table without a key (or, as of a time, without that), a second version of a key and time
-    - ``partitions``: partitions that the windows have now; nothing for other families
+    - ``padded``: unmatched rows that were emitted: padded, or to a side output
+    - ``state``: rows in the state; ``dropped``: rows that a limit removed, and rows that the operator cannot use: a
+      change of a table without a key (for an as-of join, without a time), a second version of a key and time
+    - ``partitions``: partitions in the windows; empty for other families
     - ``written``: rows that were written to the state, new ones and those of merged runs
-    - ``stored``: by the name of a spine, how many rows that were and how many bytes they took
-    - ``received``: the watermarks of its columns as they came, of each side by itself
-    - ``delays``, ``lateness``: how far apart rows are that met (in event time; in a window by the clock, or in
-      arrivals), and by how much rows were late, as counts of `build_histogram`; None: there were none, or rows have no
-      distance
-    - ``too_late``: some of the late rows, with what they missed
+    - ``stored``: the written rows and their bytes, by the name of a spine
+    - ``received``: the watermark of each column on its own side, before it waits for other sides
+    - ``delays``: the distance between the two rows of each matched pair (in event time; in a window, by the clock or in
+      arrivals), as a histogram of `build_histogram`; ``lateness``: the same of how late rows were; None: no rows, or
+      rows have no distance
+    - ``too_late``: a sample of the late rows, with the matches that they missed
     """
 
     rows: tuple[int, ...] = field(default=(0, 0), metadata=_SUM | _PER_PORT)
@@ -297,7 +297,7 @@ def merge_step_reports(reports: Sequence[StepReport]) -> StepReport:
 class Emission:
     """The result of a step: joined rows (matched and padded), the late rows per port, and the report.
 
-    ``unmatched`` are rows of a port that died alone and go to an output of their own, unpaired.
+    ``unmatched`` are rows of a port that expired without a match and go to a side output.
     """
 
     rows: tuple[pa.Table, ...] = ()

@@ -20,9 +20,9 @@ from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Watermarks
 
 @dataclass(frozen=True)
 class Bound:
-    """``column >= other - constant``: a row lives until the watermark of ``other`` less ``constant`` passes it.
+    """``column >= other - constant``: a row is stored until the watermark of ``other`` less ``constant`` passes it.
 
-    ``strict``: ``>`` in place of ``>=``, so that a row lives until that watermark reaches it.
+    ``strict``: ``>`` in place of ``>=``, so that a row is stored until that watermark reaches it.
     """
 
     column: str
@@ -188,9 +188,9 @@ def _find_idle(
 ) -> tuple[set[str], Watermarks]:
     """Find the columns that have been silent for too long, and the time since which each is active.
 
-    Silence is what the batches cover that a column brings no time to: the time since the batch before, by the clock,
-    which stands still between two ticks. A batch that covers a whole idle time or more may follow a pause of the query,
-    which says nothing of its sources. So it does not count, unless the batch before was such a one as well.
+    The silence of a column is the time covered by the batches that bring no event time of it: the time since the batch
+    before, by the clock, which advances only with its ticks. A batch that covers a whole idle time or more may follow a
+    pause of the query, which says nothing about its sources. So it does not count, unless the one before did so, too.
     """
     if not idle:
         return set(), active

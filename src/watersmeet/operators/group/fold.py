@@ -261,7 +261,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Bits:
-    """The values of a group put together bit by bit; NULL if there are none."""
+    """The values of a group combined bit by bit; NULL if it has no values."""
 
     column: str
     function: str

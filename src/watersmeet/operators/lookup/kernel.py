@@ -283,7 +283,7 @@ def clear_waiting(join: LookupJoinOperator, store: StateStore) -> None:
 
 
 def _clocks(shard: Shard, now: int) -> tuple[int, int]:
-    """The clock, which never goes back, and the first clock; `LOWEST` as long as there is none."""
+    """The clock, which never goes back, and the first clock; `LOWEST` before the first."""
     directory = shard.state.directory
     clock = max(now, directory.active.get(NOW, now))
     if clock > LOWEST:

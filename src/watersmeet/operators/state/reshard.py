@@ -168,7 +168,7 @@ def _put_block(
     notes: Mapping[str, Values],
     taken: Bools | None,
 ) -> StateBlock | None:
-    """Store the taken rows of a block as a new block; None: there are none.
+    """Store the taken rows of a block as a new block; None if no row is taken.
 
     ``of``: the name of the shard, and of the spine.
     """

@@ -109,7 +109,7 @@ class Compiled:
 class OperatorInputs:
     """The inputs of one operator: its stages, innermost first, and their packed frames.
 
-    ``below``: the joins whose rows come to it through the exchange.
+    ``below``: the joins whose rows it receives through the exchange.
     """
 
     stages: tuple[JoinStage, ...] = ()

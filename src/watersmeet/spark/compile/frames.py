@@ -1,8 +1,7 @@
 """The frames under a join: scans, views and laterals.
 
-A frame that feeds a join also carries rows that are none: they move watermarks, and go no further than the pack. The
-column `KEEP` tells them apart, and what only travels along has columns of its own. A frame that feeds no join has rows
-and nothing else.
+A frame that feeds a join also carries rows that are not in its result: they move watermarks, and end at the pack. The
+column `KEEP` marks them, and metadata has columns of its own. A frame that feeds no join has real rows and no metadata.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _ORIGINS = {PARTITION: "string", FILE: FILE_DDL}
 class InputFrame:
     """A frame and the joins in it, innermost first.
 
-    ``nullable``: which of its columns can be NULL in a row that is one; the frame itself may also have NULL where there
-    is none.
+    ``nullable``: the columns that can be NULL in a real row; in the frame, rows that only carry event times may have
+    NULL in any column.
     """
 
     frame: DataFrame
@@ -162,7 +161,7 @@ def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:
 
 
 def compile_static_join(plan: StaticJoinPlan, side: InputFrame, table: DataFrame) -> InputFrame:
-    """Each row with what a table that never changes has for it; rows that are none stay for their times."""
+    """Join rows with a table that never changes; rows that only carry event times stay."""
     guarded = KEEP in side.frame.columns
     # As it was written: Spark finds equalities in it, and need not look at all rows of the table for each.
     condition = F.expr(" AND ".join(part.sql() for part in plan.condition) or "true")
@@ -178,7 +177,7 @@ def compile_static_join(plan: StaticJoinPlan, side: InputFrame, table: DataFrame
 
 
 def compile_lateral(plan: LateralPlan, side: InputFrame) -> InputFrame:
-    """Each row once with every element of its array. One without elements is none, but its times still count."""
+    """Emit a row for each element of its array. A row without elements only carries event times from here on."""
     guarded = KEEP in side.frame.columns
     array = F.expr(f"IF({quote(KEEP)}, {plan.array.sql()}, NULL)" if guarded else plan.array.sql())
     name = f"{plan.alias}.{plan.alias}"

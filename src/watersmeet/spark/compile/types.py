@@ -183,7 +183,7 @@ class SparkTypes:
         try:
             with suppress_logs():
                 frame = self.empty.selectExpr(sql)
-                # Through Spark Connect, only who asks for the schema learns of an error.
+                # Through Spark Connect, an error shows only when the schema is requested.
                 _ = frame.schema
                 return frame
         except AnalysisException as error:

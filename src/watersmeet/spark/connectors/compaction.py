@@ -154,7 +154,7 @@ class Compaction:
         return self.sink.lowercase_options.get("linesep", "\n").encode()
 
     def _header(self, path: Path) -> bytes:
-        """The line with the names of the columns; empty: there is none."""
+        """The line with the names of the columns; empty for a file without a header."""
         if not self._has_header:
             return b""
         with path.open("rb") as file:

@@ -244,7 +244,7 @@ def _sink_batch_of(committed: TopicPartition) -> SinkBatch | None:
 
 
 def _reader_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that say how Kafka is reached, without those that only who writes has."""
+    """The settings of the connection to Kafka, without those of a producer only."""
     reaches = re.compile(r"bootstrap|sasl|ssl|security|client|log")
     return {name: value for name, value in settings.items() if reaches.match(name)}
 

@@ -375,7 +375,7 @@ def _table_of(target: SinkTarget) -> LakeTable:
 class IcebergTable:
     """The table of a sink in a catalog.
 
-    ``head``: the snapshot of `main` that was looked at last, or that this driver has made; None: there is none.
+    ``head``: the snapshot of `main` that was read last, or that this driver has made; None if the table is empty.
     ``branch``: that of this driver, which no other writes to; ``base``: the snapshot at which it begins.
     """
 

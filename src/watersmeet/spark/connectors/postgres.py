@@ -97,7 +97,7 @@ def table_exists(connection: Connection, table: Identifier) -> bool:
 
 
 def read_record(connection: Connection, writer: str) -> BatchRecord | None:
-    """The record of a query; None: there is none."""
+    """The record of a query; None if the query has not written yet."""
     return _read(connection, writer, locks=False) if table_exists(connection, _TABLE) else None
 
 
@@ -196,7 +196,7 @@ _NULLS_EQUAL = 150000
 class Postgres:
     """A table of a database, as the options of a sink describe it.
 
-    ``query``: who writes. ``key``: the columns by which rows are replaced and deleted; none: rows are only added.
+    ``query``: the name of the writing query. ``key``: the columns by which rows are replaced and deleted; none: rows are only added.
     """
 
     format: PostgresSink

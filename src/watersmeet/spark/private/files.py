@@ -60,7 +60,7 @@ class Folder(Protocol):
     """A folder. Names may lead into folders below it."""
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None: there is none."""
+        """The text of a file; None if it does not exist."""
         ...
 
     def make(self) -> None:
@@ -127,7 +127,7 @@ class LocalFolder:
         self.path = path
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None: there is none."""
+        """The text of a file; None if it does not exist."""
         file = self.path / name
         return file.read_text("utf-8", "replace") if file.is_file() else None
 
@@ -229,7 +229,7 @@ class HadoopStorage:
         return str(self) < str(other)
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        # A worker has no JVM of Spark's: there it is a name.
+        # A worker has no JVM, so it gets the name only.
         return str, (str(self),)
 
     @property
@@ -464,7 +464,7 @@ class HadoopStorage:
     # By names below it, as `Folder` has it.
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None: there is none."""
+        """The text of a file; None if it does not exist."""
         try:
             return (self / name).read_text(errors="replace")
         except FileNotFoundError:

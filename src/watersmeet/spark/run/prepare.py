@@ -93,7 +93,7 @@ class Prepared:
 
     @property
     def rows(self) -> DataFrame:
-        """The rows of the query alone."""
+        """The rows of the query, without its side outputs."""
         return self.built.compiled.result.drop(*self.others)
 
     @property

@@ -315,7 +315,7 @@ def replay_start(
         return {c: t if t == END_OF_INPUT else t - lags[c] for c, t in batch_times[place][1].items() if c in lags}
 
     def last_expired(number: int, at: int) -> int:
-        """The last place up to which no row matters to a stage at that place; -1: there is none."""
+        """The last place up to which no row matters to a stage at that place; -1 if every row may matter."""
         stage, watermarks = stages[number], watermarks_at(at)
         reach, position = reach_of(stage["operator"]["family"]), at
         for port in range(len(stage["ports"])):

@@ -147,7 +147,7 @@ def _prepare_and_run(
     while True:
         queries = preparing(by_spark=by_spark, planned=planned)
         if not planned:
-            # A plan does not say who reads files: the queries are planned once, however often they are prepared.
+            # A plan does not depend on the reader of files: queries are planned once, however often they are prepared.
             planned = {query.name: query.built.planned for query in queries}
             listeners.on_plans({name: each.plan for name, each in planned.items()})
         prepared = [query for query in queries if query.name not in failed]

@@ -198,7 +198,7 @@ _NO_ANSWER = (
 def ask_executors(
     spark: SparkSession, needs: ClusterNeeds, parallelism: int, seconds: float = ANSWER_SECONDS
 ) -> list[ExecutorReport]:
-    """The reports of the executors, one per task; raises `NoAnswerError` if there are none."""
+    """The reports of the executors, one per task; raises `NoAnswerError` if no executor answers."""
     tasks = 3 * parallelism
     names: dict[str, Any] = {
         "__name__": "watersmeet_doctor", "PAUSE": 0.2, "PACKAGES": sorted(NEEDED.values()),

@@ -245,7 +245,7 @@ def read_failure(path: str, error: Exception) -> WatersmeetError:
 
 
 def last_committed(folder: Folder) -> int | None:
-    """The newest batch whose plan and commit are both complete; None: there is none."""
+    """The newest batch whose plan and commit are both complete; None if no batch is complete."""
     planned = set(batch_numbers(folder, OFFSETS_FOLDER))
     for batch in reversed(batch_numbers(folder, COMMITS_FOLDER)):
         if (

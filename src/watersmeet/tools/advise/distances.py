@@ -240,7 +240,7 @@ class LikelyKey:
 def likely_keys(
     left: SampledRows, right: SampledRows, times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]]
 ) -> tuple[LikelyKey, ...]:
-    """The pairs of columns that may be keys of each other, the likeliest first; event times are none."""
+    """The pairs of columns that may be keys of each other, the likeliest first, without event times."""
     sides = [_columns(side) for side in (left, right)]
     overlaps = [
         shared

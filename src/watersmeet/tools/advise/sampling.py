@@ -33,7 +33,7 @@ _FROM_THE_BEGINNING = ("startingoffsets", "startingtimestamp", "startingoffsetsb
 
 
 def sample_source(spark: SparkSession, script: Script, source: Source, limit: int) -> SampledRows:
-    """The first rows of a declared source; malformed ones are none."""
+    """The first rows of a declared source, without malformed ones."""
     options = {name: value for name, value in source.options.items() if name.lower() not in _FROM_THE_BEGINNING}
     return sample_frame(read_source(spark, script, replace(source, options=options), "all now"), source, limit)
 

@@ -100,7 +100,7 @@ def fill_template(template: str, *args: Expr) -> Expr:
 
 
 def cast_to(value: TypedExpr, type_: str | None) -> TypedExpr:
-    """The value cast to that type; unchanged if it has it already or if there is none."""
+    """The value cast to that type; unchanged if it already has the type, or if `type_` is None."""
     if type_ is None or value.type == type_:
         return value
     return TypedExpr(Expr("cast", (value.expr,), value=type_), type_)

@@ -278,7 +278,7 @@ def query_of(block: QueryBlock, names: Sequence[str]) -> Query:
 
 
 def conjunction(tests: Sequence[Expr]) -> Expr | None:
-    """All tests as one, None if there are none."""
+    """All tests joined by AND; None if the sequence is empty."""
     parts = tuple(part for test in tests for part in (test.args if test.op == "and" else (test,)))
     return Expr("and", parts) if len(parts) > 1 else next(iter(parts), None)
 

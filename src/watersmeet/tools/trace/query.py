@@ -62,7 +62,7 @@ class NearKeys:
             self._keys_by_form.setdefault(tuple(_normal_form(value) for value in key), []).append(key)
 
     def describe_nearest(self, key: Key) -> str | None:
-        """The known key that an unknown one is nearly equal to, as a sentence; None: there is none."""
+        """Describe the known key that an unknown one nearly equals; None if no key is similar."""
         for other in self._keys_by_form.get(tuple(_normal_form(value) for value in key), ()):
             ways = [_difference(own_value, other_value) for own_value, other_value in zip(key, other, strict=True)]
             if all(way is not None for way in ways):

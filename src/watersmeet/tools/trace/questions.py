@@ -82,7 +82,7 @@ def question_of(sources: Sequence[Source], name: str, assignments: Sequence[str]
 
 
 def find_source(sources: Sequence[Source], name: str) -> Source:
-    """The source of that name; refused if there is none."""
+    """The source of that name; refused if it does not exist."""
     source = next((candidate for candidate in sources if candidate.name.lower() == name.lower()), None)
     if source is None:
         raise refuse(
@@ -134,7 +134,7 @@ def texts_of(names: Sequence[str], where: str, assignments: Sequence[str]) -> di
 
 
 def _value(field: Field, text: str) -> Any:
-    """A text as a value of a column; NULL is none."""
+    """Convert a text to a value of a column; NULL becomes None."""
     kind = arrow_type(field.type)
     if text.strip().upper() == "NULL":
         return None
@@ -221,7 +221,7 @@ class RecordedQuery:
 def find_queries(
     script: Script, queries: Sequence[AnalyzedQuery], storage: Storage, command: str, name: str | None
 ) -> list[RecordedQuery]:
-    """The queries of a script, or the one of that name; refused if there is none, or it never ran."""
+    """The queries of a script, or the one of that name; refused if it does not exist, or never ran."""
     recorded: list[RecordedQuery] = []
     for number, (parsed, query) in enumerate(zip(script.queries, queries, strict=True), 1):
         called = parsed.into or f"query{number}"

@@ -33,7 +33,7 @@ LEFT: Mapping[str, OutcomeKind] = {
 
 @dataclass(frozen=True)
 class RowEvent:
-    """Something that became of a row on its way: by which other, and what ends its life."""
+    """One outcome of a row: ``by`` is the row that caused it, ``until`` the expiry of the row on the time axis."""
 
     row_id: int
     what: OutcomeKind
@@ -55,7 +55,7 @@ class WatermarkMove:
 
 @dataclass
 class TraceRecorder:
-    """The outcomes of rows: ``events``, the rows that ``matches``, and where watermarks ``watermark_moves``."""
+    """The ``events`` of rows, the row ids of each match in ``matches``, and the ``watermark_moves``."""
 
     traced_rows: TracedRows = field(default_factory=TracedRows)
     events: list[RowEvent] = field(default_factory=list[RowEvent])
@@ -66,7 +66,7 @@ class TraceRecorder:
     _tables: dict[tuple[str, Any], list[int]] = field(default_factory=dict[tuple[str, Any], list[int]])
 
     def end(self, stages: Iterable[TraceStage]) -> None:
-        """Note which rows are still kept."""
+        """Record the rows that are in the state at the end, and the outcome of rows without any other event."""
         for stage in stages:
             self._note_alive(stage)
         reported = {event.row_id for event in self.events if event.what in ("alive", "filtered", "null key")}
@@ -102,7 +102,7 @@ class TraceRecorder:
         return None
 
     def change_table(self, plan: ScanPlan, rows: pa.Table, numbers: list[int]) -> pa.Array:
-        """Note which rows of a table take the place of others; one that takes a row back goes by its number."""
+        """Record the rows of a table that replace others; a retraction gets the number of the row that it retracts."""
         key = [plan.source.field(name) for name in plan.source.primary_key]
         keyed = plan.changes == "upserts" or (key and all(key))
         row_ids: list[int] = []
@@ -189,7 +189,7 @@ class TraceRecorder:
                 self.watermark_moves.append(WatermarkMove(self.batch, column, value, None if by is None else by[0]))
 
     def note_late(self, stage: TraceStage, step: Any, context: TraceContext) -> None:
-        """Note who came too late, given what had been heard before."""
+        """Record late rows, each with the row that moved the watermark past it."""
         for port, row in getattr(step, "late", ()):
             row_id = row[row_column(port)]
             reason, column = stage.family.late_reason(context, port, row)
@@ -199,14 +199,14 @@ class TraceRecorder:
             self.events.append(RowEvent(row_id, "late", self.batch, f"{reason}{ending}", None, by))
 
     def _mover_of_watermark(self, column: str | None, watermark: int | None) -> tuple[int | None, str]:
-        """Return which row moved a watermark, and a sentence about it."""
+        """The row that moved a watermark, and a clause about it."""
         mover = None if column is None or watermark is None else self.find_mover(column, watermark)
         if mover is None or mover[0] is None:
             return None, ""
         return mover[0], f"; {self.traced_rows.raw(mover[0])} had moved it there in batch {mover[1]}"
 
     def note_dead(self, stage: TraceStage, port: int, table: pa.Table) -> None:
-        """Note which rows can match nothing."""
+        """Record the rows that cannot match."""
         context = stage.context
         for row_id in table.column(row_column(port)).to_pylist():
             if row_id in stage.late:
@@ -230,7 +230,7 @@ class TraceRecorder:
         self.events.append(RowEvent(row_id, what, self.batch, reason))
 
     def note_outputs(self, stage: TraceStage, rows: pa.Table, steps: list[Any], gone: list[RemovedRow]) -> None:
-        """Note who met whom, who came out alone, and who left."""
+        """Record matches, unmatched rows that were emitted, and rows that left the state."""
         alone: dict[int, int] = {}
         for row_ids, sign in self._pairs(stage, rows, steps):
             present = [(port, row_id) for port, row_id in enumerate(row_ids) if row_id is not None]
@@ -264,7 +264,7 @@ class TraceRecorder:
             if not (is_hidden and None not in row_ids):
                 yield row_ids, weight
         if is_hidden:
-            # Of these the result shows the left side once, whatever it met.
+            # A SEMI or ANTI join shows the left row once, with any number of matches.
             yield from (((pair[0][row_column(0)], pair[1][row_column(1)]), 1) for step in steps for pair in step.pairs)
 
     def _note_output(self, stage: TraceStage, port: int, row_id: int, others: list[int], sign: int) -> None:

@@ -1,4 +1,4 @@
-"""The picture of lives: what it shows of rows, watermarks and meetings, and that it is plain XML whatever rows hold."""
+"""The picture of lifetimes: what it shows of rows, watermarks and meetings, and that it is plain XML whatever rows hold."""
 
 from __future__ import annotations
 

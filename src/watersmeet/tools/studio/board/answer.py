@@ -48,7 +48,7 @@ from watersmeet.tools.testing.outcome import Outcome
 
 
 def move_row(board: Board, batch: int, source: str, row: int, to: int) -> Board:
-    """The board with that moment in the first watermarked column of that row; refused where there is none.
+    """The board with that moment in the first watermarked column of that row; refused if the source has no such column.
 
     >>> from watersmeet.tools.studio.board.model import BoardBatch
     >>> batch = BoardBatch({"a": (("1", "5"),)})
@@ -184,7 +184,7 @@ def evaluate_board(board: Board, view: BoardView, note: str = "") -> Json:
 
 
 def _run_board(board: Board, script: Script, view: BoardView) -> Json:
-    """The output of a query that may run, or why there is none."""
+    """The output of a query that may run, or the reason why it cannot run."""
     try:
         case, wrong = case_from_board(board, script)
         if wrong:
@@ -389,7 +389,7 @@ _HEAD = struct.Struct(">HQ")
 
 
 def read_message(pipe: IO[bytes]) -> tuple[int, bytes]:
-    """The number and the content of the next message; `EOFError` if there is none."""
+    """The number and the content of the next message; raises `EOFError` at the end of input."""
     head = pipe.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise EOFError
@@ -418,7 +418,7 @@ def answer_requests(seconds: float) -> None:
                 _, request = read_message(sys.stdin.buffer)
             except EOFError:
                 return
-            # Were the server killed meanwhile, nobody else would end this.
+            # Only this alarm ends the process if the server is killed meanwhile.
             _set_alarm(2 * seconds)
             status, content = respond(*json.loads(request))
             _set_alarm(0)

@@ -1,4 +1,4 @@
-"""Serves the page over HTTP: files, data as JSON, updates and metrics. Who may read it, `tools.studio.web` decides."""
+"""Serves the page over HTTP: files, data as JSON, updates and metrics. `tools.studio.web` decides about access."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Watch:
         return {"name": self.name, "now": now, "queries": queries, "has_metrics": self.metrics is not None}
 
     def query(self, name: str) -> dict[str, object] | None:
-        """Everything shown of a query; None: there is none of that name."""
+        """Everything shown of a query; None if no query has that name."""
         now = time.time()
         with self._lock:
             if name not in self._queries:
@@ -105,7 +105,7 @@ class Watch:
         return NOT_YET if self.ask is None else self.ask(name, row.values, read)
 
     def query_drawing(self, name: str) -> dict[str, object] | None:
-        """The drawing of a query; None: there is none of that name."""
+        """The drawing of a query; None if no query has that name."""
         return query_drawing_json(self._queries[name][0]) if name in self._queries else None
 
 
