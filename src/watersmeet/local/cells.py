@@ -92,7 +92,7 @@ def cell(value: Any, kind: pa.DataType) -> Any:
         raise ValueError(f"{value!r} is not of type {kind}") from error
 
 
-def _convert(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911
+def _convert(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911 - one case per type
     if value is None:
         return None
     if pa.types.is_nested(kind):

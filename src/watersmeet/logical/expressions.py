@@ -165,7 +165,7 @@ class Expr:
             args=tuple(arg.map_references(change) for arg in self.args),
         )
 
-    def sql(self, name: Callable[[Reference], str] = lambda ref: quote(ref.column)) -> str:  # noqa: PLR0911
+    def sql(self, name: Callable[[Reference], str] = lambda ref: quote(ref.column)) -> str:  # noqa: PLR0911 - one case per kind of expression
         """Spark SQL for it, every reference written as ``name`` says (fields of a path follow it)."""
         match self.op:
             case "column" | "literal" | "interval" | "other":

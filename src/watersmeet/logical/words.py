@@ -42,7 +42,7 @@ def within_in_words(within: Within) -> str:
     return " and ".join(f"{amount_in_words(amount)} {word}" for amount, word in parts if amount.value) or "0"
 
 
-def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911
+def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind of expression
     """An expression as people write it: no brackets or backticks that are not needed.
 
     >>> from watersmeet.logical.expressions import column

@@ -332,7 +332,7 @@ def _read_group_expression(cursor: Cursor) -> Expr:
     return read_or(cursor)
 
 
-def _refuse_rest(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:  # noqa: C901, PLR0911
+def _refuse_rest(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:  # noqa: C901, PLR0911 - one refusal per misplaced clause
     """The refusal of what cannot stand behind all that has been read."""
     end = "`)`" if cursor.nesting > 0 else "`;`"
     closing = "close the bracket with `)`." if cursor.nesting > 0 else "end the statement with `;`."

@@ -154,7 +154,7 @@ class _ChainWalk:
     def _may_chain(self, before: int, number: int) -> bool:
         return self.groups is None or any(before in group and number in group for group in self.groups)
 
-    def why_not_chained(self, join: JoinPlan, number: int) -> str | None:  # noqa: PLR0911
+    def why_not_chained(self, join: JoinPlan, number: int) -> str | None:  # noqa: PLR0911 - one return per reason
         """Why the join that feeds a port does not run in the same operator; nothing: such never do; None: it may."""
         port, link = join.ports[number], find_link(join.ports[number].input)
         if join.operator.watermark_dependencies is None or (

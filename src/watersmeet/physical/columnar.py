@@ -234,7 +234,7 @@ def _condition(expr: Expr, type_of: TypeOf) -> Condition | None:
     return plain_condition(expr) if _kind(expr, type_of) is not None else None
 
 
-def _kind(expr: Expr, type_of: TypeOf) -> str | None:  # noqa: PLR0911
+def _kind(expr: Expr, type_of: TypeOf) -> str | None:  # noqa: PLR0911 - one case per kind of expression
     """The kind of an expression's values, one for all integers; None if the expression cannot be evaluated on columns.
     """
     match expr.op:

@@ -326,7 +326,7 @@ def is_list(tests: tuple[Expr, ...], sources: Mapping[str, Source], *, is_writte
     return (kinds, class_of(type_)) in (({int}, "number"), ({str}, "text"))
 
 
-def can_hold_constant(type: str, value: Expr) -> bool:  # noqa: PLR0911
+def can_hold_constant(type: str, value: Expr) -> bool:  # noqa: PLR0911 - one case per kind of value
     """True if a column of that type can show a constant; what only Spark can evaluate is taken for granted.
 
     >>> can_hold_constant("TINYINT", Expr("literal", value=128))

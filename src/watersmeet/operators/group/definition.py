@@ -159,7 +159,7 @@ class GroupReference:
         return live_rows(group.rows, columns)
 
 
-def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa: PLR0911
+def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa: PLR0911 - one case per aggregate
     """The value of an aggregate over rows with weights, in the order in which they arrived.
 
     >>> value(Aggregate("avg", ("v",), "mean"), [({"v": Decimal("1.00")}, 1), ({"v": Decimal("0.00")}, 2)])

@@ -107,7 +107,7 @@ class Fold(Protocol):
         ...
 
 
-def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -> Fold:  # noqa: PLR0911
+def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -> Fold:  # noqa: PLR0911 - one case per fold
     """The fold of an aggregate over these columns; ``kind`` is the type of the first of them.
 
     >>> fold_of("avg", ("x",), pa.int32())

@@ -75,7 +75,7 @@ NOTES: Mapping[str, NoteKind] = {MATCHED: "flag", GONE: "flag", "sums": "number"
 FINGERPRINT = "fingerprint"
 
 
-def split_shard(  # noqa: C901
+def split_shard(  # noqa: C901 - loops over spines, runs, blocks and shards
     values: Mapping[str, bytes], places: ShardAssignment, shards: int, *, is_first: bool
 ) -> list[ShardValues]:
     """The parts of a shard for each of several; rows that are in all shards are taken from the first of them."""

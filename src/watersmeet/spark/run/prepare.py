@@ -298,7 +298,7 @@ def _check_copies(
             if difference is not None:
                 place, name = script.place(table.source.span), table.source.name
                 raise refuse(
-                    "STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, anew=restart_hint
+                    "STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, command=restart_hint
                 )
 
 

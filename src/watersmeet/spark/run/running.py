@@ -56,7 +56,7 @@ Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: the available input. ``end``: also, the input is finished."""
 
 
-def run_script(  # noqa: PLR0913
+def run_script(  # noqa: PLR0913 - the options and callbacks of a run
     script: Script,
     *,
     spark: SparkSession,
@@ -86,8 +86,8 @@ def run_script(  # noqa: PLR0913
     - ``is_interrupted`` is called between calls to Spark; if it returns True, the queries are stopped and
       KeyboardInterrupt is raised
     - ``on_start``, ``on_life`` and ``on_end`` get the name of a query that was started, that had a batch or waits for
-      rows, and that has ended; ``on_failure`` also gets the reason, and the seconds until the restart (None: there is
-      none); ``on_news`` gets messages about tables that are loading and queries that restart
+      rows, and that has ended; ``on_failure`` also gets the reason, and the seconds until the restart (None: no
+      restart); ``on_news`` gets messages about tables that are loading and queries that restart
     - ``sample_rows``: whether the progress of a batch carries some sample rows
     - ``ahead``: how to start with sinks that have batches which the checkpoint, restored from an older copy, lacks
     - ``on_plans`` gets the plans of all queries by name, before the first one starts, so they are planned once
