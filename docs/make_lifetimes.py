@@ -1,4 +1,4 @@
-"""Draws docs/images/lifetimes-*.svg: for each family, from the stories of the drawing board, and of cases of concepts."""
+"""Draw docs/images/lifetimes-*.svg: each family from a story of the drawing board, and the cases in concepts."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from watersmeet.arguments import (
 from watersmeet.arguments import share as given_share
 from watersmeet.calls import (
     LEFT,
+    OLD_VALUES,
     RIGHT,
     Call,
     Direction,
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from watersmeet.tools.trace.answer import Answer
 
 
-@accept_old_arguments(marks="watermarks")
+@accept_old_arguments(OLD_VALUES, marks="watermarks")
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -101,8 +102,8 @@ def join(
 
     - ``left_lag``, ``right_lag``: how far rows may be out of order. Default: the delay of `withWatermark`
     - ``left_idle``, ``right_idle``: after this long without a row, a side no longer holds back the other one
-    - ``late``: ``"counted"``, or ``"kept"``: the result also has late rows, in the column ``_late``, which is NULL
-      for all others
+    - ``late``: ``"counted"``, or ``"side_output"``: the result also has late rows, in the column ``_late``, which is
+      NULL for all others
     - ``max_rows``, ``overflow``: the limit of rows in the state, and what happens beyond it: ``"fail"`` (the default)
       or ``"drop_oldest"``
     - ``shards``: the number of parts of the state. Default: the number of shuffle partitions
@@ -127,6 +128,7 @@ def join(
         return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
 
 
+@accept_old_arguments(OLD_VALUES)
 def window_join(
     left: DataFrame,
     right: DataFrame,
@@ -137,7 +139,7 @@ def window_join(
     how: str = "inner",
     left_pad: PadWith = "nulls",
     right_pad: PadWith = "nulls",
-    unmatched: Literal["padded", "apart"] = "padded",
+    unmatched: Literal["padded", "side_output", "apart"] = "padded",
     **options: Unpack[WindowJoinOptions],
 ) -> DataFrame:
     """Join two windows: an arriving row is matched with the rows in the window of the other side.
@@ -146,7 +148,7 @@ def window_join(
     - ``left_window``: how long rows stay, in the syntax of ``WINDOW (...)``: ``"COUNT 100 PARTITION BY ticker"``,
       ``"TIME 10s"``, ``"DELTA price 5"``. ``"COUNT 0"`` keeps no rows
     - ``left_pad``: the left columns of a right row without a match: ``"nulls"``, ``"zeros"``, or values by column
-    - ``unmatched="apart"``: rows without a match are in the columns ``_unmatched_left`` and ``_unmatched_right``,
+    - ``unmatched="side_output"``: rows without a match are in the columns ``_unmatched_left`` and ``_unmatched_right``,
       which are NULL for all others
 
     Options, besides ``max_rows``, ``overflow`` and ``shards`` of `join`:
@@ -159,7 +161,7 @@ def window_join(
 
         ws.window_join(trades, quotes, on="ticker", left_window="COUNT 1 PARTITION BY ticker", right_window="COUNT 0")
     """
-    check_choice("unmatched", unmatched, ("padded", "apart"))
+    check_choice("unmatched", unmatched, ("padded", "side_output"))
     check_options("window_join", options, WindowJoinOptions)
     discarded, trigger = options.get("discarded", "dropped"), options.get("trigger", "hidden")
     check_choice("discarded", discarded, ("dropped", "emitted"))
@@ -169,14 +171,14 @@ def window_join(
     return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
 
 
-@accept_old_arguments(marks="watermarks")
+@accept_old_arguments(OLD_VALUES, marks="watermarks")
 def sync_join(
     *frames: DataFrame,
     time: str | None = None,
     lag: Duration | None = None,
     idle: Duration | None = None,
     disorder: Literal["drop", "error"] = "drop",
-    late: LateRows = "counted",
+    late: LateRows | Literal["kept"] = "counted",
     max_rows: int | None = None,
     overflow: Overflow = "fail",
     shards: int | None = None,
@@ -213,7 +215,7 @@ def sync_join(
     return _result_of_call(call, ports, options)
 
 
-@accept_old_arguments(marks="watermarks")
+@accept_old_arguments(OLD_VALUES, marks="watermarks")
 def asof_join(
     left: DataFrame,
     right: DataFrame,
@@ -583,8 +585,9 @@ def _result_of_call(call: Call, frames: Mapping[str, DataFrame], options: StateO
     from watersmeet.spark.compile.results import QueryRequest
 
     stream_options = cast("StreamOptions", options)
-    late, watermarks = stream_options.get("late", "counted"), stream_options.get("watermarks")
-    check_choice("late", late, ("counted", "kept"))
+    late = cast("LateRows", stream_options.get("late", "counted"))
+    watermarks = stream_options.get("watermarks")
+    check_choice("late", late, ("counted", "side_output"))
     check_watermarks(watermarks)
     script, sources = call
     request = QueryRequest(
@@ -608,7 +611,7 @@ def _result(
     )  # fmt: skip
     result = built.compiled.result
     [query] = request.script.queries
-    shows_more = late == "kept" or query.late_into is not None or bool(query.side_outputs)
+    shows_more = late == "side_output" or query.late_into is not None or bool(query.side_outputs)
     remember(result, QueryResult(built.query, built.plan, None if shows_more else request))
     return result
 

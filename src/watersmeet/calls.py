@@ -52,6 +52,12 @@ KINDS: dict[str, JoinKind] = {
 }  # fmt: skip
 """Spark's own names of the kinds; underscores do not matter."""
 
+OLD_VALUES: Mapping[str, Mapping[str, str]] = {
+    "late": {"kept": "side_output"},
+    "unmatched": {"apart": "side_output"},
+}
+"""The new values of arguments by their deprecated ones."""
+
 LEFT: Side = "left"
 RIGHT: Side = "right"
 _NAME = re.compile(r"\w+")
@@ -95,8 +101,7 @@ class EventTime:
         return source_of(name, frame, self.column, lag, idle)
 
     def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
-        """Build the scan of a DataFrame; of an earlier result, only the watermarks that these arguments do not replace.
-        """
+        """Build the scan of a DataFrame; of an earlier result, without the watermarks that these arguments replace."""
         from watersmeet.spark.compile.results import is_inlined, result_of
 
         result = result_of(frame)
@@ -120,14 +125,14 @@ class StateOptions(TypedDict, total=False):
 class StreamOptions(StateOptions, total=False):
     """Options of a join of two event times: how late and how silent a side may be, and watermarks from outside.
 
-    ``marks`` is the old name of ``watermarks``.
+    ``marks`` is the old name of ``watermarks``, and "kept" the old name of "side_output".
     """
 
     left_lag: Duration | None
     right_lag: Duration | None
     left_idle: Duration | None
     right_idle: Duration | None
-    late: LateRows
+    late: LateRows | Literal["kept"]
     watermarks: DataFrame | None
     marks: DataFrame | None
 
@@ -170,7 +175,7 @@ class WindowOptions:
 
     left_pad: PadWith = "nulls"
     right_pad: PadWith = "nulls"
-    unmatched: Literal["padded", "apart"] = "padded"
+    unmatched: Literal["padded", "side_output", "apart"] = "padded"
     discarded: Literal["dropped", "emitted"] = "dropped"
     trigger: Literal["hidden", "shown"] = "hidden"
     order_by: str | tuple[str | None, str | None] | None = None
@@ -195,7 +200,7 @@ def window_call(
     )
     punctuation_columns = ("_trigger", "_seq", "_last") if options.trigger == "shown" else ()
     script = _call(joined, text, tuple(Item(column((name,))) for name in punctuation_columns))
-    sides = [side for side in (LEFT, RIGHT) if options.unmatched == "apart" and kind in PRESERVED[side]]
+    sides = [side for side in (LEFT, RIGHT) if options.unmatched == "side_output" and kind in PRESERVED[side]]
     side_outputs = tuple(
         SideOutput(f"UNMATCHED {side.upper()}", f"_unmatched_{side}", f"unmatched_{side}") for side in sides
     )

@@ -84,6 +84,14 @@ def test_the_current_folder_is_the_default(shop: Path, monkeypatch: pytest.Monke
     assert watersmeet("check").stdout.startswith("sql/joined.sql: 1 query can run.\n")
 
 
+def test_check_notes_the_old_name_of_a_setting(shop: Path) -> None:
+    sql = shop / "sql" / "joined.sql"
+    sql.write_text(f"SET watersmeet.together = off;\n{sql.read_text()}")
+    checked = watersmeet("check", shop)
+    assert checked.exit_code == 0
+    assert "`watersmeet.together` is deprecated: use `watersmeet.operator_chaining`." in checked.stdout
+
+
 def test_check_for_machines(shop: Path) -> None:
     state = [{"query": "joined", "bounded_by": [{"by": "time", "what": "time"}]}]
     found = json.loads(watersmeet("check", shop, "--format", "json").stdout)

@@ -544,7 +544,7 @@ def test(
       batches:
       - in: {l: [[1, 5], [2, 6]], r: [[1, 8]]}
         out: [[1, 8]]
-      - marks: {r: 20}
+      - input_watermarks: {r: 20}
         out: [[2, null]]
 
     \b

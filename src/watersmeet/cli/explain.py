@@ -87,7 +87,7 @@ def _render_analyzed(path: Path, stage: Stage) -> RenderedScript:
 
 
 def _physical_facts(query: AnalyzedQuery, script: Script) -> PlanDetails:
-    late = "kept" if query.late_into else "counted"
+    late = "side_output" if query.late_into else "counted"
     return plan_details(plan_query(query, OPERATORS, late=late, chains=read_chaining(script)), OPERATORS)
 
 

@@ -94,7 +94,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-LateRows = Literal["counted", "kept"]
+LateRows = Literal["counted", "side_output"]
 """The treatment of late rows: only counted, or also emitted, with all columns, as a side output."""
 
 
@@ -212,7 +212,7 @@ class _Planner:
 
     def scan(self, scan: AnalyzedScan, needed: frozenset[str], travel: ChangelogMode) -> RelationPlan:
         """The plan of a source; upserts that must come with weights go through a stage that knows the rows before."""
-        plan = plan_scan(scan, needed, whole=self.late == "kept")
+        plan = plan_scan(scan, needed, whole=self.late == "side_output")
         if travel == "versions":
             return replace(plan, changes=plan.changes and "versions")
         if plan.changes != "upserts" or travel == "upserts":
@@ -224,7 +224,7 @@ class _Planner:
         wanted = needed if needed is None else needed | columns_in(view.filters) | frozenset(times_of(view))
         shown = tuple(o for o in view.query.outputs if wanted is None or f"{view.alias}.{o.name}" in wanted)
         body = self.body(view.query, shown or view.query.outputs[:1])
-        if self.late == "kept" and wanted is not None and find_windows(body.relation) is not None:
+        if self.late == "side_output" and wanted is not None and find_windows(body.relation) is not None:
             # A late row is that of the source or view, with all its columns.
             visible = {field.name for field in view.source.fields if not field.hidden}
             body = self.body(
@@ -253,7 +253,7 @@ class _Planner:
         port = next(port for port, side in enumerate(join.inputs) if side is not join.passthrough_input)
         table, stream = join.inputs[port], join.inputs[1 - port]
         assert isinstance(table, AnalyzedScan)
-        scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
+        scan = replace(plan_scan(table, inside, whole=self.late == "side_output"), changes=None)
         below = self.plan(stream, inside)
         columns = tuple(column for column in (*below.frame_columns, *scan.frame_columns) if column in inside)
         why = (self.planner(join).by_spark,)
@@ -276,7 +276,7 @@ class _Planner:
         relation = join.inputs[number]
         plan = self.plan(relation, inside, travel)
         shown = tuple(column for column in plan.frame_columns if column in needed)
-        late = late_columns(plan) if self.late == "kept" and _can_have_late_rows(relation) else ()
+        late = late_columns(plan) if self.late == "side_output" and _can_have_late_rows(relation) else ()
         return PortPlan(
             plan, shown, lags=lags_of(relation), times=times_of(relation), aliases=frozenset(relation.aliases),
             needed=shown, idle=idle_of(relation), late=late,

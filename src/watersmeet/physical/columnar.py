@@ -235,8 +235,7 @@ def _condition(expr: Expr, type_of: TypeOf) -> Condition | None:
 
 
 def _kind(expr: Expr, type_of: TypeOf) -> str | None:  # noqa: PLR0911 - one case per kind of expression
-    """The kind of an expression's values, one for all integers; None if the expression cannot be evaluated on columns.
-    """
+    """The kind of an expression's values, one for all integers; None if it cannot be evaluated on columns."""
     match expr.op:
         case "column":
             name = _plain(expr)

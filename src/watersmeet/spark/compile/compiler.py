@@ -256,8 +256,7 @@ class Compiler:
         return (*inputs.below, *(JoinOutput(join.plan, join.inputs, records) for join in inputs.joins))
 
     def collect_inputs(self, plan: JoinPlan, shards: tuple[int, ...]) -> OperatorInputs:
-        """Collect the inputs of an operator: those of a join, after those of the join chained to it, if there is one.
-        """
+        """Collect the inputs of an operator: of a join, after those of the join chained to it, if any."""
         upstream, chained_port = (
             find_chained_link(plan),
             next((n for n, port in enumerate(plan.ports) if port.is_chained), None),
@@ -391,14 +390,14 @@ class Compiler:
     def forward_schema(self, join: JoinOutput) -> StructType:
         """The rows of a join as they go to the next one, with its watermarks, and late rows if they are kept."""
         passthrough = [StructField(WATERMARKS_COLUMN, StringType())]
-        if self.late == "kept":
+        if self.late == "side_output":
             passthrough.append(StructField(LATE_ROW, BinaryType()))
         # What only travels along has NULL in the columns of a row.
         return StructType([*(StructField(field.name, field.dataType) for field in output_schema(join)), *passthrough])
 
     def make_unpack(self, join: JoinOutput) -> Unpack:
         """Build the step that unpacks those rows from the records of the join."""
-        late: LateMode = "passed" if self.late == "kept" else "dropped"
+        late: LateMode = "passed" if self.late == "side_output" else "dropped"
         return Unpack(self.arrow(self.forward_schema(join)), watermarks=True, late=late)
 
     def forward_rows(self, join: JoinOutput, joins: tuple[JoinOutput, ...]) -> InputFrame:

@@ -412,8 +412,7 @@ class TextConnector(SourceConnector[TextSource]):
     """Reads files of JSON and CSV."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """Read the rows, with the error of each malformed one, unless the source declares a column for corrupt records.
-        """
+        """Read the rows, with an error for each malformed one, unless the source has a column for corrupt records."""
         if schema is None or self.source.field(self.format.corrupt_record_column) is not None:
             return super().load(spark, schema, options)
         return load_text(spark, self.source, schema, options, is_json=self.format.holds_json)

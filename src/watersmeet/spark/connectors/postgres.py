@@ -196,7 +196,7 @@ _NULLS_EQUAL = 150000
 class Postgres:
     """A table of a database, as the options of a sink describe it.
 
-    ``query``: the name of the writing query. ``key``: the columns by which rows are replaced and deleted; none: rows are only added.
+    ``query``: the writing query. ``key``: the columns by which rows are replaced and deleted; empty: append.
     """
 
     format: PostgresSink

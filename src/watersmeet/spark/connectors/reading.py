@@ -183,8 +183,7 @@ class SourceConnector(Generic[SourceFormatT]):
         return None
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """Read the source with Spark: as a stream, or a static table as a batch; with `schema` if the format takes one.
-        """
+        """Read the source with Spark: as a stream, or a static table as a batch; `schema` if the format takes one."""
         return load(spark, self.source, schema, options)
 
 

@@ -219,7 +219,7 @@ def _prepare_query(
     frames = {name: readable_rows(frame) for name, frame in looked.items()}
     compiler = Compiler(
         spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
-        "counted" if parsed.late_into is None else "kept", files=inputs.files,
+        "counted" if parsed.late_into is None else "side_output", files=inputs.files,
         sample_rows=sample_rows, recovers=True,
     )  # fmt: skip
     chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains

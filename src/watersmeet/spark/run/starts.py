@@ -150,8 +150,7 @@ def progress_schema_of(names: Iterable[str]) -> ProgressSchema:
 
 
 def read_owner(spark: SparkSession, checkpoint: str | Storage, restart_hint: str = NEW_CHECKPOINT_HINT) -> Owner | None:
-    """The owner of a checkpoint; None if it is new. Refuses a checkpoint whose owner is unknown or that cannot be read.
-    """
+    """The owner of a checkpoint; None if it is new. Refuses one that cannot be read, or whose owner is unknown."""
     folder = folder_of(spark, checkpoint)
     check_files(folder, str(checkpoint), restart_hint)
     text = folder.read(OWNER) if folder.has_files(OFFSETS_FOLDER) else None

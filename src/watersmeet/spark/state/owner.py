@@ -382,7 +382,8 @@ def _try_lock(storage: Path, name: str, use: Use, stack: ExitStack) -> bool:
         # This file system has no locks.
         return True
     if name != LOCK:
-        # For the message of a command that finds the lock taken. A command that is refused later leaves the lock of the storage as it was.
+        # For the message of a command that finds the lock taken. The lock of the storage stays unchanged, since a
+        # command may still be refused.
         with suppress(OSError):
             os.ftruncate(file, 0)
             os.write(file, Holder.here().to_text().encode())

@@ -44,7 +44,7 @@ def trace_case(case: Case) -> Lineage:
     queries = analyze(script)
     if len(queries) != 1 or case.fails is not None:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to explain, not one")
-    plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="kept", limits=limits_of(script))
+    plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="side_output", limits=limits_of(script))
     return lineage_of_case(case, plan, arrivals_of(case, plan, script))
 
 

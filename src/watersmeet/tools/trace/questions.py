@@ -196,7 +196,7 @@ class RecordedQuery:
         limits: Limits | None = None,
     ) -> RecordedQuery:
         """A query as it runs in UTC."""
-        plan = plan_query(query, OPERATORS, late="kept", limits=limits)
+        plan = plan_query(query, OPERATORS, late="side_output", limits=limits)
         return RecordedQuery(name, plan, script, checkpoint, storage, query, limits)
 
     def in_zone(self, zone: str) -> RecordedQuery:
@@ -205,7 +205,7 @@ class RecordedQuery:
         return (
             self
             if query is self.analyzed
-            else replace(self, plan=plan_query(query, OPERATORS, late="kept", limits=self.limits))
+            else replace(self, plan=plan_query(query, OPERATORS, late="side_output", limits=self.limits))
         )
 
     @property

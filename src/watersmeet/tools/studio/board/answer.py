@@ -129,8 +129,9 @@ def _batch(batch: CaseBatch, outcome: Outcome) -> dict[str, Any]:
     content: dict[str, Any] = {"restart": True} if batch.restart else {}
     if batch.rows:
         content["in"] = _FlowMap({name: [plain_value(row) for row in rows] for name, rows in batch.rows.items()})
-    if batch.marks:
-        content["marks"] = _FlowMap({name: plain_value(watermark) for name, watermark in batch.marks.items()})
+    if batch.input_watermarks:
+        watermarks = {name: plain_value(watermark) for name, watermark in batch.input_watermarks.items()}
+        content["input_watermarks"] = _FlowMap(watermarks)
     if batch.now is not None:
         content["now"] = batch.now
     content["out"] = _format_rows(outcome.out)

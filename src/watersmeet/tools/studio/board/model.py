@@ -217,9 +217,8 @@ def _board_batch(batch: CaseBatch, sources: Mapping[str, Source]) -> BoardBatch:
         name: tuple(tuple(map(cell_text, _board_row(sources.get(name), row))) for row in rows)
         for name, rows in batch.rows.items()
     }
-    return BoardBatch(
-        rows, {name: cell_text(watermark) for name, watermark in batch.marks.items()}, batch.now or "", batch.restart
-    )
+    watermarks = {name: cell_text(watermark) for name, watermark in batch.input_watermarks.items()}
+    return BoardBatch(rows, watermarks, batch.now or "", batch.restart)
 
 
 def _board_row(source: Source | None, row: CaseRow) -> Sequence[Any]:
