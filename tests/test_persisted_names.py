@@ -37,7 +37,7 @@ from watersmeet.physical.identity import digest, identity_of
 from watersmeet.project import Spec
 from watersmeet.queries import analyze
 from watersmeet.tools.testing import Case, CaseBatch, read_case
-from watersmeet.tools.testing.case import script_of, parse_case
+from watersmeet.tools.testing.case import parse_case, script_of
 from watersmeet.tools.testing.execute import outcomes_of
 
 GOLDEN = Path(__file__).parent / "persisted"

@@ -135,7 +135,7 @@ def test_streams_with_spark_watermarks_give_the_answer_of_batches(spark: SparkSe
     left, right = both(spark)
     lefts = streamed(tmp_path / "l", [left.where("a < 13"), left.where("a >= 13")]).withWatermark("t", "3 hours")
     rights = streamed(tmp_path / "r", [right]).withWatermark("t", "3 hours")
-    old_name = {"marks": end_of_input(spark, tmp_path / "m", batch=1)}
+    old_name: dict[str, Any] = {"marks": end_of_input(spark, tmp_path / "m", batch=1)}
     with pytest.warns(DeprecationWarning, match=r"`join\(marks=\)` is deprecated: use `join\(watermarks=\)`") as caught:
         joined = ws.join(lefts, rights, ON, within="10 minutes", how="full", **old_name)
     assert caught[0].filename == __file__, "the line of the caller"

@@ -71,9 +71,7 @@ def test_a_case_that_is_saved_is_the_case_that_was_opened(name: str) -> None:
     again = parse_case(export_case(board_from_case(case)))
     assert run_case(again, "kernel").status == "passed"
     batches = (
-        replace(
-            one, rows=other.rows, input_watermarks=other.input_watermarks, now=other.now, restart=other.restart
-        )  # fmt: skip
+        replace(one, rows=other.rows, input_watermarks=other.input_watermarks, now=other.now, restart=other.restart)
         for one, other in zip(case.batches, again.batches, strict=True)
     )
     result = run_case(replace(case, batches=tuple(batches)), "kernel")
