@@ -376,7 +376,7 @@ def explain(
     from watersmeet.spark.compile.shards import shard_notes
 
     # Values that are not DataFrames are refused below.
-    sessions = [one.sparkSession for one in (query, right, *frames.values()) if isinstance(one, DataFrame)]
+    sessions = [value.sparkSession for value in (query, right, *frames.values()) if isinstance(value, DataFrame)]
     shards = shard_notes(sessions[0] if sessions else None)
     result = None if isinstance(query, str) or right is not None else _find_result(query)
     if result is not None:
@@ -395,7 +395,7 @@ def explain(
     request = inline_results(request)
     queries = analyze(request.script, request.sources, inputs=request.inputs)
     chains = _chains(request)
-    plans = [(one, plan_query(one, OPERATORS, chains=chains)) for one in queries]
+    plans = [(analyzed, plan_query(analyzed, OPERATORS, chains=chains)) for analyzed in queries]
     return Explanation.of(plans, OPERATORS, shards)
 
 

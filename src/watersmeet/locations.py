@@ -290,7 +290,7 @@ def references_in(text: str) -> list[str]:
     >>> references_in("${env:USER}:${file:key} at home")
     ['${env:USER}', '${file:key}']
     """
-    return [found[0] for found in _REFERENCE.finditer(text)]
+    return [match[0] for match in _REFERENCE.finditer(text)]
 
 
 def resolve_references(options: Mapping[str, str]) -> dict[str, str]:

@@ -258,7 +258,7 @@ def _check_sent(source: Source) -> None:
     sent = [
         source.lowercase_options[name] for name in (*sorted(REGISTRY), "subscribe") if name in source.lowercase_options
     ]
-    references = [found for value in sent for found in references_in(value)]
+    references = [reference for value in sent for reference in references_in(value)]
     if URL in source.lowercase_options and references:
         raise NoColumnsError(
             f"they are in a schema registry, and only `watersmeet run` and `watersmeet check --deep` send "
@@ -328,13 +328,13 @@ def _find_files(folder: Path, include: str) -> Iterable[Path]:
 
 def visible_files(folder: Path, pattern: str) -> list[Path]:
     """The files below a folder that match a pattern, sorted; not those in folders such as ``.venv`` and ``.git``."""
-    found = (path for path in folder.rglob(pattern) if path.is_file())
-    return sorted(path for path in found if not any(p.startswith(".") for p in path.relative_to(folder).parts[:-1]))
+    files = (path for path in folder.rglob(pattern) if path.is_file())
+    return sorted(path for path in files if not any(p.startswith(".") for p in path.relative_to(folder).parts[:-1]))
 
 
-def _leads_out(folder: Path, what: str) -> WatersmeetError:
+def _leads_out(folder: Path, subject: str) -> WatersmeetError:
     hint = 'write a path that starts at the project, for example `include: "sql/**"`, and keep the files there.'
-    return refuse("WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"{what} leads out of the project", hint=hint)
+    return refuse("WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"{subject} leads out of the project", hint=hint)
 
 
 def _read_spec(path: Path) -> Spec:

@@ -168,8 +168,8 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         print_text(f"{where}note: {message}")
     typer.echo(f"{opened.project.script_name}: {format_count(len(opened.queries), 'query')} can run.")
-    for name, found in bounds:
-        print_text(f"{name}: state {bounds_in_words(found)}." if found else f"{name}: keeps no state.")
+    for name, state_bounds in bounds:
+        print_text(f"{name}: state {bounds_in_words(state_bounds)}." if state_bounds else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):
             print_text(f"{name}: {line}")

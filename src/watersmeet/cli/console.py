@@ -133,24 +133,24 @@ REFRESHED = 4
 class WaitIndicator:
     """The subject of a wait and its start, shown with the elapsed seconds."""
 
-    def __init__(self, what: str) -> None:
-        self.wait_for(what)
+    def __init__(self, subject: str) -> None:
+        self.wait_for(subject)
 
-    def wait_for(self, what: str) -> None:
+    def wait_for(self, subject: str) -> None:
         """Show what the command waits for from now on."""
-        self._what, self._began = what, time.monotonic()
+        self._subject, self._began = subject, time.monotonic()
 
     def __rich__(self) -> Text:
-        return Text(f"{self._what}, {time.monotonic() - self._began:.0f} s")
+        return Text(f"{self._subject}, {time.monotonic() - self._began:.0f} s")
 
 
 @contextmanager
-def show_wait(what: str) -> Generator[WaitIndicator]:
+def show_wait(subject: str) -> Generator[WaitIndicator]:
     """Show on a terminal at standard error what the block waits for; otherwise nothing.
 
     The line is gone afterwards. The standard output is left alone.
     """
-    indicator = WaitIndicator(what)
+    indicator = WaitIndicator(subject)
     if not sys.stderr.isatty():
         yield indicator
         return

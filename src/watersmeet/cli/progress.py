@@ -52,9 +52,9 @@ class ProgressDisplay:
         if self._live is not None:
             self._live.stop()
 
-    def wait_for(self, what: str) -> None:
+    def wait_for(self, subject: str) -> None:
         """Show what the run waits for, until there is a batch."""
-        self._waiting.wait_for(what)
+        self._waiting.wait_for(subject)
 
     def show(self, progress: Progress) -> None:
         """Take in one batch."""

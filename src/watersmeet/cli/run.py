@@ -342,7 +342,7 @@ class RunObservers:
             "The metrics": metrics.take, "The history": recorder.take, "The log": log_batch, "The page": page,
             "The progress": progress, "The forecast": compare_forecast,
         }  # fmt: skip
-        guarded = tuple(guard_observer(what, observe, notify) for what, observe in batches.items())
+        guarded = tuple(guard_observer(label, observe, notify) for label, observe in batches.items())
         return cls(metrics, recorder, forecasts, guarded, checkpoints)
 
     def take_plans(self, plans: Mapping[str, QueryPlan]) -> None:

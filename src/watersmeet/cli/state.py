@@ -138,15 +138,15 @@ def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
 
 def _line(spine: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool) -> list[str]:
     sums = [f"{sum(shard[name] for shard in shards):,}" for name in ("rows", "bytes", "runs")]
-    nexts = [(one["next"], one["next_of"]) for one in shards if one["next"] is not None]
+    nexts = [(part["next"], part["next_of"]) for part in shards if part["next"] is not None]
     first = min(nexts, key=lambda pair: _sortable(pair[0])) if nexts else None
     return [
         spine["side"],
         spine["kept"],
         *([str(shards[0]["shard"])] if by_shard else []),
         *sums,
-        min((one["earliest"] for one in shards if one["earliest"]), key=_sortable, default=""),
-        max((one["latest"] for one in shards if one["latest"]), key=_sortable, default=""),
+        min((part["earliest"] for part in shards if part["earliest"]), key=_sortable, default=""),
+        max((part["latest"] for part in shards if part["latest"]), key=_sortable, default=""),
         "" if first is None else f"when {first[1]} passes {first[0]}",
     ]
 

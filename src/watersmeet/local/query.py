@@ -167,7 +167,7 @@ def _find_collated_columns(plan: ScanPlan) -> list[str]:
     ]
     if fields and not has_spark_evaluator():
         raise NeedsSparkError(f"what `{fields[0].name}` is equal to: it is {fields[0].type}")
-    return [f"{plan.alias}.{one.name}" for one in fields]
+    return [f"{plan.alias}.{nested.name}" for nested in fields]
 
 
 def _select_columns(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:

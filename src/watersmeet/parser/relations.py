@@ -91,9 +91,9 @@ def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
     clause = _read_clause(cursor, clause)
     named = _read_watermarks(cursor, named)
     if alias is None and named.name is None:
-        what = "the union" if len(named.scans) > 1 else "the subquery"
+        relation = "the union" if len(named.scans) > 1 else "the subquery"
         example = _UNION if len(named.scans) > 1 else "`(SELECT STREAM ...) AS s`."
-        raise cursor.failure("an alias", f"give {what} a name: {example}")
+        raise cursor.failure("an alias", f"give {relation} a name: {example}")
     alias = alias or named.name or ""
     first, *others = named.scans
     if others:

@@ -148,8 +148,8 @@ def _find_unclosed(text: str) -> tuple[int, str]:
 
 def _refuse_unclosed(place: Place, opening: str) -> WatersmeetError:
     closing = "*/" if opening == "/*" else opening
-    what = "comment" if opening == "/*" else "quote"
+    kind = "comment" if opening == "/*" else "quote"
     return refuse(
-        "SYNTAX_ERROR", place, expected=f"`{closing}` to close the {what}", found="the end of the script",
-        hint=f"add {closing} where the {what} ends.",
+        "SYNTAX_ERROR", place, expected=f"`{closing}` to close the {kind}", found="the end of the script",
+        hint=f"add {closing} where the {kind} ends.",
     )  # fmt: skip

@@ -146,10 +146,10 @@ def rewrite_windowed_query(
     return shown, once, tuple(None if expr is None else expand_window_bounds(expr, window) for expr in others)
 
 
-def _not_grouped(cursor: Cursor, window: WindowFunction, what: str) -> WatersmeetError:
+def _not_grouped(cursor: Cursor, window: WindowFunction, construct: str) -> WatersmeetError:
     hint = "write `GROUP BY window_start, window_end`, with an aggregate in SELECT."
     cursor.position = max(cursor.position - 1, 0)
-    return cursor.refuse_unsupported(f"TABLE({window.function}(...)) without GROUP BY {what}", hint)
+    return cursor.refuse_unsupported(f"TABLE({window.function}(...)) without GROUP BY {construct}", hint)
 
 
 def _check_partition(cursor: Cursor, window: WindowFunction, group_by: tuple[Expr, ...]) -> None:

@@ -164,9 +164,14 @@ class _ChainWalk:
         if link is None:
             return "Spark works on the rows between them"
         before = link.join
-        if any(one.route != "key" or one.shard_by for one in (*join.ports, *before.ports)):
+        if any(port_plan.route != "key" or port_plan.shard_by for port_plan in (*join.ports, *before.ports)):
             return "without an equality rows go to other shards"
-        if before.post_filters or port.predicates or port.lags or any(self._base(one) is None for one in port.computed):
+        if (
+            before.post_filters
+            or port.predicates
+            or port.lags
+            or any(self._base(column) is None for column in port.computed)
+        ):
             return "Spark evaluates conditions on the rows between them"
         sides, keys, key_classes = (
             (join.operator.ports, before.operator.ports),

@@ -156,21 +156,21 @@ def _are_records(was: Any, now: Any) -> bool:
 Phrase = Callable[[IdentityChange, NamedIdentity, NamedIdentity], str]
 
 
-def _count(what: str) -> Phrase:
+def _count(noun: str) -> Phrase:
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
-        return f"it had {len(change.was)} {what}, now it has {len(change.now)}"
+        return f"it had {len(change.was)} {noun}, now it has {len(change.now)}"
 
     return phrase
 
 
-def _was(what: str, of_source: str = "") -> Phrase:
+def _was(noun: str, of_source: str = "") -> Phrase:
     """A phrase for a changed property of a join, or of a source: its value before and now."""
 
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         if "sources" in change.path:
-            whose, name = f"the source `{now.source(int(change.after('sources')))}`", of_source or what
+            whose, name = f"the source `{now.source(int(change.after('sources')))}`", of_source or noun
         else:
-            whose, name = now.sides(int(change.after("stages"))), what
+            whose, name = now.sides(int(change.after("stages"))), noun
         return f"{name} of {whose} was {_value(change.was)}, now it is {_value(change.now)}"
 
     return phrase
@@ -190,10 +190,10 @@ def _option(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> s
     return f"the source `{source}` read `{name}` {_value(change.was)}, now it reads {_value(change.now)}"
 
 
-def _columns(what: str) -> Phrase:
+def _columns(noun: str) -> Phrase:
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         before, after = ([value] if isinstance(value, str) else value or [] for value in (change.was, change.now))
-        return f"the {what} was {was.names(before)}, now it is {now.names(after)}"
+        return f"the {noun} was {was.names(before)}, now it is {now.names(after)}"
 
     return phrase
 
@@ -211,8 +211,8 @@ def _bounds(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> s
 def _lag(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     column = str(change.path[-1])
     before, after = was.amount(change.was, column), now.amount(change.now, column)
-    what = "tolerance" if column == "tolerance" else f"lag of the watermark of {now.name(column)}"
-    return f"the {what} was {before}, now it is {after}"
+    noun = "tolerance" if column == "tolerance" else f"lag of the watermark of {now.name(column)}"
+    return f"the {noun} was {before}, now it is {after}"
 
 
 def _split_change(change: IdentityChange) -> tuple[list[Any], list[Any]]:
@@ -220,12 +220,12 @@ def _split_change(change: IdentityChange) -> tuple[list[Any], list[Any]]:
     return [part for part in before if part not in after], [part for part in after if part not in before]
 
 
-def _parts(what: str) -> Phrase:
+def _parts(noun: str) -> Phrase:
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         gone, new = _split_change(change)
         if gone and new:
-            return f"the {what} {was.name(gone[0])} is now {now.name(new[0])}"
-        return f"the {what} {was.name(gone[0])} was removed" if gone else f"the {what} {now.names(new[:1])} is new"
+            return f"the {noun} {was.name(gone[0])} is now {now.name(new[0])}"
+        return f"the {noun} {was.name(gone[0])} was removed" if gone else f"the {noun} {now.names(new[:1])} is new"
 
     return phrase
 

@@ -271,9 +271,9 @@ def _warn_cast(draft: Draft, test: Expr) -> Iterator[QueryWarning]:
     is_ansi = draft.setting(ANSI, "true").lower() != "false"
     else_ = "stops the query" if is_ansi else "becomes NULL and matches nothing"
     left, right = (operand.type for operand in operands or ())
-    what = f"`{expression_in_words(test)}` compares {left} with {right}"
+    comparison = f"`{expression_in_words(test)}` compares {left} with {right}"
     then = f"Spark reads the string as {READ_AS[others[0].kind]}, and any other string {else_}"
-    yield QueryWarning(f"{what}: {then}. Write the CAST that you mean.", test.span)
+    yield QueryWarning(f"{comparison}: {then}. Write the CAST that you mean.", test.span)
 
 
 def _is_read(text: _Operand, other: _Operand) -> bool:

@@ -58,9 +58,9 @@ class Draft:
         """A refusal at a place of the script."""
         return Refusal(condition, {name: str(value) for name, value in parameters.items()}, self.script.place(span))
 
-    def refuse_unsupported(self, span: Span, what: str, hint: str) -> Refusal:
+    def refuse_unsupported(self, span: Span, construct: str, hint: str) -> Refusal:
         """The refusal of correct but unsupported syntax."""
-        return self.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
+        return self.refusal("UNSUPPORTED_STATEMENT", span, what=construct, hint=hint)
 
     def kind(self, relation: Relation) -> ResultKind:
         """Whether a parsed relation is a stream or a table."""

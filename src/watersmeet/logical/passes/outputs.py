@@ -111,13 +111,13 @@ def _check_malformed(draft: Draft) -> Iterator[Refusal]:
             )
 
 
-def check_columns(draft: Draft, name: str | None, span: Span, what: str, source: Source) -> Iterator[Refusal]:
+def check_columns(draft: Draft, name: str | None, span: Span, output: str, source: Source) -> Iterator[Refusal]:
     """A sink that declares columns takes whole rows of a source only if they are the columns of that source."""
     sink = draft.script.sink(name)
     if sink is not None and sink.fields and source.fields and not _has_same_columns(sink.fields, source.fields):
         reason = f"its columns are those of {source.name}, but {name} declares others"
         hint = f"declare {name} with the columns of {source.name}, or without any."
-        yield wrong_output(draft, span, what, reason, f"not the columns of {source.name}", hint)
+        yield wrong_output(draft, span, output, reason, f"not the columns of {source.name}", hint)
 
 
 def _has_same_columns(fields: tuple[Field, ...], others: tuple[Field, ...]) -> bool:
@@ -127,6 +127,6 @@ def _has_same_columns(fields: tuple[Field, ...], others: tuple[Field, ...]) -> b
     )
 
 
-def wrong_output(draft: Draft, span: Span, what: str, reason: str, cause: str, hint: str) -> Refusal:
+def wrong_output(draft: Draft, span: Span, output: str, reason: str, cause: str, hint: str) -> Refusal:
     """The refusal of an output that does not fit."""
-    return draft.refusal("WRONG_OUTPUT", span, what=what, reason=reason, cause=cause, hint=hint)
+    return draft.refusal("WRONG_OUTPUT", span, what=output, reason=reason, cause=cause, hint=hint)

@@ -317,32 +317,32 @@ def _check_store(draft: Draft, store: StorageFormats | None) -> Iterator[Refusal
     if store is None:
         return
     if store.value not in (None, JSON):
-        what, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
-        yield draft.refuse_unsupported(store.span, what, hint)
+        construct, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
+        yield draft.refuse_unsupported(store.span, construct, hint)
     if store.key is None:
         return
-    what, hint = f"STORE KEY AS {store.key}", None
+    construct, hint = f"STORE KEY AS {store.key}", None
     sink = draft.script.sink(draft.query.into)
     format_ = sink_format(sink) if sink is not None and sink_format(sink).has_text_keys else None
     if store.key not in KEY_TYPES:
         hint = f"write {format_list(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
     elif store.key in _NUMBERS and format_ is not None:
-        what = f"{what} into {format_.title}"
+        construct = f"{construct} into {format_.title}"
         hint = f"leave it out, and add `key.format '{store.key}'` to the OPTIONS of {format_.sink.name}."
     elif format_ is not None and not format_.is_encoded(cast("Changes | None", format_.changes)):
-        what = f"{what} into {format_.title}, where rows have their own columns `key` and `value`,"
+        construct = f"{construct} into {format_.title}, where rows have their own columns `key` and `value`,"
         hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or select the key AS `key`."
     elif not draft.refusals and draft.is_bounded:
         finished = replace(draft, query=replace(draft.query, store=None)).finish()
         key = finished.key
         if not key:
-            what, hint = f"{what} of a result without a key", "add `... AS _key` to the columns."
+            construct, hint = f"{construct} of a result without a key", "add `... AS _key` to the columns."
         elif len(key) > 1 and store.key != JSON:
-            what, hint = f"{what} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
+            construct, hint = f"{construct} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
         elif format_ is not None and finished.result == "table" and len(key) == 1 and store.key != "string":
-            what, hint = (
-                f"{what} of a table into {format_.title}",
+            construct, hint = (
+                f"{construct} of a table into {format_.title}",
                 "write `STORE KEY AS string`: its key is a string there.",
             )
     if hint is not None:
-        yield draft.refuse_unsupported(store.span, what, hint)
+        yield draft.refuse_unsupported(store.span, construct, hint)

@@ -154,8 +154,8 @@ def check_heartbeats(script: Script, sources: Mapping[str, Source]) -> Iterator[
         source = sources.get(name.lower(), Source(name, ()))
         yield from check_names(script, condition, scope_of(source.name, source))
         for call in aggregates_in(condition):
-            what, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
-            yield Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, script.place(call.span))
+            construct, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
+            yield Refusal("UNSUPPORTED_STATEMENT", {"what": construct, "hint": hint}, script.place(call.span))
 
 
 def heartbeat_of(draft: Draft, scan: Scan) -> Expr | None:

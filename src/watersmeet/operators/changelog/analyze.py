@@ -41,9 +41,9 @@ class AnalyzedTableJoin(ConditionalJoin):
         pairs = ((finality_column(left), finality_column(right)) for left, right in self.keys)
         return next(
             (
-                (one, other)
-                for one, other in pairs
-                if one in self.left.final_columns and other in self.right.final_columns
+                (own, other)
+                for own, other in pairs
+                if own in self.left.final_columns and other in self.right.final_columns
             ),
             None,
         )

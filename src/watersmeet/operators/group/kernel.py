@@ -745,8 +745,8 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
         is_windowed = END in rows.table.schema.names
         ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
     counted = EndCounts().with_changes(ends, np.ones(ends.size, np.int64))
-    arrivals = [int(one["number"]) for one in parts if "number" in one]
-    all_keep = all(one.get(KEEPS_ZERO_SIGN) for one in parts if one)
+    arrivals = [int(part["number"]) for part in parts if "number" in part]
+    all_keep = all(part.get(KEEPS_ZERO_SIGN) for part in parts if part)
     return {
         **counted.numbers,
         **({"number": max(arrivals)} if arrivals else {}),

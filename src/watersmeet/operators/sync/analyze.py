@@ -127,8 +127,8 @@ def _check_ports(draft: Draft) -> Iterator[Refusal]:
     sinks = [output for output in query.side_outputs if output.of == "PORTS"]
     span = sinks[0].span
     if not isinstance(query.relation, ParsedSyncJoin):
-        what, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
-        yield draft.refuse_unsupported(span, what, hint)
+        construct, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
+        yield draft.refuse_unsupported(span, construct, hint)
         return
     ports = query.relation.ports
     if len(ports) != len(sinks):

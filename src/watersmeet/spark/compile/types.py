@@ -114,9 +114,12 @@ class SparkTypes:
             columns = [quote(f"{side.alias}.{side.source.fields[n].name}") for side in (first, *others)]
             types = dict.fromkeys(self._type(column, union.source.span, column) for column in columns)
             if len(types) > 1:
-                what, reason = f"The union {union.alias}", f"its column `{field.name}` is {' and '.join(types)}."
+                relation_name, reason = (
+                    f"The union {union.alias}",
+                    f"its column `{field.name}` is {' and '.join(types)}.",
+                )
                 hint = f"cast it on one side, for example `CAST({field.name} AS {next(iter(types))})`."
-                yield Refusal("TYPE_MISMATCH", {"expression": what, "reason": reason, "hint": hint}, place)
+                yield Refusal("TYPE_MISMATCH", {"expression": relation_name, "reason": reason, "hint": hint}, place)
 
     def _add(self, alias: str, outputs: tuple[Output, ...]) -> None:
         """Add computed columns under an alias; what Spark cannot evaluate is refused, and taken for a text."""

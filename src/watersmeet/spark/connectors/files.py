@@ -223,9 +223,9 @@ class Files:
         if target.changes == "snapshot":
             raise self._other_sink_error("it holds the rows of batches", place)
         was = self._read(text, place)
-        for what, before, after in (("query", was.query, now.query), ("format", was.format, now.format)):
+        for noun, before, after in (("query", was.query, now.query), ("format", was.format, now.format)):
             if before != after:
-                raise self._other_sink_error(f"its {what} was `{before}`, now it would be `{after}`", place)
+                raise self._other_sink_error(f"its {noun} was `{before}`, now it would be `{after}`", place)
         if was.run != now.run:
             raise self._other_run_error(f"query `{was.query}`, checkpoint {was.checkpoint}", place)
         return was

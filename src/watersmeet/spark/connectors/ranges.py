@@ -232,21 +232,21 @@ def read_json(text: Column, schema: str) -> Column:
     return F.transform(F.array(row), lambda read: narrow_json(read, types, {}))[0]
 
 
-def narrow_file(value: Column, found: DataType, type_: DataType) -> Column:
+def narrow_file(value: Column, actual: DataType, type_: DataType) -> Column:
     """A value of a file, or of another system, in the type that is declared; NULL, also inside, if it does not fit.
 
     A text of digits is not infinite, which is what a cast makes of one with too many.
     """
-    if not has_type(found, (StringType,)) or not has_type(type_, (FloatType, DoubleType)):
+    if not has_type(actual, (StringType,)) or not has_type(type_, (FloatType, DoubleType)):
         return value.try_cast(type_)
-    match found, type_:
+    match actual, type_:
         case ArrayType(), ArrayType():
-            return F.transform(value, lambda item: narrow_file(item, found.elementType, type_.elementType))
+            return F.transform(value, lambda item: narrow_file(item, actual.elementType, type_.elementType))
         case MapType(), MapType():
-            values = F.transform_values(value, lambda _, item: narrow_file(item, found.valueType, type_.valueType))
+            values = F.transform_values(value, lambda _, item: narrow_file(item, actual.valueType, type_.valueType))
             return values.try_cast(type_)
-        case StructType(), StructType() if len(found) == len(type_):
-            pairs = zip(found, type_, strict=True)
+        case StructType(), StructType() if len(actual) == len(type_):
+            pairs = zip(actual, type_, strict=True)
             parts = (narrow_file(value[a.name], a.dataType, b.dataType).alias(b.name) for a, b in pairs)
             return F.when(value.isNotNull(), F.struct(*parts)).try_cast(type_)
         case StringType(), FloatType() | DoubleType():

@@ -262,12 +262,14 @@ _OURS = (
 
 def is_bounded(crossings: Iterable[PythonTransfer], room: int | None) -> bool:
     """Whether rows cross, and none exceeds its room; our own records have spacers, see `packing`."""
-    rows = [one.input_schema for one in crossings if not _is_ours(one)]
-    return room is not None and bool(rows) and all(_width(one) <= room for one in rows)
+    rows = [crossing.input_schema for crossing in crossings if not _is_ours(crossing)]
+    return room is not None and bool(rows) and all(_width(crossing) <= room for crossing in rows)
 
 
-def _is_ours(one: PythonTransfer) -> bool:
-    return any(one.input_schema.names == given and made in (None, one.output_schema.names) for given, made in _OURS)
+def _is_ours(crossing: PythonTransfer) -> bool:
+    return any(
+        crossing.input_schema.names == given and made in (None, crossing.output_schema.names) for given, made in _OURS
+    )
 
 
 def _width(type_: DataType) -> float:

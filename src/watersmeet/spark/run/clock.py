@@ -126,21 +126,21 @@ def _make(checkpoint: Path, made: Path, places: Places, folders: Mapping[int, in
             (made / OFFSETS_FOLDER / str(batch)).write_text("\n".join([*head, *moved]), "utf-8")
 
 
-def _link(what: Path, place: Path) -> None:
+def _link(source: Path, place: Path) -> None:
     """The same files at another place; nothing, if they are not there."""
-    if what.is_dir():
-        shutil.copytree(what, place, copy_function=_link_file)
-    elif what.is_file():
+    if source.is_dir():
+        shutil.copytree(source, place, copy_function=_link_file)
+    elif source.is_file():
         place.parent.mkdir(parents=True, exist_ok=True)
-        _link_file(str(what), str(place))
+        _link_file(str(source), str(place))
 
 
-def _link_file(what: str, place: str) -> str:
+def _link_file(source: str, place: str) -> str:
     try:
-        os.link(what, place)
+        os.link(source, place)
     except OSError:
         # A file system without such links.
-        shutil.copy2(what, place)
+        shutil.copy2(source, place)
     return place
 
 

@@ -190,7 +190,7 @@ class State:
         names = [spine.name for spine in self.spines]
         if not matches:
             raise refuse("UNKNOWN_SIDE", side=side or "", suggestion=_suggest_side(side, names))
-        choices = ", ".join(f"`{one.name}` of operator {one.operator.number}" for one in matches)
+        choices = ", ".join(f"`{candidate.name}` of operator {candidate.operator.number}" for candidate in matches)
         raise refuse("WHICH_SIDE", sides=choices)
 
     def _columns(self, spine: SpineInfo, means: StateMeaning) -> tuple[list[tuple[str, str]], dict[str, Any]]:

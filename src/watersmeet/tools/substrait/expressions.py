@@ -47,10 +47,10 @@ class FunctionCall:
             raise self.refuse(f"with {len(self.args)} arguments of that kind", "")
         return expressions
 
-    def refuse(self, what: str, reason: str, hint: str = "") -> WatersmeetError:
+    def refuse(self, construct: str, reason: str, hint: str = "") -> WatersmeetError:
         """The refusal of the function as it is called here."""
         hint = hint or "compute it in the producer, before the tables that the plan reads."
-        return refuse_unsupported(f"The function `{self.name}` {what}".strip(), self.place, hint, reason)
+        return refuse_unsupported(f"The function `{self.name}` {construct}".strip(), self.place, hint, reason)
 
 
 def call_function(call: FunctionCall) -> TypedExpr:
@@ -355,8 +355,8 @@ def read_selection(selection: Any, columns: Sequence[TypedExpr], place: str) -> 
     other = next((name for name in names if selection.HasField(name)), None)
     segment = selection.direct_reference
     if other is not None or segment.WhichOneof("kind") != "struct_field":
-        what = other or segment.WhichOneof("kind") or "to nothing"
-        raise refuse_unsupported(f"A reference {what}", place, "refer to columns, and to fields of structs, only.")
+        target = other or segment.WhichOneof("kind") or "to nothing"
+        raise refuse_unsupported(f"A reference {target}", place, "refer to columns, and to fields of structs, only.")
     number: int = segment.struct_field.field
     if not 0 <= number < len(columns):
         hint = "write the plan again with its producer."

@@ -276,8 +276,8 @@ def summary_of(
         for name, numbers in numbers_by_group.items()
     ]
     counts = {"rows in": len(ends)}
-    for what in ("matched", "padded", "late", "filtered", "dropped", "alive"):
-        counts[what] = sum(what in whats for whats in ends.values())
+    for kind in ("matched", "padded", "late", "filtered", "dropped", "alive"):
+        counts[kind] = sum(kind in whats for whats in ends.values())
     counts["malformed"] = sum(malformed.values())
     groups.sort(key=lambda group: (group.side, -group.rows, group.end, group.reason))
     return Summary(query, tuple(groups), counts, unknown, uncertain_until)
@@ -287,5 +287,5 @@ def _reason(whats: Sequence[OutcomeKind], miss: UnmatchedReason | None) -> str:
     """Why a row did not match, in a few words; "matched" if it did."""
     if "matched" in whats:
         return "matched"
-    barred = next((what for what in whats if what in BARRED), None)
+    barred = next((kind for kind in whats if kind in BARRED), None)
     return barred or ("" if miss is None else miss.cause)

@@ -204,11 +204,11 @@ def _find_reason(
     key, name = stage.key(port, row), stage.names[other_port]
     same = others.by_key.get(key, [])
     hidden = stage.hidden[other_port].get(key, [])
-    what = stage.family.unmatched_cause.removeprefix("no such ")
+    noun = stage.family.unmatched_cause.removeprefix("no such ")
     if not same and hidden:
         arrival = trace.recorder.traced_rows.arrivals(hidden[0])[0]
         called = capital(str(trace.recorder.traced_rows.raw(arrival)))
-        sentence = f"{called} has the same {what}, but did not reach the join. {others.barred.get(hidden[0], '')}"
+        sentence = f"{called} has the same {noun}, but did not reach the join. {others.barred.get(hidden[0], '')}"
         return UnmatchedReason("barred", sentence.strip(), arrival)
     if not same:
         return _no_equal_row(stage, port, row, name, others)
@@ -216,7 +216,7 @@ def _find_reason(
     for row_id in same:
         other = stage.entered[other_port][row_id][0]
         arrival = trace.recorder.traced_rows.arrivals(row_id)[0]
-        called = f"{trace.recorder.traced_rows.raw(arrival)} has the same {what}, but"
+        called = f"{trace.recorder.traced_rows.raw(arrival)} has the same {noun}, but"
         distance = stage.family.distance(stage.context, port, row, other)
         if distance is not None:
             reasons.append(
@@ -236,7 +236,7 @@ def _find_reason(
     reasons.sort(key=lambda candidate: candidate[0])
     first, more = reasons[0][1], len(reasons) - 1
     text = " ".join(capital(miss.text) for _, miss in reasons[:_SHOWN])
-    rest = f" And {more + 1 - _SHOWN} more rows of {name} have the same {what}." if more + 1 > _SHOWN else ""
+    rest = f" And {more + 1 - _SHOWN} more rows of {name} have the same {noun}." if more + 1 > _SHOWN else ""
     return UnmatchedReason(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
 
 

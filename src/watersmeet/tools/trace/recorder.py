@@ -83,8 +83,8 @@ class TraceRecorder:
             for port, rows in enumerate(stage.entered):
                 for row_id, (row, batch) in rows.items():
                     if row_id not in reported and not alive.issuperset(self.traced_rows.arrivals(row_id)):
-                        what, reason = stage.family.outcome_without_output(stage.context, port, row)
-                        self.events.append(RowEvent(row_id, what, batch, reason))
+                        kind, reason = stage.family.outcome_without_output(stage.context, port, row)
+                        self.events.append(RowEvent(row_id, kind, batch, reason))
 
     def _note_alive(self, stage: TraceStage) -> None:
         context = stage.context
@@ -119,10 +119,10 @@ class TraceRecorder:
     def _change(self, there: list[int], number: int, sign: str, *, is_keyed: bool, by_weight: bool) -> int:
         old = there.pop() if there and (is_keyed or sign == "-") else None
         if old is not None:
-            what: OutcomeKind = "deleted" if sign == "-" else "replaced"
+            kind: OutcomeKind = "deleted" if sign == "-" else "replaced"
             sentence = "deleted it from the table" if sign == "-" else "replaced it in the table"
             self.events.append(
-                RowEvent(old, what, self.batch, f"{capital(self._name(number))} {sentence}.", None, self._first(number))
+                RowEvent(old, kind, self.batch, f"{capital(self._name(number))} {sentence}.", None, self._first(number))
             )
         if sign == "+":
             there.append(number)
@@ -148,16 +148,16 @@ class TraceRecorder:
         for dropped in lost:
             for row in python_rows(dropped.rows):
                 if dropped.part is None:
-                    what, reason = (
+                    kind, reason = (
                         cast("OutcomeKind", "null key"),
                         "It has no element, or its primary key is NULL.",
                     )
                 else:
-                    what, reason = (
+                    kind, reason = (
                         "filtered",
                         f"WHERE drops it: {words.condition_words(dropped.part, row)} is not true.",
                     )
-                self.events.append(RowEvent(row[ROW], what, self.batch, reason))
+                self.events.append(RowEvent(row[ROW], kind, self.batch, reason))
 
     def note_mover(self, watermark: str, part: int | None, rows: pa.Table, column: str, lag: int) -> None:
         """Record which row may move a watermark: the one with the latest time, per partition that has one."""
@@ -225,9 +225,9 @@ class TraceRecorder:
         keys = stage.ports[0].keys
         key_text = ", ".join(value_in_words(row[key]) for key in keys)
         group = f" in the group of {key_text}" if keys else ""
-        what: OutcomeKind = "counted" if comes else "taken back"
+        kind: OutcomeKind = "counted" if comes else "taken back"
         reason = f"It was counted{group}." if comes else f"It is no longer counted{group}."
-        self.events.append(RowEvent(row_id, what, self.batch, reason))
+        self.events.append(RowEvent(row_id, kind, self.batch, reason))
 
     def note_outputs(self, stage: TraceStage, rows: pa.Table, steps: list[Any], gone: list[RemovedRow]) -> None:
         """Record matches, unmatched rows that were emitted, and rows that left the state."""
@@ -279,10 +279,10 @@ class TraceRecorder:
         name = " and ".join(self._name(other) for other in others)
         row = stage.entered[port][row_id][0]
         until = stage.family.expiry(stage.context, port, row, row_id)
-        what, reason = (
+        kind, reason = (
             ("matched", f"It matched {name}.") if sign > 0 else ("taken back", f"It no longer matches {name}.")
         )
-        self.events.append(RowEvent(row_id, cast("OutcomeKind", what), self.batch, reason, until, by))
+        self.events.append(RowEvent(row_id, cast("OutcomeKind", kind), self.batch, reason, until, by))
 
     def _note_removal(self, stage: TraceStage, gone: RemovedRow, alone: dict[int, int]) -> None:
         context, row_id = stage.context, gone.row[row_column(gone.port)]
@@ -296,11 +296,11 @@ class TraceRecorder:
         if until is None and context.numbers and gone.by is not None:
             until = context.numbers.get(gone.by[row_column(gone.port)], (None, None))[0]
         ending = "" if reason.endswith(".") else f"{mover_words}."
-        self.events += [RowEvent(row_id, what, self.batch, f"{reason}{ending}", until, by) for what in whats]
+        self.events += [RowEvent(row_id, kind, self.batch, f"{reason}{ending}", until, by) for kind in whats]
 
     def _removal_kinds(self, gone: RemovedRow, alone: dict[int, int]) -> list[OutcomeKind]:
         """The outcomes of a row that left. One that a limit dropped may be emitted padded, too, and has both."""
-        what = LEFT[gone.reason]
+        kind = LEFT[gone.reason]
         if alone.pop(gone.row[row_column(gone.port)], None) is None:
-            return [what]
-        return [what, "padded"] if what == "dropped" else ["padded"]
+            return [kind]
+        return [kind, "padded"] if kind == "dropped" else ["padded"]

@@ -216,4 +216,4 @@ class CountingRecorder(TraceRecorder):
 
     def _note_removal(self, stage: TraceStage, gone: RemovedRow, alone: dict[int, int]) -> None:
         row_id = gone.row[row_column(gone.port)]
-        self.events += [RowEvent(row_id, what, self.batch, "") for what in self._removal_kinds(gone, alone)]
+        self.events += [RowEvent(row_id, kind, self.batch, "") for kind in self._removal_kinds(gone, alone)]

@@ -287,9 +287,9 @@ def _rows_of(
             for text, declared_field in zip(typed, source.fields, strict=True)
         ]
         bad = [
-            WrongCell(batch, source.name, number, column, f"{typed[column]} is not a value of type {one.type}.")
-            for column, (value, one) in enumerate(zip(values, source.fields, strict=True))
-            if not _fits(value, one.type)
+            WrongCell(batch, source.name, number, column, f"{typed[column]} is not a value of type {declared.type}.")
+            for column, (value, declared) in enumerate(zip(values, source.fields, strict=True))
+            if not _fits(value, declared.type)
         ]
         wrong += bad
         sign = ("-" if row[:1] == ("-",) or row[:1] == ["-"] else "+",) if signs else ()

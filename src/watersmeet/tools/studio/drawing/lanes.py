@@ -179,7 +179,7 @@ class RowLane:
     def outcome_kinds(self) -> tuple[OutcomeKind, ...]:
         """The outcomes of the row, each once; "passed" only if it is the only one."""
         kinds: dict[OutcomeKind, None] = dict.fromkeys(outcome.what for outcome in self.outcomes)
-        return tuple(what for what in kinds if what != "passed" or len(kinds) == 1)
+        return tuple(kind for kind in kinds if kind != "passed" or len(kinds) == 1)
 
     @property
     def last(self) -> OutcomeKind | None:

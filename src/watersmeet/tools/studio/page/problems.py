@@ -273,7 +273,7 @@ def find_backpressure(described: QueryDescription, following: HistoryFollower, n
         return
     share = sum(item.backpressure for item in recent) / len(recent)
     if share > WAITING_SHARE:
-        busiest = max(recent[-1].operators.items(), key=lambda one: one[1].busy, default=None)
+        busiest = max(recent[-1].operators.items(), key=lambda named: named[1].busy, default=None)
         where = (
             f"{busiest[0]} is busy {busiest[1].busy:.0%} of the time: more shards and cores would help."
             if busiest is not None and busiest[1].busy > 0.5
