@@ -51,7 +51,7 @@ def unbounded(shop: Path) -> Path:
 
 @pytest.mark.parametrize("command", (*COMMANDS, *IN_GROUPS))
 def test_help(command: str) -> None:
-    """Write the golden files anew with WRITE_GOLDEN=1 in the environment, and read the difference."""
+    """Rewrite the golden files with WRITE_GOLDEN=1 in the environment, and read the difference."""
     shown = watersmeet(*command.split(), "--help")
     golden = HELP / f"{command.replace(' ', '-') or 'watersmeet'}.txt"
     if os.environ.get("WRITE_GOLDEN"):
