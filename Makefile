@@ -68,7 +68,7 @@ docs: .venv-docs/.installed ## the site, from docs/ into build/site; links that 
 	.venv-docs/bin/python docs/check_site.py build/site
 	@echo "Open build/site/index.html"
 
-# What builds the site has an environment of its own, for which nobody else pays.
+# The tools that build the site have their own environment, so that other targets need not install them.
 .venv-docs/.installed: requirements/docs.txt
 	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
@@ -128,7 +128,7 @@ cluster: install ## storages on HDFS and S3, all commands, two drivers on one st
 retries: install ## tasks that fail, are overtaken or lose their executor, for every family. Takes half an hour
 	$(BIN)/python -m faults.retries
 
-lock: install ## resolve the dependencies of pyproject.toml anew and write requirements/*.txt
+lock: install ## resolve the dependencies of pyproject.toml again and write requirements/*.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/build.in -o requirements/build.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/docs.in -o requirements/docs.txt

@@ -82,7 +82,7 @@ def main(
 
 
 def _points(path: Path) -> list[Measured]:
-    """What a file of results has for the chart."""
+    """The measurements in a file of results, for the chart."""
     return [m for found in json.loads(path.read_text())["measured"].values() for m in found]
 
 
@@ -185,7 +185,7 @@ def _chains(name: str, measured: list[Measured]) -> Table:
 
 
 def _growth(name: str, measured: list[Measured]) -> Table:
-    """What a row costs at every point, and the memory that was taken there."""
+    """The cost of a row and the memory at every point."""
     table = Table(title=about(name))
     table.add_column("")
     headings = ("\u00b5s per row", "s per batch", "rows kept", "JVM, MB", "workers, MB", "without mapped files, MB")

@@ -72,5 +72,5 @@ def table(measured: Sequence[Beside]) -> Table:
 
 
 def as_json(measured: Beside) -> Measured:
-    """What is written of a run."""
+    """A run as JSON for the file of results."""
     return asdict(measured) | {"ratio": round(measured.ratio, 3)}

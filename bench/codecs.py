@@ -79,7 +79,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class CodecFigure:
-    """What a workload took, in nanoseconds per record: ours, and the quickest way with the library."""
+    """The nanoseconds per record of a workload: ours, and the quickest way with the library."""
 
     codec: str
     shape: str
@@ -349,7 +349,7 @@ def _fill(message: Any, record: dict[str, Any]) -> Any:
 
 
 def _descriptor_set() -> Any:
-    """What protoc would make of the messages."""
+    """The descriptors that protoc would generate for the messages."""
     made: Any = descriptor_pb2.FileDescriptorSet()
     timestamp_pb2.DESCRIPTOR.CopyToProto(made.file.add())
     file = made.file.add(name="bench.proto", package="bench", syntax="proto3")

@@ -41,11 +41,11 @@ CHECKPOINTS = (
     "spark.sql.streaming.checkpointFileManagerClass",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled",
 )
-"""What says how checkpoints are written."""
+"""The settings that decide how checkpoints are written."""
 TIDY = {"spark.sql.streaming.minBatchesToRetain": "10"}
 """A large state is written often: what it was a hundred batches ago would take more disk than all else."""
 FRAMES, FRAMES_WIDE = "watersmeet-frames", "watersmeet-frames-wide"
-"""The join over DataFrames: of the columns that are asked for, and with one that nobody asks for."""
+"""The join over DataFrames: of the requested columns, and with one that is never used."""
 EXECUTOR = "3g"
 """The memory of an executor."""
 OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables", "watersmeet-chain")
@@ -53,7 +53,7 @@ OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables", "w
 
 @dataclass(frozen=True)
 class Run:
-    """What is measured: a contender on a workload; with ``starts``, how long so many starts take to a first result.
+    """A contender on a workload; with ``starts``, the time to a first result is measured over so many starts.
 
     ``cold``: how long that takes with the start of Python and of Spark before it. ``plain``: in a session that a user
     has made, with Spark's own settings.
@@ -180,7 +180,7 @@ def _cold(launched: float, writer: DataStreamWriter) -> dict[str, Any]:
 
 
 def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
-    """What Spark takes to join two tables anew after every batch of updates: the latest row per key, then the join."""
+    """The time that Spark needs to rejoin two tables after every batch of updates: latest row per key, then join."""
     millis: list[int] = []
     counted = 0
     loads = run.workload.batches
@@ -203,7 +203,7 @@ def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
 
 
 def _numbers(run: Run, millis: list[int], results: int) -> dict[str, Any]:
-    """What is told of batches that took so long."""
+    """The figures of batches with these durations."""
     rows = run.workload.small_rows * len(millis)
     return {
         "steady_batches": len(millis),
@@ -263,7 +263,7 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
         return floor_query(spark, _script(run, folder), run.shards)
     if run.contender in OF_SCRIPT:
         return ws.sql(_script(run, folder), spark=spark)
-    # Spark's own join and a script read no column that nobody asks for; `ws.join` cannot see what comes behind it.
+    # Spark's own join and a script read only requested columns; `ws.join` does not know what follows it.
     read = ("id", "ts", "amount", *(["count"] if run.contender == FRAMES_WIDE else []))
     left, right = (_stream(spark, folder / side, read) for side in SIDES)
     if run.contender in (FRAMES, FRAMES_WIDE):
@@ -362,7 +362,7 @@ def _measured(run: Run, seconds: float, progress: list[Any], spent: Mapping[int,
 
 
 def _around(millis: Mapping[str, int]) -> int:
-    """What of a batch is not its job: offsets, planning, logs, commits."""
+    """The part of a batch outside its job: offsets, planning, logs, commits."""
     return millis["triggerExecution"] - millis["addBatch"]
 
 

@@ -32,7 +32,7 @@ class Beside:
 
 
 def forecast_of(measured: dict[str, Any]) -> dict[str, Beside]:
-    """What is forecast for a run from its workload, beside what the run measured."""
+    """The forecast for a run from its workload, next to the measurement."""
     workload = Workload(**measured["workload"])
     per_batch = 2 * workload.sizes[0]
     given = ForecastInput({}, CORES, measured["shards"])

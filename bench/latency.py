@@ -67,7 +67,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measured(address: str, contender: str, rate: int, seconds: float) -> dict[str, Any]:
-    """What a contender takes, in topics of its own."""
+    """Measure a contender, in topics of its own."""
     left, right, joined = (f"{contender}-{name}" for name in (*SIDES, "joined"))
     for side in (left, right):
         topics.create(address, side)

@@ -70,7 +70,7 @@ class Processes:
         self._end()
 
     def __call__(self, run: Run) -> Measured:
-        """What a run measured."""
+        """The measurement of a run."""
         if not run.shared:
             self._end()
             return _without_large_data(run, in_a_process)
@@ -104,7 +104,7 @@ class Processes:
 
 
 def _without_large_data(run: Run, measure: Measure) -> Measured:
-    """What a run measured; what few would measure again is not left on the disk."""
+    """Measure a run, and delete its data if it is large."""
     found = measure(run)
     if run.workload.rows > LARGE:
         shutil.rmtree(data_of(run.workload))
@@ -114,7 +114,7 @@ def _without_large_data(run: Run, measure: Measure) -> Measured:
 def told_by(
     name: str, command: Sequence[str], environ: Mapping[str, str], folder: Path = TREE
 ) -> tuple[Measured, Peak]:
-    """What a process says in the line that begins with RESULT, and the memory that it took."""
+    """The RESULT line of a process, and its peak memory."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=folder, env=environ, **pipes)
     with process, Peak(process.pid) as peak:
@@ -139,7 +139,7 @@ class Bench:
     without: str | None = None
 
     def section(self, name: str) -> list[Measured]:
-        """What the runs of a section measured."""
+        """Measure the runs of a section."""
         measured = list(self.runs(name))
         check(measured)
         return measured
@@ -152,7 +152,7 @@ class Bench:
                 yield self.run(run)
 
     def run(self, run: Run) -> Measured:
-        """What a run measured, with what it is."""
+        """Measure a run, with its labels."""
         if run.contender == ROCKSDB:
             run = replace(run, contender=self._best_rocksdb())
         run = replace(run, label=run.label or run.contender)

@@ -1,4 +1,4 @@
-"""What `make bench` measures: every section says what it is about and which runs it has.
+"""The sections of `make bench`: each has a title and its runs.
 
 All sizes follow those of the workload given, so that a small one makes every section small.
 """
@@ -118,7 +118,7 @@ def chains(workload: Workload) -> list[Run]:
 
 
 def tables(workload: Workload) -> list[Run]:
-    """Updates of 1 % of two tables that are joined, beside joining them anew; tables a tenth as large; one hot key."""
+    """Updates of 1 % of two joined tables, beside joining them again; tables a tenth as large; one hot key."""
     rows = workload.rows // 2
     updates = {"small_batches": _share(workload, 3 / 4), "small_rows": rows // 100}
     large = replace(workload, rows=rows, batches=2, shape="table", **updates)
@@ -139,7 +139,7 @@ def _hot(workload: Workload, shape: Literal["hot", "spread"]) -> Run:
 
 
 def forecast(workload: Workload) -> list[Run]:
-    """What `watersmeet explain --forecast` says beside what is measured: rows kept within 20 %, seconds within 40 %."""
+    """The forecast of `watersmeet explain`, beside the measurement: rows kept within 20 %, seconds within 40 %."""
     half = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
     return [
         Run("watersmeet", half, "as in throughput"),
@@ -211,5 +211,5 @@ UNASKED = tuple(name for name in SECTIONS if name != "growth-large")
 
 
 def about(name: str) -> str:
-    """What a section is about, in a line."""
+    """The title of a section."""
     return (SECTIONS[name].__doc__ or "").splitlines()[0]

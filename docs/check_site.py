@@ -17,7 +17,7 @@ IN_STYLES = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)"""
 
 
 class References(HTMLParser):
-    """What a page refers to, what of it the browser fetches by itself, and the places in it that have names."""
+    """The references of a page, those that a browser fetches by itself, and the named places in it."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()

@@ -59,7 +59,7 @@ g {{ visibility: hidden }}
 
 
 class Screen:
-    """What a terminal shows of a program that writes whole lines, and goes up to write some of them anew."""
+    """The screen of a terminal to which a program writes whole lines and rewrites earlier ones."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = [*lines, ""]
@@ -91,7 +91,7 @@ def _seen(lines: list[str]) -> tuple[str, ...]:
 
 
 def frames() -> Iterator[tuple[tuple[str, ...], float]]:
-    """What is seen, and for how many seconds."""
+    """The screens, each with its duration in seconds."""
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for command in COMMANDS:
@@ -112,7 +112,7 @@ def frames() -> Iterator[tuple[tuple[str, ...], float]]:
 
 
 def _written(command: str, folder: str) -> Iterator[str]:
-    """What a command writes to its terminal, piece by piece."""
+    """The output of a command in a terminal, piece by piece."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     told = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
@@ -125,7 +125,7 @@ def _written(command: str, folder: str) -> Iterator[str]:
             written += os.read(ours, 1 << 16)
         except OSError:  # the terminal of a program that has ended
             break
-        # a table that is drawn anew comes in pieces
+        # a table that is redrawn comes in pieces
         if not select.select([ours], [], [], 0.05)[0]:
             yield written.decode().replace(folder, "~")
             written = b""
@@ -135,7 +135,7 @@ def _written(command: str, folder: str) -> Iterator[str]:
 
 
 def drawn(shown: list[tuple[tuple[str, ...], float]]) -> str:
-    """The frames one after another, for ever; the last one alone for whoever wants nothing to move."""
+    """The frames in a loop; only the last one for a reader who prefers reduced motion."""
     names: dict[str, str] = {}
     groups, rules, begun = [], [], 0.0
     total = sum(seconds for _, seconds in shown)

@@ -69,7 +69,7 @@ def _fits(page: str, pattern: str) -> bool:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """What stands behind the language of a block (refused, or the name of a file) becomes its title.
+    """Turn the text after the language of a block (refused, or the name of a file) into its title.
 
     Pages about the inside of things are found behind those about their use.
     """

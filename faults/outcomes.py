@@ -1,4 +1,4 @@
-"""What was done to a scenario, and what became of its rows."""
+"""The harms done to a scenario, and the outcome of its rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """What a table shows of it."""
+        """The cells of the scenario in a table."""
         done = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()) if count)
         ends = ", ".join(f"{code}: {count}" for code, count in sorted(self.ends.items()) if count)
         numbers = map(str, (self.rows, self.lost, self.doubled))

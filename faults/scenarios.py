@@ -79,12 +79,12 @@ class Scenario:
     query: str
     sink: str
     malformed: Literal["", "drop", "into"] = ""
-    """What becomes of lines that cannot be read, which are among the data unless this is empty."""
+    """The policy for malformed lines, which are in the data unless this is empty."""
     source: Literal["files", "topics"] = "files"
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The display name."""
         source = " from topics" if self.source == "topics" else ""
         return f"{'poisoned ' if self.is_poisoned else ''}{self.query}{source} into {self.sink}"
 
@@ -168,7 +168,7 @@ class Scenario:
         return f"CREATE SINK result USING parquet OPTIONS (path 'result'{changes});\n"
 
     def rows(self, folder: Path, address: str, table: str) -> Rows:
-        """What a reader finds that knows nothing of us."""
+        """The rows that an independent reader finds."""
         if self.sink == "postgres":
             with psycopg.connect(address) as connection:
                 return Counter(connection.execute(f'SELECT id, a, b FROM "{table}"').fetchall())  # pyright: ignore

@@ -17,7 +17,7 @@ from watersmeet.errors import WatersmeetError
 
 @dataclass(frozen=True)
 class Servers:
-    """A Postgres and, where its jars can be had, a Kafka broker; else ``missing`` says why there is none."""
+    """A Postgres and, where its jars can be had, a Kafka broker; else ``missing`` has the reason."""
 
     postgres: Any
     kafka: Broker | None

@@ -11,6 +11,7 @@ import runpy
 import subprocess
 from functools import cache
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -387,3 +388,16 @@ def test_the_spec_names_cases_and_files_that_exist() -> None:
     missing = [path for path in named if not (ROOT / path).exists() and not case_file(path).exists()]
     assert len(named) > 150
     assert not missing
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_commits_that_blame_skips_exist() -> None:
+    if which("git") is None or _git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("no history: git is missing, this is not a repository, or it is a shallow clone")
+    lines = (ROOT / ".git-blame-ignore-revs").read_text("utf-8").splitlines()
+    hashes = [line for line in lines if line and not line.startswith("#")]
+    assert hashes
+    assert [commit for commit in hashes if _git("merge-base", "--is-ancestor", commit, "HEAD").returncode] == []

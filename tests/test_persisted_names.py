@@ -37,7 +37,7 @@ from watersmeet.physical.identity import digest, identity_of
 from watersmeet.project import Spec
 from watersmeet.queries import analyze
 from watersmeet.tools.testing import Case, CaseBatch, read_case
-from watersmeet.tools.testing.case import script_of
+from watersmeet.tools.testing.case import parse_case, script_of
 from watersmeet.tools.testing.execute import outcomes_of
 
 GOLDEN = Path(__file__).parent / "persisted"
@@ -52,7 +52,7 @@ def identities() -> Iterator[str]:
         except WatersmeetError:
             continue
         for number, query in enumerate(queries):
-            identity = identity_of(plan_query(query, OPERATORS, late="kept", limits=limits_of(script)), 2)
+            identity = identity_of(plan_query(query, OPERATORS, late="side_output", limits=limits_of(script)), 2)
             yield f"{case_name(path)} {number} {digest(identity)}"
 
 
@@ -138,6 +138,8 @@ def files_of_users() -> Iterator[str]:
     yield from (f"watersmeet.yml {field}" for field in Spec.model_fields)
     yield from (f"case {field.name}" for field in dataclasses.fields(Case))
     yield from (f"batch of a case {field.name}" for field in dataclasses.fields(CaseBatch))
+    if parse_case("{name: a, sql: b, batches: [{marks: {l: 1}}]}").batches[0].input_watermarks:
+        yield "batch of a case marks"
 
 
 LISTS: Mapping[str, Callable[[], Iterator[str]]] = {

@@ -135,11 +135,11 @@ def test_the_wheel_works_as_far_as_what_is_installed_goes(wheel: Path, tmp_path:
         ("init", "shop"),
         ("check", "shop"),
         ("test", "shop/cases", "--on", "kernel"),
-        ("draw", "shop/cases/joined.yaml", "--output", "lives.svg"),
+        ("draw", "shop/cases/joined.yaml", "--output", "lifetimes.svg"),
     ):
         ran = clean.run(*command)
         assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
-    assert (tmp_path / "lives.svg").read_text("utf-8").startswith("<svg")
+    assert (tmp_path / "lifetimes.svg").read_text("utf-8").startswith("<svg")
 
     # each refusal names the extra that is missing
     assert refusal(clean.run("play", "shop")) == ("BOARD_NOT_INSTALLED", "watersmeet[ui]")

@@ -24,7 +24,7 @@ FLINK_PARQUET = (
     "org.apache.hadoop:hadoop-client-api:3.4.1",
     "org.apache.hadoop:hadoop-client-runtime:3.4.1",
 )
-"""What Flink reads Parquet with; it has CSV by itself."""
+"""The packages with which Flink reads Parquet; CSV is built in."""
 
 
 class Told(Protocol):
@@ -54,7 +54,7 @@ def rows_of(query: Compared, format_: data.Format, rows: int, part: int = 1) -> 
 
 
 def in_a_process(query: Compared, peer: str, rows: data.Written, *, collect: bool) -> dict[str, Any]:
-    """What a process of the peer says, how long it took, and what it needed for it."""
+    """The output of a peer's process, its duration and its memory."""
     if peer in (WATERSMEET, SPARK):
         job = ["-m", "bench.peers.our_job"]
         script = query.our_script(rows.batches, rows.format)

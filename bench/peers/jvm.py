@@ -15,7 +15,7 @@ from watersmeet.spark.session.java import fetch_jars, prepare_java
 KAFKA_STREAMS, HAZELCAST = "kafka-streams", "hazelcast"
 _JACKSON = "com.fasterxml.jackson.core:jackson-databind:2.16.2"
 _LOGS = "org.slf4j:slf4j-api:1.7.36"
-"""What Kafka's client writes its logs to; without more of it, to nothing."""
+"""The logging API of Kafka's client; without an implementation it logs nothing."""
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     KAFKA_STREAMS: ("org.apache.kafka:kafka-streams:3.9.1", _JACKSON),
     HAZELCAST: ("com.hazelcast:hazelcast:5.6.0", "com.hazelcast.jet:hazelcast-jet-kafka:5.6.0", _JACKSON, _LOGS),

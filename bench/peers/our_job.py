@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def run(asked: dict[str, Any], spark: SparkSession, launched: float) -> dict[str, Any]:
-    """What a run of a query took; ``collect``: with the rows that are there in the end."""
+    """The figures of a run; ``collect``: with the final rows."""
     import watersmeet as ws
 
     shown = (

@@ -151,7 +151,7 @@ def expected(workload: Workload) -> int:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run took: seconds until it was ready, until a quarter of the results was there, and until all were."""
+    """The durations of a run, in seconds: until it was ready, until a quarter of the results, and until all of them."""
 
     start: float
     quarter: float

@@ -76,7 +76,7 @@ SPECULATED = {
 
 @dataclass
 class Outcome:
-    """What became of a query: the rows of an undisturbed run, those that are lost or doubled, what the state lacks."""
+    """The outcome of a query: the rows of an undisturbed run, lost or doubled rows, and rows missing in the state."""
 
     query: str
     kind: Kind
@@ -133,7 +133,7 @@ class Retries:
         self.expected = expected
 
     def outcome(self, query: str, kind: Kind, number: int) -> Outcome:
-        """What becomes of a query; ``number`` decides at which points first."""
+        """Run a query; ``number`` decides at which points first attempts are disturbed."""
         found = Outcome(query, kind)
         # To start an executor takes as long as some batches.
         every = {"none": 1, "fail": 1, "slow": 2, "lose": 4}[kind]
@@ -188,7 +188,7 @@ class Retries:
 def disturbed(
     queries: Sequence[str], kind: Kind, batches: int, folder: Path, expected: dict[str, Counter[str]]
 ) -> Iterator[Outcome]:
-    """What becomes of queries if that happens to first attempts, in an application of its own."""
+    """Run queries with disturbed first attempts, in an application of their own."""
     # Executors run elsewhere, and must find this package.
     paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
     conf = CONF | (SPECULATED if kind == "slow" else EXCLUDED) | {"spark.executorEnv.PYTHONPATH": paths}

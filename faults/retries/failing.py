@@ -1,4 +1,4 @@
-"""What happens to first attempts, in Spark's workers: they fail, are slow, or their executor ends.
+"""Faults of first attempts in Spark's workers: they fail, are slow, or their executor ends.
 
 A batch has a point at which that happens: around a kind of request to the state, before the state is committed, or
 after it, when rows are on their way to the sink.
@@ -32,7 +32,7 @@ Kind = Literal["none", "fail", "slow", "lose"]
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the first attempts of a batch, and the file in which they write that it does.
+    """The fault of the first attempts of a batch, and the file in which they record it.
 
     ``every``: in one batch of so many; ``first``: the point of batch 0, from which others follow in turn.
     """

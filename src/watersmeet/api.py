@@ -25,6 +25,7 @@ from watersmeet.arguments import (
 from watersmeet.arguments import share as given_share
 from watersmeet.calls import (
     LEFT,
+    OLD_VALUES,
     RIGHT,
     Call,
     Direction,
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from watersmeet.tools.trace.answer import Answer
 
 
-@accept_old_arguments(marks="watermarks")
+@accept_old_arguments(OLD_VALUES, marks="watermarks")
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -94,8 +95,8 @@ def join(
 
     - ``left_lag``, ``right_lag``: how far rows may be out of order. Default: the delay of `withWatermark`
     - ``left_idle``, ``right_idle``: after this long without a row, a side no longer holds back the other one
-    - ``late``: ``"counted"``, or ``"kept"``: the result also has late rows, in the column ``_late``, which is NULL
-      for all others
+    - ``late``: ``"counted"``, or ``"side_output"``: the result also has late rows, in the column ``_late``, which is
+      NULL for all others
     - ``max_rows``, ``overflow``: the limit of rows in the state, and what happens beyond it: ``"fail"`` (the default)
       or ``"drop_oldest"``
     - ``shards``: the number of parts of the state. Default: the number of shuffle partitions
@@ -120,6 +121,7 @@ def join(
         return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
 
 
+@accept_old_arguments(OLD_VALUES)
 def window_join(
     left: DataFrame,
     right: DataFrame,
@@ -130,7 +132,7 @@ def window_join(
     how: str = "inner",
     left_pad: PadWith = "nulls",
     right_pad: PadWith = "nulls",
-    unmatched: Literal["padded", "apart"] = "padded",
+    unmatched: Literal["padded", "side_output", "apart"] = "padded",
     **options: Unpack[WindowJoinOptions],
 ) -> DataFrame:
     """Join two windows: an arriving row is matched with the rows in the window of the other side.
@@ -139,7 +141,7 @@ def window_join(
     - ``left_window``: how long rows stay, in the syntax of ``WINDOW (...)``: ``"COUNT 100 PARTITION BY ticker"``,
       ``"TIME 10s"``, ``"DELTA price 5"``. ``"COUNT 0"`` keeps no rows
     - ``left_pad``: the left columns of a right row without a match: ``"nulls"``, ``"zeros"``, or values by column
-    - ``unmatched="apart"``: rows without a match are in the columns ``_unmatched_left`` and ``_unmatched_right``,
+    - ``unmatched="side_output"``: rows without a match are in the columns ``_unmatched_left`` and ``_unmatched_right``,
       which are NULL for all others
 
     Options, besides ``max_rows``, ``overflow`` and ``shards`` of `join`:
@@ -152,7 +154,7 @@ def window_join(
 
         ws.window_join(trades, quotes, on="ticker", left_window="COUNT 1 PARTITION BY ticker", right_window="COUNT 0")
     """
-    check_choice("unmatched", unmatched, ("padded", "apart"))
+    check_choice("unmatched", unmatched, ("padded", "side_output"))
     check_options("window_join", options, WindowJoinOptions)
     discarded, trigger = options.get("discarded", "dropped"), options.get("trigger", "hidden")
     check_choice("discarded", discarded, ("dropped", "emitted"))
@@ -162,14 +164,14 @@ def window_join(
     return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
 
 
-@accept_old_arguments(marks="watermarks")
+@accept_old_arguments(OLD_VALUES, marks="watermarks")
 def sync_join(
     *frames: DataFrame,
     time: str | None = None,
     lag: Duration | None = None,
     idle: Duration | None = None,
     disorder: Literal["drop", "error"] = "drop",
-    late: LateRows = "counted",
+    late: LateRows | Literal["kept"] = "counted",
     max_rows: int | None = None,
     overflow: Overflow = "fail",
     shards: int | None = None,
@@ -206,7 +208,7 @@ def sync_join(
     return _result_of_call(call, ports, options)
 
 
-@accept_old_arguments(marks="watermarks")
+@accept_old_arguments(OLD_VALUES, marks="watermarks")
 def asof_join(
     left: DataFrame,
     right: DataFrame,
@@ -367,7 +369,7 @@ def explain(
     from watersmeet.spark.compile.shards import shard_notes
 
     # Values that are not DataFrames are refused below.
-    sessions = [one.sparkSession for one in (query, right, *frames.values()) if isinstance(one, DataFrame)]
+    sessions = [value.sparkSession for value in (query, right, *frames.values()) if isinstance(value, DataFrame)]
     shards = shard_notes(sessions[0] if sessions else None)
     result = None if isinstance(query, str) or right is not None else _find_result(query)
     if result is not None:
@@ -386,7 +388,7 @@ def explain(
     request = inline_results(request)
     queries = analyze(request.script, request.sources, inputs=request.inputs)
     chains = _chains(request)
-    plans = [(one, plan_query(one, OPERATORS, chains=chains)) for one in queries]
+    plans = [(analyzed, plan_query(analyzed, OPERATORS, chains=chains)) for analyzed in queries]
     return Explanation.of(plans, OPERATORS, shards)
 
 
@@ -564,7 +566,7 @@ def _storage_of(project: Project) -> Storage:
 
 
 def _find_result(frame: DataFrame) -> QueryResult | None:
-    """What a DataFrame is, if a call of ours gave it."""
+    """The query behind a DataFrame that a Watersmeet call returned; None for any other DataFrame."""
     from watersmeet.spark.compile.results import result_of
 
     check_frame("query", frame)
@@ -576,8 +578,9 @@ def _result_of_call(call: Call, frames: Mapping[str, DataFrame], options: StateO
     from watersmeet.spark.compile.results import QueryRequest
 
     stream_options = cast("StreamOptions", options)
-    late, watermarks = stream_options.get("late", "counted"), stream_options.get("watermarks")
-    check_choice("late", late, ("counted", "kept"))
+    late = cast("LateRows", stream_options.get("late", "counted"))
+    watermarks = stream_options.get("watermarks")
+    check_choice("late", late, ("counted", "side_output"))
     check_watermarks(watermarks)
     script, sources = call
     request = QueryRequest(
@@ -601,7 +604,7 @@ def _result(
     )  # fmt: skip
     result = built.compiled.result
     [query] = request.script.queries
-    shows_more = late == "kept" or query.late_into is not None or bool(query.side_outputs)
+    shows_more = late == "side_output" or query.late_into is not None or bool(query.side_outputs)
     remember(result, QueryResult(built.query, built.plan, None if shows_more else request))
     return result
 

@@ -71,7 +71,7 @@ def check_frame(argument: str, value: Any) -> None:
 
 
 def check_frames(frames: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse DataFrames by name that are none; ``known`` are the other names that the call takes."""
+    """Refuse named arguments that are not DataFrames; ``known`` are the other names that the call takes."""
     for name, value in frames.items():
         if isinstance(value, str | int | float | timedelta | None):
             hint = f"its other arguments are {', '.join(f'`{other}`' for other in known)}."
@@ -126,7 +126,7 @@ def check_session(argument: str, value: Any) -> None:
 
 
 def condition(value: Any) -> tuple[str, ...]:
-    """What ``on`` says: one text, or several names."""
+    """Parse ``on``: one condition as text, or several column names."""
     if isinstance(value, str):
         return (value,)
     parts = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]

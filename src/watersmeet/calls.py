@@ -1,4 +1,4 @@
-"""What a call of the Python surface stands for: the script and the sources that its arguments describe."""
+"""Build the script and its sources for a call of the Python API, from the arguments of the call."""
 
 from __future__ import annotations
 
@@ -52,6 +52,12 @@ KINDS: dict[str, JoinKind] = {
 }  # fmt: skip
 """Spark's own names of the kinds; underscores do not matter."""
 
+OLD_VALUES: Mapping[str, Mapping[str, str]] = {
+    "late": {"kept": "side_output"},
+    "unmatched": {"apart": "side_output"},
+}
+"""The new values of arguments by their deprecated ones."""
+
 LEFT: Side = "left"
 RIGHT: Side = "right"
 _NAME = re.compile(r"\w+")
@@ -69,7 +75,7 @@ WithinTime = Duration | tuple[Duration, Duration]
 """The longest time between two rows that meet; of a pair, how far the right one may lie before and after the left."""
 
 Direction = Literal["backward", "forward", "nearest"]
-"""Which version a row gets: the latest at or before its time, the earliest at or after it, or the closer of both."""
+"""The version a row gets: the latest at or before its time, the earliest at or after it, or the closer of both."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class EventTime:
         return source_of(name, frame, self.column, lag, idle)
 
     def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
-        """What reads a DataFrame in a query: of a result only those watermarks that these arguments leave."""
+        """Build the scan of a DataFrame; of an earlier result, without the watermarks that these arguments replace."""
         from watersmeet.spark.compile.results import is_inlined, result_of
 
         result = result_of(frame)
@@ -119,14 +125,14 @@ class StateOptions(TypedDict, total=False):
 class StreamOptions(StateOptions, total=False):
     """Options of a join of two event times: how late and how silent a side may be, and watermarks from outside.
 
-    ``marks`` is the old name of ``watermarks``.
+    ``marks`` is the old name of ``watermarks``, and "kept" the old name of "side_output".
     """
 
     left_lag: Duration | None
     right_lag: Duration | None
     left_idle: Duration | None
     right_idle: Duration | None
-    late: LateRows
+    late: LateRows | Literal["kept"]
     watermarks: DataFrame | None
     marks: DataFrame | None
 
@@ -154,7 +160,7 @@ def event_times(left: str | None, right: str | None, options: StreamOptions) -> 
 def interval_call(
     left: DataFrame, right: DataFrame, on: On, within: WithinTime | None, how: str, times: Times = NO_TIMES
 ) -> Call:
-    """What a call of `join` stands for."""
+    """Build the script of `ws.join`."""
     sources = _sources(left, right, times)
     text, condition, using = _condition(on)
     span = None if within is None else _within(within)
@@ -169,7 +175,7 @@ class WindowOptions:
 
     left_pad: PadWith = "nulls"
     right_pad: PadWith = "nulls"
-    unmatched: Literal["padded", "apart"] = "padded"
+    unmatched: Literal["padded", "side_output", "apart"] = "padded"
     discarded: Literal["dropped", "emitted"] = "dropped"
     trigger: Literal["hidden", "shown"] = "hidden"
     order_by: str | tuple[str | None, str | None] | None = None
@@ -178,7 +184,7 @@ class WindowOptions:
 def window_call(
     left: DataFrame, right: DataFrame, on: On, windows: tuple[str, str], how: str, options: WindowOptions
 ) -> Call:
-    """What a call of `window_join` stands for."""
+    """Build the script of `ws.window_join`."""
     sources = _sources(left, right, NO_TIMES)
     text, condition, using = _condition(on)
     kind = kind_of(how)
@@ -194,7 +200,7 @@ def window_call(
     )
     punctuation_columns = ("_trigger", "_seq", "_last") if options.trigger == "shown" else ()
     script = _call(joined, text, tuple(Item(column((name,))) for name in punctuation_columns))
-    sides = [side for side in (LEFT, RIGHT) if options.unmatched == "apart" and kind in PRESERVED[side]]
+    sides = [side for side in (LEFT, RIGHT) if options.unmatched == "side_output" and kind in PRESERVED[side]]
     side_outputs = tuple(
         SideOutput(f"UNMATCHED {side.upper()}", f"_unmatched_{side}", f"unmatched_{side}") for side in sides
     )
@@ -207,7 +213,7 @@ def window_call(
 
 
 def sync_call(frames: Mapping[str, DataFrame], time: EventTime, disorder: Literal["drop", "error"]) -> Call:
-    """What a call of `sync_join` stands for."""
+    """Build the script of `ws.sync_join`."""
     sources = {name: time.source(name, frame) for name, frame in frames.items()}
     joined = ParsedSyncJoin(tuple(time.scan(name, frame) for name, frame in frames.items()))
     script = replace(_call(joined), settings=(Setting("watersmeet.sync.disorder", disorder),))
@@ -224,7 +230,7 @@ def asof_call(
     default: Mapping[str, Any],
     times: Times,
 ) -> Call:
-    """What a call of `asof_join` stands for."""
+    """Build the script of `ws.asof_join`."""
     sources = _sources(left, right, times)
     text, condition, using = _condition(on)
     own, version = (_time(sources[name], name) for name in (LEFT, RIGHT))
@@ -265,7 +271,7 @@ def _call(relation: Relation, text: str = "", further: tuple[Item, ...] = ()) ->
 
 
 def _condition(on: On) -> tuple[str, Expr | None, tuple[str, ...]]:
-    """What ``on`` says: its text, the condition in it, or the columns that it names."""
+    """Parse ``on`` into its text, the condition in it, and the columns that it names."""
     columns = given.condition(on)
     if isinstance(on, str) and not _NAME.fullmatch(on):
         return on, read_expression(on), ()

@@ -1,4 +1,4 @@
-"""What a script knows by name: sources with their columns and watermarks, and sinks."""
+"""The names that a script can use: sources with their columns and watermarks, and sinks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Old names of public attributes and arguments: they still work, and warn with the new name."""
+"""Old names of public attributes, arguments and values: they still work, and warn with the new name."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -44,8 +44,12 @@ def accept_old_names(**new_names: str) -> Callable[[C], C]:
     return decorate
 
 
-def accept_old_arguments(**new_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a call take its old keyword arguments: ``old="new"`` each.
+def accept_old_arguments(
+    new_values: Mapping[str, Mapping[str, str]] | None = None, /, **new_names: str
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a call take its old keyword arguments, ``old="new"`` each, and old values of others.
+
+    ``new_values``: the new value for each old one, by argument.
 
     >>> @accept_old_arguments(marks="watermarks")
     ... def join(*, watermarks: int = 0) -> int:
@@ -54,6 +58,13 @@ def accept_old_arguments(**new_names: str) -> Callable[[Callable[P, R]], Callabl
     ...     warnings.simplefilter("always")
     ...     join(**{"marks": 5}), str(caught[0].message)
     (5, '`join(marks=)` is deprecated: use `join(watermarks=)`.')
+    >>> @accept_old_arguments({"late": {"kept": "side_output"}})
+    ... def join(*, late: str = "counted") -> str:
+    ...     return late
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     join(late="kept"), str(caught[0].message)
+    ('side_output', '`join(late="kept")` is deprecated: use `join(late="side_output")`.')
     """
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
@@ -67,6 +78,11 @@ def accept_old_arguments(**new_names: str) -> Callable[[Callable[P, R]], Callabl
                         raise TypeError(f"{name}() got both '{new}' and '{old}', which is its old name")
                     warn_renamed(f"{name}({old}=)", f"{name}({new}=)")
                     kwargs[new] = kwargs.pop(old)
+            for argument, by_old in (new_values or {}).items():
+                value = kwargs.get(argument)
+                if isinstance(value, str) and value in by_old:
+                    warn_renamed(f'{name}({argument}="{value}")', f'{name}({argument}="{by_old[value]}")')
+                    kwargs[argument] = by_old[value]
             return call(*args, **kwargs)
 
         call_with_new_names.__deprecated_names__ = new_names  # type: ignore[attr-defined]

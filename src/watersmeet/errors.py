@@ -30,7 +30,7 @@ def escape_controls(text: str) -> str:
     >>> escape_controls("red: \x1b[31m\n") == "red: \\u001b[31m\n"
     True
     """
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def replace_controls(line: str) -> str:

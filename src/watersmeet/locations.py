@@ -56,7 +56,7 @@ class Storage(Protocol):
 
     @property
     def suffix(self) -> str:
-        """What follows the last full stop of the name, with it."""
+        """The suffix of the name, from its last full stop on."""
         ...
 
     @property
@@ -91,19 +91,19 @@ class Storage(Protocol):
         ...
 
     def iterdir(self) -> Iterable[Self]:
-        """What is in a folder."""
+        """List the entries of a folder."""
         ...
 
     def glob(self, pattern: str) -> Iterable[Self]:
-        """What is below a folder and matches a pattern, part by part."""
+        """List the paths below a folder that match a pattern, part by part."""
         ...
 
     def rglob(self, pattern: str) -> Iterable[Self]:
-        """What is below a folder, at any depth, with a name that matches a pattern."""
+        """List the paths below a folder, at any depth, whose name matches a pattern."""
         ...
 
     def read_bytes(self) -> bytes:
-        """What is in a file."""
+        """Read the content of a file."""
         ...
 
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
@@ -182,9 +182,9 @@ def write_whole(file: Storage, text: str) -> None:
 
 
 CURRENT = ".current"
-"""What the name of the file ends with that names the folder of a checkpoint, where folders cannot be renamed."""
+"""The suffix of the file that names the folder of a checkpoint, where folders cannot be renamed."""
 GENERATION = "@"
-"""What is between the name of a query and the random rest, in the name of a folder that was made later."""
+"""The separator between the name of a query and a random suffix, in the name of a folder that was made later."""
 
 
 def checkpoint_at(storage: AnyStorage, query: str) -> AnyStorage:
@@ -273,7 +273,7 @@ def is_secret(name: str) -> bool:
 
 
 def find_missing(text: str) -> Iterator[str]:
-    """What the references in a text name that is not there."""
+    """List the references in a text that cannot be resolved."""
     for kind, name in _REFERENCE.findall(text):
         if kind == "env" and name not in os.environ:
             yield f"the environment variable {name} is not set"
@@ -290,7 +290,7 @@ def references_in(text: str) -> list[str]:
     >>> references_in("${env:USER}:${file:key} at home")
     ['${env:USER}', '${file:key}']
     """
-    return [found[0] for found in _REFERENCE.finditer(text)]
+    return [match[0] for match in _REFERENCE.finditer(text)]
 
 
 def resolve_references(options: Mapping[str, str]) -> dict[str, str]:

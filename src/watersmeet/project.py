@@ -62,7 +62,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> Any:
-    """What a text in YAML says.
+    """Parse a text in YAML.
 
     >>> read_yaml("{name: shop, storage: here}")
     {'name': 'shop', 'storage': 'here'}
@@ -72,12 +72,12 @@ def read_yaml(text: str) -> Any:
 
 SPEC_NAME = "watersmeet.yml"
 Sends = Literal["resolved", "nothing resolved"]
-"""What a schema registry that a script names may get: options with what their references stand for, or only options
+"""The options that a schema registry named by a script may get: options with their references resolved, or only options
 without references. Commands that people also use to look at scripts of others send nothing resolved."""
 
 
 class Glob(BaseModel):
-    """Which files: a path, or a folder followed by ``/**`` for all SQL files under it."""
+    """A set of files: a path, or a folder followed by ``/**`` for all SQL files under it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     include: str
@@ -91,7 +91,7 @@ class Library(BaseModel):
 
 
 class Spec(BaseModel):
-    """What ``watersmeet.yml`` says."""
+    """The content of ``watersmeet.yml``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str = Field(min_length=1)
@@ -144,7 +144,7 @@ class Project:
 
     @property
     def settings_from_root(self) -> dict[str, str]:
-        """What ``configuration`` says to Spark; references to files start at the project."""
+        """The Spark settings in ``configuration``; references to files start at the project."""
         return {name: anchor_references(value, self.root.absolute()) for name, value in self.configuration.items()}
 
     def check_settings(self) -> None:
@@ -258,7 +258,7 @@ def _check_sent(source: Source) -> None:
     sent = [
         source.lowercase_options[name] for name in (*sorted(REGISTRY), "subscribe") if name in source.lowercase_options
     ]
-    references = [found for value in sent for found in references_in(value)]
+    references = [reference for value in sent for reference in references_in(value)]
     if URL in source.lowercase_options and references:
         raise NoColumnsError(
             f"they are in a schema registry, and only `watersmeet run` and `watersmeet check --deep` send "
@@ -328,13 +328,13 @@ def _find_files(folder: Path, include: str) -> Iterable[Path]:
 
 def visible_files(folder: Path, pattern: str) -> list[Path]:
     """The files below a folder that match a pattern, sorted; not those in folders such as ``.venv`` and ``.git``."""
-    found = (path for path in folder.rglob(pattern) if path.is_file())
-    return sorted(path for path in found if not any(p.startswith(".") for p in path.relative_to(folder).parts[:-1]))
+    files = (path for path in folder.rglob(pattern) if path.is_file())
+    return sorted(path for path in files if not any(p.startswith(".") for p in path.relative_to(folder).parts[:-1]))
 
 
-def _leads_out(folder: Path, what: str) -> WatersmeetError:
+def _leads_out(folder: Path, subject: str) -> WatersmeetError:
     hint = 'write a path that starts at the project, for example `include: "sql/**"`, and keep the files there.'
-    return refuse("WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"{what} leads out of the project", hint=hint)
+    return refuse("WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"{subject} leads out of the project", hint=hint)
 
 
 def _read_spec(path: Path) -> Spec:

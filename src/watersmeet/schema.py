@@ -17,7 +17,7 @@ TimeType = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 """Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
 
 Form = Literal["plain", "sized", "nested"]
-"""What follows a name: nothing, numbers in brackets (``DECIMAL(10,2)``), or other types (units, of an interval)."""
+"""The syntax after a type name: nothing, numbers (``DECIMAL(10,2)``), or types in brackets (units, of an interval)."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def parse_type_name(text: str) -> TypeName | None:
 
 
 def did_you_mean_type(name: str) -> str:
-    """A hint that names the type nearest to a name that is none.
+    """A hint for an unknown type: the name of the nearest type.
 
     >>> did_you_mean_type("BIGNIT"), did_you_mean_type("GEOGRAPHY")
     ('did you mean `BIGINT`?', 'use a type such as BIGINT, STRING, TIMESTAMP or DECIMAL(10,2).')

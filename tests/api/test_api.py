@@ -135,9 +135,24 @@ def test_streams_with_spark_watermarks_give_the_answer_of_batches(spark: SparkSe
     left, right = both(spark)
     lefts = streamed(tmp_path / "l", [left.where("a < 13"), left.where("a >= 13")]).withWatermark("t", "3 hours")
     rights = streamed(tmp_path / "r", [right]).withWatermark("t", "3 hours")
-    marks = end_of_input(spark, tmp_path / "m", batch=1)
-    joined = ws.join(lefts, rights, ON, within="10 minutes", how="full", watermarks=marks)
+    old_name: dict[str, Any] = {"marks": end_of_input(spark, tmp_path / "m", batch=1)}
+    with pytest.warns(DeprecationWarning, match=r"`join\(marks=\)` is deprecated: use `join\(watermarks=\)`") as caught:
+        joined = ws.join(lefts, rights, ON, within="10 minutes", how="full", **old_name)
+    assert caught[0].filename == __file__, "the line of the caller"
     assert all_rows(joined, tmp_path / "checkpoint") == rows_of(own_join(left, right, "full"))
+
+
+def test_old_values_of_arguments_work_and_warn(spark: SparkSession) -> None:
+    left, right = both(spark)
+    with pytest.warns(
+        DeprecationWarning, match=r'`join\(late="kept"\)` is deprecated: use `join\(late="side_output"\)`'
+    ):
+        joined = ws.join(left, right, ON, within="10 minutes", late="kept", **TIMES)
+    assert joined.columns[-1] == "_late"
+    windows: dict[str, Any] = {"left_window": "COUNT 2", "right_window": "COUNT 0"}
+    with pytest.warns(DeprecationWarning, match='use `window_join\\(unmatched="side_output"\\)`'):
+        joined = ws.window_join(left, right, ON, how="full", unmatched="apart", **windows)
+    assert joined.columns[-2:] == ["_unmatched_left", "_unmatched_right"]
 
 
 def test_unmatched_rows_come_with_the_watermark_that_expires_them(spark: SparkSession, tmp_path: Path) -> None:

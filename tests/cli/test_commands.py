@@ -51,7 +51,7 @@ def unbounded(shop: Path) -> Path:
 
 @pytest.mark.parametrize("command", (*COMMANDS, *IN_GROUPS))
 def test_help(command: str) -> None:
-    """Write the golden files anew with WRITE_GOLDEN=1 in the environment, and read the difference."""
+    """Rewrite the golden files with WRITE_GOLDEN=1 in the environment, and read the difference."""
     shown = watersmeet(*command.split(), "--help")
     golden = HELP / f"{command.replace(' ', '-') or 'watersmeet'}.txt"
     if os.environ.get("WRITE_GOLDEN"):
@@ -82,6 +82,14 @@ def test_init_leaves_a_folder_with_something_in_it_alone(shop: Path) -> None:
 def test_the_current_folder_is_the_default(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop)
     assert watersmeet("check").stdout.startswith("sql/joined.sql: 1 query can run.\n")
+
+
+def test_check_notes_the_old_name_of_a_setting(shop: Path) -> None:
+    sql = shop / "sql" / "joined.sql"
+    sql.write_text(f"SET watersmeet.together = off;\n{sql.read_text()}")
+    checked = watersmeet("check", shop)
+    assert checked.exit_code == 0
+    assert "`watersmeet.together` is deprecated: use `watersmeet.operator_chaining`." in checked.stdout
 
 
 def test_check_for_machines(shop: Path) -> None:

@@ -28,14 +28,14 @@ def watersmeet(*arguments: object) -> Result:
 
 
 def test_draw_writes_a_picture_or_prints_it(tmp_path: Path) -> None:
-    file = tmp_path / "lives.svg"
+    file = tmp_path / "lifetimes.svg"
     drawn = watersmeet("draw", STORY, "-o", file)
     assert (drawn.exit_code, drawn.stdout) == (0, f"{file}: 7 rows drawn.\n")
     assert watersmeet("draw", STORY).stdout == file.read_text("utf-8")
 
 
 def test_draw_of_a_batch_has_what_had_come_by_then(tmp_path: Path) -> None:
-    file = tmp_path / "lives.svg"
+    file = tmp_path / "lifetimes.svg"
     assert watersmeet("draw", STORY, "--batch", 0, "-o", file).stdout == f"{file}: 4 rows drawn.\n"
     beyond = watersmeet("draw", STORY, "--batch", 3)
     assert beyond.exit_code == 2

@@ -1,4 +1,4 @@
-"""What a storage elsewhere is to do, in one session: ``python -m tests.cluster.exercise SETTINGS URL[,STEP]...``.
+"""Exercise a remote storage in one session: ``python -m tests.cluster.exercise SETTINGS URL[,STEP]...``.
 
 ``SETTINGS`` are those of the session, as JSON. Without steps, all of them are done. Each step prints a line; a failure
 is a traceback.
@@ -273,7 +273,7 @@ def check_static_tables(storage: RemoteStorage, folder: Path) -> None:
 
 
 def watersmeet(*arguments: object, expects: int = 0) -> str:
-    """What a command prints."""
+    """The output of a command."""
     from watersmeet.cli.app import app
 
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -346,14 +346,14 @@ def checkpoint_name(storage: str) -> str:
 
 
 def rows_of(project: Path) -> list[dict[str, Any]]:
-    """What a project wrote, by order."""
+    """The rows that a project wrote, by order."""
     files = sorted((project / "output/joined").glob("*.json"))
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return sorted(rows, key=lambda row: row["order_id"])
 
 
 def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[[], None]]:
-    """What is exercised in a storage, by name. ``folder``: for projects, on this machine."""
+    """The exercises of a storage, by name. ``folder``: for projects, on this machine."""
     storage = cast("RemoteStorage", open_storage(spark, f"{url}/unit"))
     return {
         "files": partial(check_files, storage),

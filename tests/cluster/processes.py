@@ -1,4 +1,4 @@
-"""What the servers of these tests have in common: jars that are fetched once, and processes that end with the tests."""
+"""Shared by the servers of these tests: jars that are fetched once, and processes that end with the tests."""
 
 from __future__ import annotations
 

@@ -53,11 +53,11 @@ class Drivers:
         return process
 
     def log(self, host: str) -> Path:
-        """What the driver on a host has printed."""
+        """The output of the driver on a host."""
         return self.project / f"{host}.log"
 
     def refusal(self, host: str) -> str:
-        """What a driver says that ends at once."""
+        """The output of a driver that ends at once."""
         process = self.start(host, "--once")
         process.wait(SECONDS)
         return self.log(host).read_text()
@@ -86,7 +86,7 @@ class Drivers:
             hidden.rename(self.project / table / f"{id_}.json")
 
     def ids(self) -> list[int]:
-        """What has been delivered."""
+        """The rows that have been delivered."""
         files = list((self.project / "joined").glob("*.json"))
         return sorted(json.loads(line)["id"] for file in files for line in file.read_text().splitlines())
 

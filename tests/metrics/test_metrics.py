@@ -156,7 +156,7 @@ def test_prometheus_own_parser_reads_it() -> None:
 
 
 def test_the_text_is_what_prometheus_reads() -> None:
-    """Write the golden file anew with UPDATE_GOLDEN=1 in the environment, and read the difference."""
+    """Rewrite the golden file with UPDATE_GOLDEN=1 in the environment, and read the difference."""
     metrics = taken(FIRST, SECOND)
     metrics.fail("not\nstarted")
     metrics.checkpoints = {"joined": lambda: 4096, "gone": lambda: None}

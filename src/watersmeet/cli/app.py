@@ -47,7 +47,7 @@ app.add_typer(state.app, name="state")
 
 
 class Executor(StrEnum):
-    """What runs a case: ``spark``, or ``kernel`` in this process without a JVM."""
+    """The engine that runs a case: ``spark``, or ``kernel`` in this process without a JVM."""
 
     spark = "spark"
     kernel = "kernel"
@@ -62,7 +62,7 @@ class ExplainStage(StrEnum):
 
 
 class ScanMode(StrEnum):
-    """Who reads rows: ``columns``: workers, from Parquet files; ``spark``: Spark, from anything."""
+    """The reader of rows. ``columns``: workers read Parquet files. ``spark``: Spark reads any format."""
 
     columns = "columns"
     spark = "spark"
@@ -543,7 +543,7 @@ def test(
       batches:
       - in: {l: [[1, 5], [2, 6]], r: [[1, 8]]}
         out: [[1, 8]]
-      - marks: {r: 20}
+      - input_watermarks: {r: 20}
         out: [[2, null]]
 
     \b
@@ -578,7 +578,7 @@ def draw(
 
     \b
     Example:
-      watersmeet draw shop/cases/joined.yaml -o lives.svg
+      watersmeet draw shop/cases/joined.yaml -o lifetimes.svg
       watersmeet draw shop/cases/joined.yaml --batch 0 -o before.svg
     """
     with report_errors(context):

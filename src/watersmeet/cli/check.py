@@ -83,7 +83,7 @@ def _edits(opened: OpenedScript, spark: SparkSession, storage: Storage) -> Edits
 
 
 def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Storage, empty: Path) -> list[Refusal]:
-    """What speaks against starting these queries now; ``empty`` is a folder without input."""
+    """List the refusals that would stop these queries from starting now; ``empty`` is a folder without input."""
     script = opened.script
     refusals = _prepare_refusals(script, spark, storage, opened.queries)
     while True:
@@ -103,7 +103,7 @@ def spark_refusals(opened: OpenedScript, spark: SparkSession, storage: Storage, 
 def _find_missing_inputs(
     opened: OpenedScript, spark: SparkSession, reported: Container[Place | None]
 ) -> Iterator[Refusal]:
-    """What sources name and is not there; ``reported``: the places of those of which something is known to be wrong."""
+    """List the inputs that sources name but that do not exist, except for sources at the places in ``reported``."""
     from watersmeet.spark.connectors import source_connector
     from watersmeet.spark.connectors.reading import resolve_options
 
@@ -168,8 +168,8 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         print_text(f"{where}note: {message}")
     typer.echo(f"{opened.project.script_name}: {format_count(len(opened.queries), 'query')} can run.")
-    for name, found in bounds:
-        print_text(f"{name}: state {bounds_in_words(found)}." if found else f"{name}: keeps no state.")
+    for name, state_bounds in bounds:
+        print_text(f"{name}: state {bounds_in_words(state_bounds)}." if state_bounds else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):
             print_text(f"{name}: {line}")

@@ -58,7 +58,7 @@ SECONDS = 10.0
 """How long the files keep arriving."""
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""A JVM that lives for half a minute never earns back what its optimising compiler costs."""
+"""In a JVM that runs for half a minute, the optimising compiler costs more than it saves."""
 
 
 class _AllRead(BaseException):
@@ -70,7 +70,7 @@ class _AllRead(BaseException):
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What came out: the pairs of order and delivery, some rows to look at, and how many rows were dropped as late."""
+    """The result of the demo: pairs of order and delivery, some sample rows, and the number of rows dropped as late."""
 
     pairs: Counter[tuple[int, int | None]]
     samples: tuple[Row, ...]

@@ -91,7 +91,7 @@ class TimedRow(Generic[Row]):
 
 @dataclass(frozen=True)
 class Truth:
-    """What the join must give: ``pairs`` of order and delivery (None: padded), and how many rows are dropped late."""
+    """The expected result: ``pairs`` of order and delivery (None: padded), and the number of rows dropped as late."""
 
     orders: int
     deliveries: int

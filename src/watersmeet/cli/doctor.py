@@ -75,7 +75,7 @@ def _above(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _query_checks(opened: OpenedScript, spark: SparkSession, empty: Path) -> Iterable[CheckResult]:
-    """What speaks against starting the queries, as `check --deep` finds it."""
+    """Check that the queries can start, as `check --deep` does."""
     from watersmeet.cli.check import spark_refusals
     from watersmeet.cli.run import storage_on
     from watersmeet.spark.session.doctor import CheckResult

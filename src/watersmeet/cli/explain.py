@@ -87,7 +87,7 @@ def _render_analyzed(path: Path, stage: Stage) -> RenderedScript:
 
 
 def _physical_facts(query: AnalyzedQuery, script: Script) -> PlanDetails:
-    late = "kept" if query.late_into else "counted"
+    late = "side_output" if query.late_into else "counted"
     return plan_details(plan_query(query, OPERATORS, late=late, chains=read_chaining(script)), OPERATORS)
 
 
@@ -100,7 +100,7 @@ def _write(path: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class WhyRequest:
-    """What was typed: rows of a source, of the result, or all of them; of which query, None: of all."""
+    """The request as typed: rows of a source, of the result, or all rows; of one query, or of all if it is None."""
 
     source: str | None = None
     values: Sequence[str] = ()

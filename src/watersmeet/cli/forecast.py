@@ -57,7 +57,7 @@ def forecast_project(path: Path, load: Load, format: Format) -> None:
 
 
 def _forecast_inputs(opened: OpenedScript, load: Load, plans: Mapping[str, QueryPlan]) -> ForecastInput:
-    """What is given goes before what the last runs saw, and that before what was sampled; without rates, nothing."""
+    """Collect the input: stated rates first, then rates of the last runs, then sampled ones; without rates, nothing."""
     names, storage = (
         {source.name.lower() for source in opened.script.sources},
         Cluster().storage(opened.project, opened.script),

@@ -242,7 +242,7 @@ def run_project(
 
 
 def _names(opened: OpenedScript) -> list[str]:
-    """What the queries are called: by their sinks, or by their numbers."""
+    """The names of the queries: those of their sinks, or their numbers."""
     return [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
 
 
@@ -344,7 +344,7 @@ class RunObservers:
             "The metrics": metrics.take, "The history": recorder.take, "The log": log_batch, "The page": page,
             "The progress": progress, "The forecast": compare_forecast,
         }  # fmt: skip
-        guarded = tuple(guard_observer(what, observe, notify) for what, observe in batches.items())
+        guarded = tuple(guard_observer(label, observe, notify) for label, observe in batches.items())
         return cls(metrics, recorder, forecasts, guarded, checkpoints)
 
     def take_plans(self, plans: Mapping[str, QueryPlan]) -> None:
@@ -392,7 +392,7 @@ def notify(text: str) -> None:
 
 
 def log_batch(progress: Progress) -> None:
-    """Log what a batch did: in short, and with every number for those who want them."""
+    """Log a batch: a short text, and all of its numbers in JSON and with ``debug``."""
     record = json.loads(progress_line(progress))
     log("info", "batch", progress.query, progress_summary(progress).partition(": ")[2], record)
 

@@ -137,7 +137,7 @@ def _with_plan(script: Script, path: Path) -> Script:
 
 
 PLAN = ".substrait"
-"""What the files of Substrait plans end with."""
+"""The suffix of files with Substrait plans."""
 
 
 Paths = Literal["written", "absolute"]

@@ -80,7 +80,7 @@ def _as_texts(rows: DataFrame) -> DataFrame:
 
 
 def summarize_state(name: str, state: State) -> dict[str, Any]:
-    """What `show` says of a query, as data."""
+    """Summarize the state of a query as data, for `show`."""
     rows = collect_rows(state, state.summary)
     ends = {(spine_state.operator.number, spine_state.spine): spine_state.ends for spine_state in state.spines}
     operators: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ def _shard(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
-    """What `show` says of a query, for people."""
+    """Render the summary of a query's state as text, for `show`."""
     head = f"{summary['query']}: after batch {summary['batch']}, {format_count(summary['shards'], 'shard')}"
     lines = [f"{head}, started by Watersmeet {summary['watersmeet']} on Spark {summary['spark']}"]
     for operator in summary["operators"]:
@@ -138,15 +138,15 @@ def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
 
 def _line(spine: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool) -> list[str]:
     sums = [f"{sum(shard[name] for shard in shards):,}" for name in ("rows", "bytes", "runs")]
-    nexts = [(one["next"], one["next_of"]) for one in shards if one["next"] is not None]
+    nexts = [(part["next"], part["next_of"]) for part in shards if part["next"] is not None]
     first = min(nexts, key=lambda pair: _sortable(pair[0])) if nexts else None
     return [
         spine["side"],
         spine["kept"],
         *([str(shards[0]["shard"])] if by_shard else []),
         *sums,
-        min((one["earliest"] for one in shards if one["earliest"]), key=_sortable, default=""),
-        max((one["latest"] for one in shards if one["latest"]), key=_sortable, default=""),
+        min((part["earliest"] for part in shards if part["earliest"]), key=_sortable, default=""),
+        max((part["latest"] for part in shards if part["latest"]), key=_sortable, default=""),
         "" if first is None else f"when {first[1]} passes {first[0]}",
     ]
 
@@ -172,7 +172,7 @@ app = typer.Typer(
 
 @dataclass(frozen=True)
 class ReachOptions:
-    """What a session is given that only reaches a storage."""
+    """Session options of a command that only reads the storage."""
 
     conf: ConfOption = None
     packages: PackagesOption = None
@@ -186,7 +186,7 @@ class ReachOptions:
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """What a session is given that reads states."""
+    """Session options of a command that reads state."""
 
     master: MasterOption = None
     conf: ConfOption = None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 Take = Callable[[Progress], None]
-"""What takes in a batch."""
+"""A function that receives the progress of a batch."""
 TOKEN = "WATERSMEET_PAGE_TOKEN"
 """The variable with the token of a page that is served elsewhere than on this machine; without it one is made up."""
 

@@ -57,11 +57,11 @@ class AvroDecoder:
         return DecodedRecords(structs, reader.bad)
 
     def plan(self) -> Plan:
-        """What reads a row."""
+        """The function that decodes a row."""
         return self._plan_for(self.writer.type, self.wanted, None if self.reader is None else self.reader.type)
 
     def _plan_for(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
-        """What reads values of a type as an Arrow type, or goes over them; ``like``: what the reader's schema says."""
+        """Build the decoder of values into an Arrow type, or one that skips them; ``like``: the reader's type."""
         whole = self.writer.resolve(type_)
         if wanted is None and type_.kind == "ref":
             # A type may be within itself: how it is gone over is looked up only where there are rows that have it.
@@ -208,9 +208,9 @@ def _lists(wanted: Any, rows: int, owners: list[Any], parts: list[list[Any]], ty
 
 
 ValueReader = Callable[[Reader, Rows, bool], Any]
-"""What reads a value of each of some rows as it is stored, or goes over them if they are not wanted."""
+"""Decodes a stored value of each row, or skips it if the values are not wanted."""
 Converter = Callable[[Reader, Rows, Any], Any]
-"""What makes of stored values those that are wanted."""
+"""Converts stored values into values of the wanted type."""
 _PROMOTED = {
     "int": (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
     "long": (pa.int64(), pa.float32(), pa.float64()),
@@ -228,7 +228,7 @@ _MILLIS = (2**63 - 1) // 1000
 
 
 def value_reader(type_: AvroType) -> ValueReader:
-    """What reads the values of a type."""
+    """The function that reads the values of a type."""
     match type_.kind:
         case "null":
             return lambda reader, rows, wanted: pa.nulls(len(rows)) if wanted else None
@@ -290,21 +290,21 @@ def _bytes(type_: AvroType) -> ValueReader:
 
 
 def make_converter(type_: AvroType, wanted: Any) -> Converter:
-    """The conversion of values of a type to an Arrow type; `SchemaError` if there is none."""
+    """The function that converts values of a type to an Arrow type; `SchemaError` if they cannot be converted."""
     if type_.kind == "null":
-        return lambda reader, rows, found: pa.nulls(len(rows), wanted)
+        return lambda reader, rows, values: pa.nulls(len(rows), wanted)
     if type_.logical == "decimal":
         if pa.types.is_decimal(wanted) and _holds(wanted, type_):
-            return lambda reader, rows, found: found.cast(wanted)
+            return lambda reader, rows, values: values.cast(wanted)
     elif (moment := _time_converter(type_, wanted)) is not None:
-        return lambda reader, rows, found: moment(_in_range(reader, rows, found, type_.logical))
+        return lambda reader, rows, values: moment(_in_range(reader, rows, values, type_.logical))
     elif wanted == pa.string() and type_.kind == "bytes":
-        return lambda reader, rows, found: reader.texts(rows, found)
+        return lambda reader, rows, values: reader.texts(rows, values)
     elif wanted in _PROMOTED[type_.kind]:
         # As Avro promotes them: a number may lose digits that a float has no room for.
-        return lambda reader, rows, found: found.cast(wanted, safe=False)
+        return lambda reader, rows, values: values.cast(wanted, safe=False)
     elif type_.kind == "int" and wanted in (pa.int8(), pa.int16()):
-        return lambda reader, rows, found: _narrow(reader, rows, np.asarray(found), wanted)
+        return lambda reader, rows, values: _narrow(reader, rows, np.asarray(values), wanted)
     type_name = f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
     raise SchemaError(f"it is {type_name}, not {spark_type_name(wanted)}")
 
@@ -341,12 +341,12 @@ def _time_converter(type_: AvroType, wanted: Any) -> Callable[[Any], Any] | None
     logical = type_.logical
     unit = "ms" if logical.endswith("millis") else "us"
     if logical == "date" and pa.types.is_date32(wanted):
-        return lambda found: found.cast(wanted)
+        return lambda values: values.cast(wanted)
     if logical.startswith("time-") and pa.types.is_time64(wanted):
         of = pa.time32(unit) if unit == "ms" else pa.time64(unit)
-        return lambda found: found.cast(of).cast(wanted)
+        return lambda values: values.cast(of).cast(wanted)
     if "timestamp" in logical and pa.types.is_timestamp(wanted) and logical.startswith("local") == (wanted.tz is None):
-        return lambda found: found.cast(pa.timestamp(unit, wanted.tz)).cast(wanted)
+        return lambda values: values.cast(pa.timestamp(unit, wanted.tz)).cast(wanted)
     return None
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 
 class SchemaError(Exception):
-    """A schema that is none, or that nothing here can read, and why."""
+    """A schema that is invalid or not supported, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Reader:
         return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), buffers)
 
     def texts(self, rows: Rows, values: Any) -> Any:
-        """Bytes as texts; rows in which they are none are bad."""
+        """Decode bytes as UTF-8; marks rows that cannot be decoded as bad."""
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:

@@ -35,7 +35,7 @@ SINK_FORMATS: tuple[type[SinkFormat], ...] = (
     MemorySink,
 )
 FEEDS: tuple[type[Feed], ...] = (Debezium, Delta)
-"""What CHANGES FROM can name."""
+"""The feeds that CHANGES FROM can name."""
 
 OWN = frozenset({"static", "key", "deletes", MALFORMED}).union(*(feed.own for feed in (*FEEDS, Records)))
 """The options of a source that are our own, in small letters. All others are Spark's."""

@@ -49,7 +49,7 @@ class DeltaSink(SinkFormat):
 
     @property
     def changes_hint(self) -> str:
-        """What to write where a table goes to it."""
+        """The hint for a table that is written to this sink without a valid `changes` option."""
         return "add `changes 'upsert'` to its OPTIONS to merge rows by key, or `changes 'log'`."
 
     def check(self) -> Iterator[Refusal]:

@@ -36,7 +36,7 @@ class IcebergSink(SinkFormat):
 
     @property
     def changes_hint(self) -> str:
-        """What to write where a table goes to it."""
+        """The hint for a table that is written to this sink without a valid `changes` option."""
         return "add `changes 'upsert'` to its OPTIONS to merge rows by key, or `changes 'log'`."
 
     @property

@@ -16,7 +16,7 @@ _CHANGES = "to follow its changes, `CHANGES FROM debezium` from a topic"
 
 @dataclass(frozen=True)
 class Driver:
-    """What speaks to the databases of an address: its class, and the package that has it."""
+    """The JDBC driver for the databases of an address: its class, and the package that has it."""
 
     name: str
     package: str

@@ -201,7 +201,7 @@ class KafkaSink(SinkFormat):
         return self.delivery == "exactly_once" or self.makes_topic
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse deliveries that there are not, numbers that are none, and what needs a topic without one."""
+        """Refuse unknown deliveries, invalid numbers, and options that need a topic if none is named."""
         deliveries = get_args(Delivery)
         if self.delivery not in deliveries:
             hint = f"write `delivery '{deliveries[1]}'`, for example."
@@ -257,7 +257,7 @@ class KafkaSink(SinkFormat):
 
     @property
     def changes_hint(self) -> str:
-        """What to write where a table goes to it."""
+        """The hint for a table that is written to this sink without a valid `changes` option."""
         return "add `changes 'upsert'` to its OPTIONS, with NULL values for deletes, or `changes 'log'`."
 
     def is_encoded(self, changes: Changes | None) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from watersmeet.logical.nodes import Script
 
 JARS = "spark.jars"
-"""What names of settings begin with that say which jars a session has. Only a new one takes them."""
+"""The prefix of settings that add jars to a session. Only a new session applies them."""
 
 _CLIENT = (
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -27,7 +27,7 @@ _CLIENT = (
 
 @dataclass(frozen=True)
 class Connector:
-    """What brings a format to a version of Spark.
+    """The packages and settings that add a format to a version of Spark.
 
     ``packages``: all that are needed, the first of them the connector itself. ``settings``: what a session must be set
     to besides, from its start on.
@@ -73,7 +73,7 @@ def _iceberg(spark: str, version: str) -> Connector:
 
 CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
     "kafka": {"4.0": _kafka("4.0.3"), "4.1": _kafka("4.1.3"), "4.2": _kafka("4.2.0"), "4.3": _kafka("4.2.0")},
-    # There is none for 4.2 and 4.3 in the registry; that of 4.1 was seen to read all types and to write on 4.3.
+    # The registry has no version for 4.2 and 4.3; that of 4.1 was seen to read all types and to write on 4.3.
     "avro": {"4.0": _avro("4.0.2"), "4.1": _avro("4.1.1"), "4.2": _avro("4.1.1"), "4.3": _avro("4.1.1")},
     "delta": {"4.0": _delta("4.0.0"), "4.1": _delta("4.1.0")},
     "iceberg": {"4.0": _iceberg("4.0", "1.10.0"), "4.1": _iceberg("4.1", "1.11.0")},
@@ -82,7 +82,7 @@ CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
 
 
 def connector_of(format_: str, spark: str) -> Connector | None:
-    """What brings a format to a version of Spark; None: it is part of Spark, or nothing is known of it.
+    """The connector that adds a format to a version of Spark; None if the format is built in or unknown.
 
     >>> connector_of("Kafka", "4.3.0").packages[0]
     'org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0'

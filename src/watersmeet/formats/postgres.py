@@ -32,7 +32,7 @@ class PostgresSink(SinkFormat):
 
     @property
     def changes_hint(self) -> str:
-        """What to write where a table goes to it."""
+        """The hint for a table that is written to this sink without a valid `changes` option."""
         return "leave `changes` out: Postgres upserts by key."
 
     @property

@@ -60,7 +60,7 @@ class Feed:
         return {}
 
     def schema(self, format_: SourceFormat) -> str | None:
-        """What Spark is to read; None: what there is."""
+        """The schema that Spark is to read; None: as Spark finds it."""
         source = self.source
         has_changes = "deletes" in source.lowercase_options or source.field(CHANGE) is not None
         adds_change = source.kind == "table" and format_.may_have_change and not has_changes

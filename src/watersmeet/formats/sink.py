@@ -101,7 +101,7 @@ class SinkFormat:
 
     @property
     def changes_hint(self) -> str:
-        """What to write where a table goes to it."""
+        """The hint for a table that is written to this sink without a valid `changes` option."""
         held = ", or `changes 'snapshot'` for the current table" if "snapshot" in self.takes else ""
         log = f"add `changes 'log'` to the OPTIONS of {self.sink.name} for a changelog"
         return f"{log}{held}; `USING postgres` upserts."

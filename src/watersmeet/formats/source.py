@@ -91,7 +91,7 @@ class SourceFormat:
         yield from ()
 
     def affects_rows(self, option: str) -> bool:
-        """Whether an option, in small letters, decides about its rows; others say how fast they come, or to whom."""
+        """Whether an option, in small letters, decides about its rows; others affect only the rate or the consumer."""
         return option not in _RATES and option not in _BEGINNING and not is_secret(option)
 
     @property

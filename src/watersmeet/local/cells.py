@@ -79,7 +79,7 @@ def to_signed_rows(changes: pa.Table) -> pa.Table:
 
 
 def cell(value: Any, kind: pa.DataType) -> Any:
-    """A cell as the value that Arrow gives back for its type; ValueError if it is none.
+    """A cell as the value that Arrow gives back for its type; ValueError if the cell cannot be converted.
 
     >>> cell("1.5", pa.decimal128(10, 2))
     Decimal('1.50')
@@ -92,7 +92,7 @@ def cell(value: Any, kind: pa.DataType) -> Any:
         raise ValueError(f"{value!r} is not of type {kind}") from error
 
 
-def _convert(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911
+def _convert(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911 - one case per type
     if value is None:
         return None
     if pa.types.is_nested(kind):
@@ -248,7 +248,7 @@ def definition_of(operator: StreamOperator) -> Definition:
 def step_by_definition(
     definition: Definition, operator: StreamOperator, tables: Mapping[int, pa.Table], watermarks: Watermarks
 ) -> Emission:
-    """What one batch gives by the definition, as an operator would hand it out."""
+    """Run one batch by the definition, and return its result as an operator would emit it."""
     arrivals = {port: python_rows(table) for port, table in tables.items() if table.num_rows}
     step = definition.step(arrivals, watermarks)
     if isinstance(step, Counter):

@@ -97,7 +97,7 @@ class LocalFrame:
     lost: tuple[DroppedRows, ...] = ()
 
     def filter(self, parts: tuple[Expr, ...]) -> LocalFrame:
-        """Those of the rows for which all parts are true; nothing is computed of rows that are none."""
+        """Keep the rows for which all parts are true; parts are not computed for rows that only carry event times."""
         frame = self
         for part in parts:
             some = frame.rows.filter(pa.array(frame.keep))
@@ -167,7 +167,7 @@ def _find_collated_columns(plan: ScanPlan) -> list[str]:
     ]
     if fields and not has_spark_evaluator():
         raise NeedsSparkError(f"what `{fields[0].name}` is equal to: it is {fields[0].type}")
-    return [f"{plan.alias}.{one.name}" for one in fields]
+    return [f"{plan.alias}.{nested.name}" for nested in fields]
 
 
 def _select_columns(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:
@@ -227,7 +227,7 @@ def _union(plan: UnionPlan, inputs: list[LocalFrame]) -> LocalFrame:
 
 
 def _explode(plan: LateralPlan, frame: LocalFrame) -> LocalFrame:
-    """Each row once with every element of its array; a row without elements stays for its times and is none."""
+    """Emit a row for each element of its array; a row without elements only carries event times from here on."""
     value = value_of(plan.array, frame.live_rows)
     if not pa.types.is_list(value.type):
         value = pa.nulls(len(value), pa.list_(pa.null()))
@@ -395,7 +395,7 @@ def watermarks_of(lag: WatermarkLag, rows: pa.Table, outside: Watermarks) -> dic
 
 
 def prepare_port(port: PortPlan, frame: LocalFrame) -> pa.Table:
-    """What goes through the exchange: the rows that are some, with the columns that the join needs."""
+    """Build the table that goes through the exchange: the live rows, with the columns that the join needs."""
     position = () if port.position is None else (port.position,)
     for name in position:
         frame = replace(frame, rows=frame.rows.append_column(name, pa.array(np.arange(frame.rows.num_rows))))

@@ -170,7 +170,7 @@ _WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")
 
 
 SparkEvaluator = Callable[[str, pa.Table], pa.Array]
-"""What evaluates an expression, as SQL over the columns of a table, that cannot be evaluated here."""
+"""Evaluates an expression that cannot be evaluated here, as SQL over the columns of a table."""
 
 SPARK_EVALUATOR: ContextVar[SparkEvaluator | None] = ContextVar("elsewhere", default=None)
 """The evaluator for expressions that only Spark can evaluate; None: they are refused."""

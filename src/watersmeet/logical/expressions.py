@@ -55,7 +55,7 @@ Op = Literal[
     "+", "-", "*", "/", "%", "negate",
     "cast", "call", "aggregate", "around", "windows", "other",
 ]  # fmt: skip
-"""What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
+"""The kind of an expression. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
 comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
 `LISTED`, and resolving leaves or makes it so where Spark may be told of a list. An
 aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT, and
@@ -165,7 +165,7 @@ class Expr:
             args=tuple(arg.map_references(change) for arg in self.args),
         )
 
-    def sql(self, name: Callable[[Reference], str] = lambda ref: quote(ref.column)) -> str:  # noqa: PLR0911
+    def sql(self, name: Callable[[Reference], str] = lambda ref: quote(ref.column)) -> str:  # noqa: PLR0911 - one case per kind of expression
         """Spark SQL for it, every reference written as ``name`` says (fields of a path follow it)."""
         match self.op:
             case "column" | "literal" | "interval" | "other":
@@ -216,7 +216,7 @@ def finality_column(expr: Expr) -> str | None:
 
 
 def windows_in(expr: Expr) -> Windows:
-    """What ``windows`` there are."""
+    """The windows that a ``windows`` expression describes."""
     return windows_of(expr.text, tuple(int(length.value or 0) for length in expr.args[1:]))
 
 

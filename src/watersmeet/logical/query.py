@@ -362,7 +362,7 @@ def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
 
 
 def bounds_in_words(bounds: Sequence[StateBound]) -> str:
-    """What bounds a state, in a sentence without its end.
+    """Describe the bounds of a state, as a clause.
 
     >>> bounds_in_words([BY_TIME, StateBound("keys", "one row per id"), StateBound("keys", "one row per name")])
     'bounded by time, and by the number of keys: one row per id, one row per name'
@@ -377,10 +377,10 @@ def bounds_in_words(bounds: Sequence[StateBound]) -> str:
     return f"bounded {', and '.join(parts)}"
 
 
-def per_key(key: Sequence[Expr], what: str = "row") -> StateBound:
+def per_key(key: Sequence[Expr], noun: str = "row") -> StateBound:
     """One row, or another item, for every value of a key; without a key there is one."""
     words = ", ".join(expression_in_words(expr) for expr in key)
-    return StateBound("keys", f"one {what} per {words}" if words else f"one {what}")
+    return StateBound("keys", f"one {noun} per {words}" if words else f"one {noun}")
 
 
 def rows_of_table(relation: AnalyzedRelation) -> StateBound:

@@ -81,7 +81,7 @@ class AnalyzedRelation(ABC):
 
     @property
     def passthrough_input(self) -> AnalyzedRelation | None:
-        """The input whose rows pass one by one, without state; None: there is none."""
+        """The input whose rows pass one by one, without state; None if the relation stores rows."""
         return None
 
     @property

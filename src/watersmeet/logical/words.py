@@ -42,7 +42,7 @@ def within_in_words(within: Within) -> str:
     return " and ".join(f"{amount_in_words(amount)} {word}" for amount, word in parts if amount.value) or "0"
 
 
-def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911
+def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind of expression
     """An expression as people write it: no brackets or backticks that are not needed.
 
     >>> from watersmeet.logical.expressions import column
@@ -112,7 +112,7 @@ def kind_in_words(kind: JoinKind) -> str:
 
 
 Fact = tuple[str, Sequence[str]]
-"""A label and its lines; nothing is said where there are none."""
+"""A label and its lines; a fact without lines is not shown."""
 
 
 def keys(pairs: tuple[tuple[Expr, Expr], ...]) -> Fact:
@@ -167,7 +167,7 @@ def is_unnamed(name: str) -> bool:
 
 
 def rows_of(side: AnalyzedRelation, names: Mapping[str, str]) -> str:
-    """What to call the rows of one side of a join, by `row_names`."""
+    """The words for the rows of one side of a join, by `row_names`."""
     return " with ".join(names[alias] for alias in side.aliases)
 
 

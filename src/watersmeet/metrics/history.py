@@ -108,7 +108,7 @@ _NAMES = {kind: frozenset(field.name for field in fields(kind)) for kind in (Pro
 _ADDED = {
     kind: tuple(field.name for field in fields(kind) if COUNTED.items() <= field.metadata.items()) for kind in _NAMES
 }
-"""What adds up over batches; of the rest the latest counts."""
+"""The fields that add up over batches; of the others the latest value counts."""
 
 
 def _select_fields(kind: type[Progress | OperatorMetrics | SideMetrics], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def merge_batches(*batches: Progress) -> Progress:
 
 
 def merge_operators(batches: Iterable[Progress]) -> dict[str, OperatorMetrics]:
-    """What each operator did in several batches, as one."""
+    """Merge the metrics of each operator over several batches."""
     by_name: dict[str, list[OperatorMetrics]] = {}
     for batch in batches:
         for name, metrics in batch.operators.items():
@@ -140,7 +140,7 @@ def merge_operators(batches: Iterable[Progress]) -> dict[str, OperatorMetrics]:
 
 
 def merge_metrics(numbers: Sequence[OperatorMetrics]) -> OperatorMetrics:
-    """What an operator did in several batches, as one."""
+    """Merge the metrics of an operator over several batches."""
     sides: dict[str, list[SideMetrics]] = {}
     for metrics in numbers:
         for side, of_side in metrics.sides.items():
@@ -200,7 +200,7 @@ class History:
 
     @property
     def totals(self) -> Totals:
-        """What all batches did together."""
+        """The totals over all batches."""
         return Totals().plus(*self.batches)
 
     @property
@@ -268,7 +268,7 @@ class HistoryWriter:
             self._thin_out(self.path)
 
     def _thin_out(self, path: Path) -> None:
-        """Write the file anew with fewer records, as one that takes its place at once."""
+        """Rewrite the file with fewer records, and replace the old one atomically."""
         records = list(records_in(path.read_bytes(), self.query))
         replacement = path.with_suffix(".new")
         with replacement.open("wb") as file:

@@ -70,7 +70,7 @@ class LogOptions:
 
 
 def log(level: Level, event: str, query: str = "", text: str = "", numbers: Mapping[str, object] | None = None) -> None:
-    """Log what happened to a query; ``numbers`` are for those who read JSON, and for ``debug``."""
+    """Log what happened to a query; ``numbers`` appear in JSON, and with ``debug``."""
     entry = {"event": event, "query": query, "text": mask_secrets(text), "numbers": numbers or {}}
     LOGGER.log(_NUMBERS[level], event, extra={"told": entry})
 
@@ -146,7 +146,7 @@ def _moment(record: logging.LogRecord) -> str:
 P = ParamSpec("P")
 
 
-def guard_observer(what: str, observe: Callable[P, None], on_news: Callable[[str], None]) -> Callable[P, None]:
+def guard_observer(name: str, observe: Callable[P, None], on_news: Callable[[str], None]) -> Callable[P, None]:
     """The same observer, of which an error does not get out: it is told once, and logged each time.
 
     An output that is no longer read (``watersmeet run | head``) still ends the run.
@@ -165,11 +165,11 @@ def guard_observer(what: str, observe: Callable[P, None], on_news: Callable[[str
         except BrokenPipeError:
             raise
         except Exception as error:
-            log("warning", "unobserved", text=f"{what}: {traceback.format_exc()}")
+            log("warning", "unobserved", text=f"{name}: {traceback.format_exc()}")
             if not is_reported:
                 is_reported = True
                 reason = f"{type(error).__name__}: {error}"
-                on_news(f"{what} is incomplete: {reason}. The query continues. This message appears only once.")
+                on_news(f"{name} is incomplete: {reason}. The query continues. This message appears only once.")
 
     return observe_safely
 

@@ -1,6 +1,6 @@
-"""What each operator of a query did in a batch, in numbers (FT-7, FT-8, FT-11).
+"""Metrics of each operator of a query in a batch (FT-7, FT-8, FT-11).
 
-A micro-batch has no queues between its operators whose length could be read. So the gauges mean:
+A micro-batch has no queues between its operators whose length could be measured. So the gauges mean:
 
 - ``busy``: the share of the batch's time that the operator's shards spent computing, of all the time they could have
   had: the cores they can use at once, times the seconds of the batch. Waiting for Spark to bring rows or to take them
@@ -47,9 +47,9 @@ def sum_reported(metrics: type[Any], observed: Sequence[Mapping[str, Any]]) -> d
 
 @dataclass(frozen=True)
 class SideMetrics:
-    """What one side of an operator did in a batch; the names are those of `OperatorMetrics`.
+    """Metrics of one side of an operator in a batch; the names are those of `OperatorMetrics`.
 
-    ``stored``: rows that were written to the state, those of merged runs too; ``bytes``: what they took there.
+    ``stored``: rows that were written to the state, including those of merged runs; ``bytes``: their size there.
     """
 
     rows: int = field(default=0, metadata=COUNTED)
@@ -72,17 +72,17 @@ class SideMetrics:
 
 @dataclass(frozen=True)
 class OperatorMetrics:
-    """What one operator did in a batch.
+    """Metrics of one operator in a batch.
 
-    - ``kind``: what its family is called; nothing where it is not known
-    - ``events``: rows that came out of it, padded ones and those of `UNMATCHED ... INTO` too; late rows do not
-    - ``events_processed``: rows that came in
-    - ``seconds``: how long its shards computed, added up; ``shards``: how many there are; ``fullest``: what the one
-      keeps that keeps most
+    - ``kind``: the name of its family; empty if it is not known
+    - ``events``: rows that it emitted, including padded ones and those of `UNMATCHED ... INTO`, without late rows
+    - ``events_processed``: rows that it received
+    - ``seconds``: the compute time of all shards; ``shards``: their number; ``fullest``: the stored rows of the shard
+      that stores most
     - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
-    - ``delays``, ``lateness``: how far apart in time rows are that met, and by how much rows were late: how many, by
-      the number of a range (`watersmeet.operators.core.matching`). Of many, some stand for all
-    - ``sides``: some of it by side, ``left`` and ``right`` or ``1``, ``2``, ...
+    - ``delays``, ``lateness``: histograms of the time between the rows of a matched pair, and of how late rows were:
+      counts by the number of a range (`watersmeet.operators.core.matching`), of a sample where there are many
+    - ``sides``: some of the metrics by side, ``left`` and ``right`` or ``1``, ``2``, ...
     """
 
     kind: str = ""
@@ -141,7 +141,7 @@ def _spread(counts: Mapping[str, float] | None) -> dict[str, int]:
 
 
 def _sides(observed: Mapping[str, Any]) -> dict[str, SideMetrics]:
-    """What is there per side.
+    """The metrics of each side.
 
     >>> _sides({"rows_left": 3, "state_left": 2, "rows_right": None})["left"]
     SideMetrics(rows=3, late=0, padded=0, dropped=0, state_rows=2, stored=0, bytes=0)
@@ -194,7 +194,7 @@ def backpressure_of(reported: Mapping[str, Any]) -> float:
         return 1.0
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
     came = sum(float(source.get("inputRowsPerSecond") or 0.0) - ROUNDED for source in sources)
-    # Nothing, or not a number, for the first batch: nobody knows how long its rows took to come.
+    # Zero, or not a number, for the first batch: Spark does not know how long its rows took to arrive.
     if not came > 0 or seconds <= 0:
         return 0.0
     processed = sum(int(source.get("numInputRows") or 0) for source in sources) / seconds

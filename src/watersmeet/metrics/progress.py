@@ -38,11 +38,11 @@ Examples = dict[str, dict[str, list[dict[str, str | None]]]]
 
 @dataclass(frozen=True)
 class ProgressSchema:
-    """What the numbers that Spark reports of a query stand for.
+    """The columns, sources and joins that the metrics of a query refer to.
 
-    ``temporal`` are the columns whose marks are times; ``feeds`` the sources that feed a join, by the name of its
-    observation and then by side. A side that another join feeds has none. ``last`` are the joins whose rows no other
-    join takes.
+    ``temporal``: the columns whose watermarks are times. ``feeds``: the source of each side of a join, by the name of
+    the join's observation and then by side, without sides that another join feeds. ``last``: the joins whose rows go
+    to no other join.
     """
 
     temporal: frozenset[str] = frozenset()
@@ -50,26 +50,27 @@ class ProgressSchema:
     last: frozenset[str] = frozenset()
 
     def plus(self, other: ProgressSchema) -> ProgressSchema:
-        """What those of both stand for."""
+        """Merge two schemas."""
         return ProgressSchema(self.temporal | other.temporal, {**self.feeds, **other.feeds}, self.last | other.last)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together.
+    """Metrics of one batch of a query. ``watermarks`` are shown as people read them; counts are sums over all joins.
 
-    ``rows_in`` are the rows of its sources, each counted once whoever reads it, ``sources`` those of each. ``own`` are
-    the marks of columns as their sides have them, ``marks`` those of the result, which waits for all sides; of
-    ``silent`` columns no time was seen yet. ``at``:
-    when the batch began, in seconds since 1970. ``state_bytes``: what Spark says that it keeps for the state.
-    ``malformed``: rows that could not be read, ``malformed_of`` by source. ``written``: rows written to the state,
-    those of merged runs too. ``partitions``: how many partitions each side's window has now; nothing but for window
-    joins. ``operators``: the numbers of each, by what people call it. ``marks`` are the watermarks as numbers,
-    microseconds since 1970 for the columns that are ``temporal``. ``backpressure`` is that of
-    `watersmeet.metrics.metrics`. ``parts``: the seconds of the batch by what Spark did meanwhile, in its words.
-    ``backlog``: by topic, the rows that were there and waited for the next batch; other sources do not tell.
-    ``batches``: 1, and more where a history has put several batches together. ``examples``: some of the rows, by
-    operator (or source) and kind, if they are asked for; they are not kept.
+    - ``rows_in``: rows read from the sources, each counted once even if several joins read it; ``sources``: by source
+    - ``own``: the watermark of each column on its own side
+    - ``marks``: the watermarks of the result, which waits for all sides, as numbers: microseconds since 1970 for the
+      columns in ``temporal``; ``silent``: columns without a time so far
+    - ``at``: the start of the batch, in seconds since 1970; ``parts``: its seconds by phase, as Spark names them
+    - ``state_bytes``: the size of the state as Spark reports it; ``written``: rows written to the state, including
+      those of merged runs; ``partitions``: partitions in the window of each side, for window joins only
+    - ``malformed``: rows that could not be read; ``malformed_of``: by source
+    - ``operators``: the metrics of each operator, by its display name
+    - ``backpressure``: as in `watersmeet.metrics.metrics`; ``backlog``: rows that were available and wait for the next
+      batch, by Kafka topic; other sources do not report it
+    - ``batches``: 1, or more if a history has merged several batches
+    - ``examples``: some of the rows, by operator (or source) and kind, on request; they are not stored
     """
 
     query: str
@@ -226,7 +227,7 @@ def _examples(observed: Mapping[str, Mapping[str, Any]], named: Mapping[str, Map
 
 
 def _joins(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """What was observed of each join, by what people call it; of several with one name the later ones are numbered."""
+    """The observations of each join by its display name; joins of the same name are numbered from the second on."""
     joins: dict[str, Mapping[str, Any]] = {}
     for key in sorted(key for key in observed if key.startswith(JOIN_PREFIX)):
         name = key.removeprefix(JOIN_PREFIX).rpartition("#")[0] or key.removeprefix(JOIN_PREFIX)

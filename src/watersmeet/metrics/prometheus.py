@@ -352,7 +352,7 @@ PAUSE = 30.0
 
 
 def make_size_probe(folder: Path, pause: float = PAUSE) -> Callable[[], int | None]:
-    """What tells the bytes of all files below a folder; None where it is not there."""
+    """A function that returns the bytes of all files below a folder; None if the folder does not exist."""
     cached: tuple[float, int | None] | None = None
 
     def measure() -> int | None:

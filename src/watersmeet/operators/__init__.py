@@ -146,7 +146,7 @@ def table_operators() -> frozenset[str]:
 
 
 def state_schema_of(name: str) -> StateSchema:
-    """What states of the operator hold that is called so in identities.
+    """The state schema of the operator that identities call by this name.
 
     >>> state_schema_of("merge").names
     ('merge', 'block-nested')

@@ -117,8 +117,8 @@ Inputs = Literal["sides", "inputs", "parts", "input"]
 
 
 By = Literal["time", "keys", "number", "unknown"]
-"""What determines the number of stored rows. ``time``: the rows that arrive in a length of event time, or of the clock.
-``keys``: one per key. ``number``: a fixed number. ``unknown``: the plan does not say.
+"""The quantity that bounds the number of stored rows. ``time``: the rows that arrive in a length of event time, or of
+the clock. ``keys``: one per key. ``number``: a fixed number. ``unknown``: the plan does not say.
 """
 
 
@@ -279,7 +279,7 @@ class FamilyTracer:
         return None
 
     def wait_reason(self, context: TraceContext, port: int, row: Row, row_id: int) -> str:
-        """What a live row waits for, and until when."""
+        """Describe the event that a live row waits for, and until when."""
         return "It is in the state."
 
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:

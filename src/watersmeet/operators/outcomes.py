@@ -171,8 +171,8 @@ class Lineage:
     ``unmatched_reasons`` hold, for arrivals that did not match, the reason.
 
     >>> outcomes = (RowOutcome(0, "matched", 0, 9, 1, "."), RowOutcome(0, "alive", 0, 9, None, "."))
-    >>> told = Lineage("q", "event time", outcomes=outcomes)
-    >>> [fate.what for fate in told.of(0)], told.end(0).what
+    >>> lineage = Lineage("q", "event time", outcomes=outcomes)
+    >>> [outcome.what for outcome in lineage.of(0)], lineage.end(0).what
     (['matched', 'alive'], 'alive')
     """
 

@@ -31,7 +31,7 @@ def zone_of_script(script: Script) -> str | None:
 
 
 def in_zone_of_script(query: AnalyzedQuery, script: Script, default: str | None = None) -> AnalyzedQuery:
-    """The query as it runs in the zone that its script sets, or else in the default; unchanged if there is none."""
+    """Set the query's time zone to that of its script, or else to the default; unchanged without either."""
     zone = zone_of_script(script) or default
     return query if zone is None else in_zone(query, zone, DeclaredTypes(sources_of(query.relation)), script)
 

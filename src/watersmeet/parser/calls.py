@@ -89,7 +89,7 @@ def _is_grammar(word: str) -> bool:
 
 
 Read = Callable[[Cursor], Expr]
-"""What reads one argument."""
+"""Reads one argument."""
 
 _PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
 _WITH_NULLS = frozenset({"first", "first_value", "any_value", "last", "last_value"})
@@ -163,9 +163,9 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
     cursor.expect(")", f"close the arguments of `{token.text}` with `)`.")
     is_one = name in _WITH_NULLS and not is_distinct
     conditions = _read_nulls(cursor, name, args) if is_one else ()
-    for words, what, hint in _BEHIND:
+    for words, construct, hint in _BEHIND:
         if cursor.at(*words):
-            raise cursor.refuse_unsupported(what, hint, len(words) - ("(" in words))
+            raise cursor.refuse_unsupported(construct, hint, len(words) - ("(" in words))
     inner = find_aggregate(cursor, first + 1, cursor.position)
     if inner is not None:
         raise refuse_nested_aggregate(cursor, inner)
@@ -244,6 +244,6 @@ def _read_arguments(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, 
     if cursor.at_end:
         raise cursor.failure("`)`", f"close the arguments of `{function.text}` with `)`.")
     if not cursor.at(")"):
-        what = f"{cursor.peek().word or 'This'} in a function with an aggregate"
-        raise cursor.refuse_unsupported(what, _VIEW_HINT)
+        construct = f"{cursor.peek().word or 'This'} in a function with an aggregate"
+        raise cursor.refuse_unsupported(construct, _VIEW_HINT)
     return args

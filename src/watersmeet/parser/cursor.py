@@ -271,10 +271,10 @@ class Cursor:
         starts_entry = self.peek().kind in ("word", "quoted", "number", "string") and not self.at_statement
         return self.misspelt(words, expected, quoted or (_comma_before(self.peek()) if starts_entry else hint))
 
-    def refuse_unsupported(self, what: str, hint: str, words: int = 1) -> WatersmeetError:
+    def refuse_unsupported(self, construct: str, hint: str, words: int = 1) -> WatersmeetError:
         """The refusal of correct but unsupported syntax, covering the next ``words`` tokens."""
         place = self.place(self.peek(), self.peek(words - 1))
-        return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, place)])
+        return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", {"what": construct, "hint": hint}, place)])
 
 
 def _comma_before(token: Token) -> str:

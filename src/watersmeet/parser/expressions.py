@@ -262,7 +262,7 @@ _HINT = "write `ORDER BY price DESC LIMIT 10`: the first rows of a table, kept u
 
 
 def read_order(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[tuple[SortKey, ...], int | None]:
-    """What rows are ordered by and how many are shown, if both come next."""
+    """Read ORDER BY with LIMIT, if it comes next: the sort keys and the number of rows."""
     if not cursor.at("ORDER", "BY"):
         return (), None
     first = cursor.position
@@ -354,12 +354,12 @@ def apply_row_limit(
     row_limits = [limit for _, limit in limits if limit is not None]
     shown = [item.expr for item in items if isinstance(item, Item)]
     if len(row_limits) != 1 or any(_mentions(expr, number.name) for expr in (*left, *shown)):
-        what = f"{number.function}() as `{number.name}` without a limit, or for anything else"
+        construct = f"{number.function}() as `{number.name}` without a limit, or for anything else"
         hint = (
             f"write `WHERE {number.name} <= 10` around it, and leave it out of SELECT: positions change with every row."
         )
         cursor.position = max(cursor.position - 1, 0)
-        raise cursor.refuse_unsupported(what, hint)
+        raise cursor.refuse_unsupported(construct, hint)
     view = views[place]
     views[place] = replace(view, query=first_rows(view.query, number, row_limits[0], f"{view.name}.rows"))
     return None if where is None or not left else left[0] if len(left) == 1 else replace(where, args=tuple(left))

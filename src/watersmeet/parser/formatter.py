@@ -152,7 +152,7 @@ class _Source:
         return token.text.upper() if i in self.layout.keywords and token.kind == "word" else token.text
 
     def space(self, before: int, i: int) -> str:
-        """What stands between two tokens on one line if no comment does."""
+        """The text between two tokens on one line if no comment separates them."""
         left, right, layout = self.tokens[before], self.tokens[i], self.layout
         touching = left.end == right.start
         if i in layout.exact:

@@ -128,7 +128,7 @@ def _name(cursor: Cursor) -> Expr:
 
 
 def _skip_case(cursor: Cursor) -> bool:
-    """Take CASE up to its END; not if there is none, as for a column of that name."""
+    """Skip CASE up to its END; False if END is missing, as for a column named `case`."""
     first, depth = cursor.position, 0
     while not cursor.at_end:
         is_field = cursor.position > first and cursor.previous.word == "."
@@ -174,7 +174,7 @@ def _read_number(cursor: Cursor) -> Expr:
 
 
 def _number(text: str) -> Value:
-    """What Spark reads: an exponent or D, F make a double, a point, BD or too many digits for BIGINT a decimal.
+    """Read a number as Spark: an exponent, D or F make a double; a point, BD or too many digits for BIGINT a decimal.
 
     >>> _number("10L"), _number("1.5"), _number("1e3"), _number("2d")
     (10, Decimal('1.5'), 1000.0, 2.0)

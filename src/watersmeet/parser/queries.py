@@ -273,8 +273,10 @@ def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star,
     if numbers and (not target.is_inner or len(numbers) > 1 or not numbers[0].name):
         cursor.position = first
         hint = "name it with AS in a subquery, and write `WHERE name <= 10` around that, or use QUALIFY."
-        what = f"{numbers[0].function}()"
-        raise cursor.refuse_unsupported(f"{what} without a limit" if len(numbers) < 2 else f"{what} twice", hint)
+        construct = f"{numbers[0].function}()"
+        raise cursor.refuse_unsupported(
+            f"{construct} without a limit" if len(numbers) < 2 else f"{construct} twice", hint
+        )
     return tuple(item for item in items if not isinstance(item, RowNumber)), (numbers or [None])[0]
 
 
@@ -332,7 +334,7 @@ def _read_group_expression(cursor: Cursor) -> Expr:
     return read_or(cursor)
 
 
-def _refuse_rest(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:  # noqa: C901, PLR0911
+def _refuse_rest(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:  # noqa: C901, PLR0911 - one refusal per misplaced clause
     """The refusal of what cannot stand behind all that has been read."""
     end = "`)`" if cursor.nesting > 0 else "`;`"
     closing = "close the bracket with `)`." if cursor.nesting > 0 else "end the statement with `;`."

@@ -147,7 +147,7 @@ def _field_names(cursor: Cursor, first: int, written: dict[int, str]) -> dict[in
 
 
 def _zip_names(cursor: Cursor, index: int, names: dict[int, str], written: dict[int, str]) -> dict[int, str]:
-    """What to write for the tokens of the call of ``arrays_zip`` at ``index``, such that its fields have their names.
+    """The tokens of the call of ``arrays_zip`` at ``index``, rewritten such that its fields have their names.
 
     Spark takes no AS there. Inside of ``coalesce`` every argument is a number to it, which a function then renames.
     """

@@ -17,7 +17,7 @@ from watersmeet.parser.windows import NamedSource, read_name, read_table_functio
 from watersmeet.schema import quote
 
 ReadQuery = Callable[[Cursor], Query]
-"""What reads a query up to the bracket that closes it, or up to UNION ALL."""
+"""Reads a query up to the bracket that closes it, or up to UNION ALL."""
 
 
 def read_bracket(cursor: Cursor, read_query: ReadQuery) -> tuple[Scan, ...]:
@@ -91,9 +91,9 @@ def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
     clause = _read_clause(cursor, clause)
     named = _read_watermarks(cursor, named)
     if alias is None and named.name is None:
-        what = "the union" if len(named.scans) > 1 else "the subquery"
+        relation = "the union" if len(named.scans) > 1 else "the subquery"
         example = _UNION if len(named.scans) > 1 else "`(SELECT STREAM ...) AS s`."
-        raise cursor.failure("an alias", f"give {what} a name: {example}")
+        raise cursor.failure("an alias", f"give {relation} a name: {example}")
     alias = alias or named.name or ""
     first, *others = named.scans
     if others:
@@ -190,7 +190,7 @@ def _name_text(name: str) -> str:
 
 
 def _read_further(cursor: Cursor, left: Relation, read_query: ReadQuery) -> Relation | None:
-    """What follows a relation and has it as its left side; None if nothing does."""
+    """Read a join or lateral that follows a relation and has it as its left side; None if nothing does."""
     first = cursor.position
     cursor.begin_line()
     for grammar in cursor.grammars:

@@ -39,7 +39,7 @@ def read_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = 
 
 @dataclass(frozen=True)
 class UnreadPart:
-    """What could not be read of a script, and the names that it would have declared, in small letters."""
+    """The part of a script that could not be read, and the names that it would have declared, in small letters."""
 
     refusals: tuple[Refusal, ...]
     names: frozenset[str]

@@ -135,7 +135,7 @@ def readable_tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refu
 
 
 def _find_unclosed(text: str) -> tuple[int, str]:
-    """The position of the first unclosed quote or comment, and its opening; -1 if there is none.
+    """The position of the first unclosed quote or comment, and its opening; -1 if all are closed.
 
     The next quote of a script may close it, so a quoted text with a statement inside counts as not closed.
     """
@@ -148,8 +148,8 @@ def _find_unclosed(text: str) -> tuple[int, str]:
 
 def _refuse_unclosed(place: Place, opening: str) -> WatersmeetError:
     closing = "*/" if opening == "/*" else opening
-    what = "comment" if opening == "/*" else "quote"
+    kind = "comment" if opening == "/*" else "quote"
     return refuse(
-        "SYNTAX_ERROR", place, expected=f"`{closing}` to close the {what}", found="the end of the script",
-        hint=f"add {closing} where the {what} ends.",
+        "SYNTAX_ERROR", place, expected=f"`{closing}` to close the {kind}", found="the end of the script",
+        hint=f"add {closing} where the {kind} ends.",
     )  # fmt: skip

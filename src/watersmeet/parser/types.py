@@ -17,7 +17,7 @@ _ZONES = (
 )
 
 
-def read_type(cursor: Cursor) -> str:  # noqa: PLR0911
+def read_type(cursor: Cursor) -> str:  # noqa: PLR0911 - one return per form of type
     """A type. An unknown name is recorded as a refusal and parsing continues, so that all of them are reported."""
     token = cursor.take_name("a type", "write the type of the column, for example BIGINT, STRING or TIMESTAMP.")
     word, type_name = token.word, BY_NAME.get(token.word)

@@ -117,8 +117,8 @@ def refuse_after_columns(cursor: Cursor, name: str) -> WatersmeetError | None:
         return cursor.refuse_unsupported("FROM after the name of a sink", hint)
     for words, hint in _BEHIND:
         if all(matches(cursor, i, word) for i, word in enumerate(words)):
-            what = " ".join(word for word in words if word not in (VALUE, "("))
-            return cursor.refuse_unsupported(f"{what} behind {name}", hint)
+            construct = " ".join(word for word in words if word not in (VALUE, "("))
+            return cursor.refuse_unsupported(f"{construct} behind {name}", hint)
     return None
 
 
@@ -263,10 +263,10 @@ def refuse_statement(cursor: Cursor) -> WatersmeetError | None:
 
 
 def _find_refusal(cursor: Cursor, table: tuple[ForeignSyntax, ...]) -> WatersmeetError | None:
-    for words, what, hint in table:
+    for words, construct, hint in table:
         if all(matches(cursor, i, word) for i, word in enumerate(words)):
             shown = [word for word in words if word not in (NAME, VALUE, "(")]
-            return cursor.refuse_unsupported(what, hint, len(shown))
+            return cursor.refuse_unsupported(construct, hint, len(shown))
     return None
 
 

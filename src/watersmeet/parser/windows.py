@@ -78,7 +78,7 @@ def with_subqueries(cursor: Cursor, relation: Relation, group_by: tuple[Expr, ..
 
 
 def rewrite_window_functions(cursor: Cursor, first: int) -> dict[int, str]:
-    """What stands in the place of tokens from ``first`` to the one last taken, if window functions are among them."""
+    """Replacements for the tokens from ``first`` to the one last taken, if window functions are among them."""
     replacements, end = dict[int, str](), cursor.position
     for index in range(first, end):
         token = cursor.tokens[index]
@@ -146,10 +146,10 @@ def rewrite_windowed_query(
     return shown, once, tuple(None if expr is None else expand_window_bounds(expr, window) for expr in others)
 
 
-def _not_grouped(cursor: Cursor, window: WindowFunction, what: str) -> WatersmeetError:
+def _not_grouped(cursor: Cursor, window: WindowFunction, construct: str) -> WatersmeetError:
     hint = "write `GROUP BY window_start, window_end`, with an aggregate in SELECT."
     cursor.position = max(cursor.position - 1, 0)
-    return cursor.refuse_unsupported(f"TABLE({window.function}(...)) without GROUP BY {what}", hint)
+    return cursor.refuse_unsupported(f"TABLE({window.function}(...)) without GROUP BY {construct}", hint)
 
 
 def _check_partition(cursor: Cursor, window: WindowFunction, group_by: tuple[Expr, ...]) -> None:
@@ -235,7 +235,7 @@ class NamedSource:
 
 
 ReadNamed = Callable[[Cursor], NamedSource]
-"""What reads a source in brackets or another function."""
+"""Reads a source in brackets or another function."""
 
 
 def read_name(cursor: Cursor) -> tuple[str, Span]:
@@ -384,7 +384,7 @@ def _read_argument(cursor: Cursor, number: int, names: tuple[str, ...]) -> None:
 
 
 def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> NamedSource:
-    """What such a function is applied to: a table by name, a query, or an IMPOSE_ORDER. ``hint`` has an example."""
+    """Read the argument of such a function: a table by name, a query, or an IMPOSE_ORDER. ``hint`` has an example."""
     if cursor.at("(", "TABLE"):
         cursor.next()
         named = _read_ordered(cursor, read_named, hint)

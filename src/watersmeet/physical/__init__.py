@@ -1,4 +1,4 @@
-"""Which operator, and why: from an analyzed query to its plan, each family planning its own.
+"""Plan an analyzed query: choose its operators and say why; each family plans its own joins.
 
 Where only the first rows of a table are asked for, what feeds such a stage hands on no others (`push_down_top_n`). What
 lies between the two must take each row for one row: then the rows that are before another one stay before it.
@@ -98,7 +98,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-LateRows = Literal["counted", "kept"]
+LateRows = Literal["counted", "side_output"]
 """The treatment of late rows: only counted, or also emitted, with all columns, as a side output."""
 
 
@@ -176,7 +176,7 @@ class _Planner:
 
     @property
     def stages(self) -> Iterator[StagePlanner]:
-        """What may keep rows behind the relation of a query."""
+        """The planners of stages that may store rows after the relation of a query."""
         return (family.plan for family in self.families.values() if isinstance(family.plan, StagePlanner))
 
     def body(self, query: AnalyzedQuery, outputs: tuple[Output, ...]) -> _Body:
@@ -216,7 +216,7 @@ class _Planner:
 
     def scan(self, scan: AnalyzedScan, needed: frozenset[str], travel: ChangelogMode) -> RelationPlan:
         """The plan of a source; upserts that must come with weights go through a stage that knows the rows before."""
-        plan = plan_scan(scan, needed, whole=self.late == "kept")
+        plan = plan_scan(scan, needed, whole=self.late == "side_output")
         if travel == "versions":
             return replace(plan, changes=plan.changes and "versions")
         if plan.changes != "upserts" or travel == "upserts":
@@ -228,7 +228,7 @@ class _Planner:
         wanted = needed if needed is None else needed | columns_in(view.filters) | frozenset(times_of(view))
         shown = tuple(o for o in view.query.outputs if wanted is None or f"{view.alias}.{o.name}" in wanted)
         body = self.body(view.query, shown or view.query.outputs[:1])
-        if self.late == "kept" and wanted is not None and find_windows(body.relation) is not None:
+        if self.late == "side_output" and wanted is not None and find_windows(body.relation) is not None:
             # A late row is that of the source or view, with all its columns.
             visible = {field.name for field in view.source.fields if not field.hidden}
             body = self.body(
@@ -257,7 +257,7 @@ class _Planner:
         port = next(port for port, side in enumerate(join.inputs) if side is not join.passthrough_input)
         table, stream = join.inputs[port], join.inputs[1 - port]
         assert isinstance(table, AnalyzedScan)
-        scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
+        scan = replace(plan_scan(table, inside, whole=self.late == "side_output"), changes=None)
         below = self.plan(stream, inside)
         columns = tuple(column for column in (*below.frame_columns, *scan.frame_columns) if column in inside)
         why = (self.planner(join).by_spark,)
@@ -280,7 +280,7 @@ class _Planner:
         relation = join.inputs[number]
         plan = self.plan(relation, inside, travel)
         shown = tuple(column for column in plan.frame_columns if column in needed)
-        late = late_columns(plan) if self.late == "kept" and _can_have_late_rows(relation) else ()
+        late = late_columns(plan) if self.late == "side_output" and _can_have_late_rows(relation) else ()
         return PortPlan(
             plan, shown, lags=lags_of(relation), times=times_of(relation), aliases=frozenset(relation.aliases),
             needed=shown, idle=idle_of(relation), late=late,

@@ -154,7 +154,7 @@ class _ChainWalk:
     def _may_chain(self, before: int, number: int) -> bool:
         return self.groups is None or any(before in group and number in group for group in self.groups)
 
-    def why_not_chained(self, join: JoinPlan, number: int) -> str | None:  # noqa: PLR0911
+    def why_not_chained(self, join: JoinPlan, number: int) -> str | None:  # noqa: PLR0911 - one return per reason
         """Why the join that feeds a port does not run in the same operator; nothing: such never do; None: it may."""
         port, link = join.ports[number], find_link(join.ports[number].input)
         if join.operator.watermark_dependencies is None or (
@@ -164,9 +164,14 @@ class _ChainWalk:
         if link is None:
             return "Spark works on the rows between them"
         before = link.join
-        if any(one.route != "key" or one.shard_by for one in (*join.ports, *before.ports)):
+        if any(port_plan.route != "key" or port_plan.shard_by for port_plan in (*join.ports, *before.ports)):
             return "without an equality rows go to other shards"
-        if before.post_filters or port.predicates or port.lags or any(self._base(one) is None for one in port.computed):
+        if (
+            before.post_filters
+            or port.predicates
+            or port.lags
+            or any(self._base(column) is None for column in port.computed)
+        ):
             return "Spark evaluates conditions on the rows between them"
         sides, keys, key_classes = (
             (join.operator.ports, before.operator.ports),

@@ -1,4 +1,4 @@
-"""What follows from an edit of a query for its state: nothing, something to accept, a new state, or a refusal.
+"""Effects of an edited query on its state: nothing, something to accept, a new state, or a refusal.
 
 What of an operator may change is for its family to say (`ChangeRule`); what may change of any is here: lags, since
 watermarks never go back.
@@ -60,13 +60,13 @@ class StageEdit:
 
     @property
     def operators(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """What the state of the operator meant, and what it would mean."""
+        """The identities of the operator's state before and after the edit."""
         before, after = (query.identity["stages"][self.number]["operator"] for query in (self.was, self.now))
         return before, after
 
 
 ChangeRule = Callable[[StageEdit, Sequence[IdentityChange]], Sequence[ChangeEffect] | None]
-"""What follows from changes of an operator, whose paths begin inside it; None: its state cannot become the new one."""
+"""The effects of changes of an operator, whose paths begin inside it; None: its state cannot become the new one."""
 
 
 def classify_edit(
@@ -137,8 +137,8 @@ _LAG = ("stages", 0, "ports", 0, "lags", "column")
 def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, tables: Collection[str]) -> bool:
     """Whether the rows that the query has read are those that the new one would have read.
 
-    Sources are as they were, and some may have come or gone, not both. A result that is a table is none of these: what
-    the new query would take back, the old one never wrote.
+    Sources are as they were, or some were added, or some were removed. A result that is a table does not qualify: the
+    new query would retract rows that the old one never wrote.
     """
     before, after = (
         Counter(canonical_json(part) for source in query.identity["sources"] for part in source["reads"])
@@ -154,7 +154,7 @@ def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, tables: Collection[s
 def _clock_effects(
     stage: StageEdit, was: bool, now: bool, families: Mapping[str, ChangeRule]
 ) -> Sequence[ChangeEffect]:
-    """What follows where a stage begins, or ceases, to follow the clock."""
+    """Effects of a stage that begins, or ceases, to follow the clock."""
     effects = _operator_effects(stage, [IdentityChange(CLOCK, was, now)], families)
     if effects is not None:
         return effects
@@ -173,7 +173,7 @@ def _operator_effects(
 
 
 def window_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
-    """What follows where groups that were kept forever now end with their windows; None: something else has changed."""
+    """Effects of groups that were kept forever and now end with their windows; None: another part has changed, too."""
     paths = {change.path for change in changes if change.was is None}
     is_timed = {("ports", 0, "time"), ("ports", 0, "times")} <= paths and any(path[0] == "lags" for path in paths)
     if not is_timed or any(change.path not in paths or change.path[0] not in _OF_WINDOWS for change in changes):
@@ -217,7 +217,7 @@ def same_join_notes(plans: Mapping[str, QueryPlan]) -> Iterator[tuple[str, str]]
 
 
 def _joins_of(identity: Identity) -> str | None:
-    """What a query joins and how, whatever it filters before and shows of it; None: it joins nothing.
+    """The sources and joins of a query without its filters and outputs, as text; None: it has no join.
 
     Groups and first rows before the last join are compared as they are, since the join reads their results.
     """

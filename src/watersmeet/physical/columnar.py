@@ -109,7 +109,7 @@ def _is_unhashed(type_: str) -> bool:
 
 
 def _origin(passage: ColumnarPath, name: str) -> str:
-    """What a column is called in the leaf, if it is one of its columns."""
+    """The name of a column in the leaf, if it is one of its columns."""
     for step in reversed(passage.steps):
         shown = dict(step.columns).get(name) if isinstance(step, Projection) else None
         name = shown.name if isinstance(shown, ColumnRef) else name
@@ -228,8 +228,8 @@ def _condition(expr: Expr, type_of: TypeOf) -> Condition | None:
     return plain_condition(expr) if _kind(expr, type_of) is not None else None
 
 
-def _kind(expr: Expr, type_of: TypeOf) -> str | None:  # noqa: PLR0911
-    """What the values of an expression are, all integers being one kind; None if it is beyond columns."""
+def _kind(expr: Expr, type_of: TypeOf) -> str | None:  # noqa: PLR0911 - one case per kind of expression
+    """The kind of an expression's values, one for all integers; None if it cannot be evaluated on columns."""
     match expr.op:
         case "column":
             name = _plain(expr)

@@ -1,4 +1,4 @@
-"""What differs between two identities, in the words of the people who wrote the queries."""
+"""The differences between two identities, in the words of the people who wrote the queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watersmeet.duration import format_duration
 from watersmeet.physical.identity import Data
 
 Words = Mapping[str, Mapping[str, str]]
-"""What people call each scan by its number; see `watersmeet.physical.identity.scan_words`."""
+"""The display names of each scan by its number; see `watersmeet.physical.identity.scan_words`."""
 
 _UNITS = {"d": "day", "h": "hour", "min": "minute", "s": "second", "ms": "millisecond", "µs": "microsecond"}
 
@@ -41,7 +41,7 @@ class NamedIdentity:
         return ", ".join(map(self.name, texts)) or "nothing"
 
     def alias(self, number: str) -> str:
-        """What a scan is called in the query."""
+        """The alias of a scan in the query."""
         return self.words.get(number, {}).get("alias", number)
 
     def source(self, number: int) -> str:
@@ -55,7 +55,7 @@ class NamedIdentity:
         return " and ".join(names) or f"stage {stage + 1}"
 
     def side(self, stage: int, port: int) -> str:
-        """What a side of a stage is called in the query: its alias, or those of all that is joined there."""
+        """The name of a stage's side in the query: its alias, or those of all scans that are joined there."""
         return "+".join(self.alias(scan) for scan in dict.fromkeys(self._scans(stage, port)))
 
     def _scans(self, stage: int, port: int) -> Iterator[str]:
@@ -109,7 +109,7 @@ class IdentityChange:
         return next((part for part in (*inner[-1:], *inner[:1]) if part in PHRASES), "")
 
     def after(self, field: str) -> Any:
-        """What follows a field in the path."""
+        """The element of the path that follows a field."""
         return self.path[self.path.index(field) + 1]
 
 
@@ -156,21 +156,21 @@ def _are_records(was: Any, now: Any) -> bool:
 Phrase = Callable[[IdentityChange, NamedIdentity, NamedIdentity], str]
 
 
-def _count(what: str) -> Phrase:
+def _count(noun: str) -> Phrase:
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
-        return f"it had {len(change.was)} {what}, now it has {len(change.now)}"
+        return f"it had {len(change.was)} {noun}, now it has {len(change.now)}"
 
     return phrase
 
 
-def _was(what: str, of_source: str = "") -> Phrase:
-    """What something of a join, or of a source, was and is."""
+def _was(noun: str, of_source: str = "") -> Phrase:
+    """A phrase for a changed property of a join, or of a source: its value before and now."""
 
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         if "sources" in change.path:
-            whose, name = f"the source `{now.source(int(change.after('sources')))}`", of_source or what
+            whose, name = f"the source `{now.source(int(change.after('sources')))}`", of_source or noun
         else:
-            whose, name = now.sides(int(change.after("stages"))), what
+            whose, name = now.sides(int(change.after("stages"))), noun
         return f"{name} of {whose} was {_value(change.was)}, now it is {_value(change.now)}"
 
     return phrase
@@ -190,10 +190,10 @@ def _option(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> s
     return f"the source `{source}` read `{name}` {_value(change.was)}, now it reads {_value(change.now)}"
 
 
-def _columns(what: str) -> Phrase:
+def _columns(noun: str) -> Phrase:
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         before, after = ([value] if isinstance(value, str) else value or [] for value in (change.was, change.now))
-        return f"the {what} was {was.names(before)}, now it is {now.names(after)}"
+        return f"the {noun} was {was.names(before)}, now it is {now.names(after)}"
 
     return phrase
 
@@ -211,8 +211,8 @@ def _bounds(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> s
 def _lag(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     column = str(change.path[-1])
     before, after = was.amount(change.was, column), now.amount(change.now, column)
-    what = "tolerance" if column == "tolerance" else f"lag of the watermark of {now.name(column)}"
-    return f"the {what} was {before}, now it is {after}"
+    noun = "tolerance" if column == "tolerance" else f"lag of the watermark of {now.name(column)}"
+    return f"the {noun} was {before}, now it is {after}"
 
 
 def _split_change(change: IdentityChange) -> tuple[list[Any], list[Any]]:
@@ -220,12 +220,12 @@ def _split_change(change: IdentityChange) -> tuple[list[Any], list[Any]]:
     return [part for part in before if part not in after], [part for part in after if part not in before]
 
 
-def _parts(what: str) -> Phrase:
+def _parts(noun: str) -> Phrase:
     def phrase(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
         gone, new = _split_change(change)
         if gone and new:
-            return f"the {what} {was.name(gone[0])} is now {now.name(new[0])}"
-        return f"the {what} {was.name(gone[0])} was removed" if gone else f"the {what} {now.names(new[:1])} is new"
+            return f"the {noun} {was.name(gone[0])} is now {now.name(new[0])}"
+        return f"the {noun} {was.name(gone[0])} was removed" if gone else f"the {noun} {now.names(new[:1])} is new"
 
     return phrase
 

@@ -1,4 +1,4 @@
-"""Whose a state is, as data: what of a plan decides about the rows that its stages keep, and nothing else.
+"""The identity of a state as data: the parts of a plan that decide which rows its stages store, and nothing else.
 
 A state must outlive what is only presentation: aliases, names and order of outputs, comments, layout. So columns have
 *canonical names*: a column of a source is ``n.column``, with n the number of its scan in the query (depth first, left
@@ -53,7 +53,7 @@ def assign_names(plan: QueryPlan) -> QueryPlan:
 
 
 def identity_of(plan: QueryPlan, shards: int) -> Data:
-    """What a checkpoint must have been written by, to be continued by this plan; as data in canonical order.
+    """The identity that a checkpoint must have to be continued by this plan; as data in canonical order.
 
     ``sources`` are all scans: Spark tells them apart by their place. ``clocks`` says which stages follow the wall
     clock, which Spark reads like a source. ``together``, if there are any, are the stages that share an operator.
@@ -72,13 +72,13 @@ def identity_of(plan: QueryPlan, shards: int) -> Data:
 
 
 def scan_words(plan: QueryPlan) -> dict[str, dict[str, str]]:
-    """What people call each scan by its number: its alias, and the source it reads."""
+    """The display names of each scan by its number: its alias, and the source it reads."""
     scans = enumerate(plan.relation.leaves)
     return {str(n): {"alias": scan.alias.rsplit("/", 1)[-1], "source": scan.source.name} for n, scan in scans}
 
 
 def stage_digest(stage: JoinPlan, types: Mapping[str, str], shards: int) -> str:
-    """What the state of a stage must have been written by, in few letters; ``types`` are those of its columns."""
+    """A digest of the state of a stage, to compare with that of a checkpoint; ``types`` are those of its columns."""
     names: dict[str, str] = dict(stage.operator.names)
     texts = _texts(stage.identity)
     stored_types = {
@@ -209,7 +209,7 @@ class _IdentityWalk:
 
 
 def _aggregate_names(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
-    """What an operator itself makes of its columns: aggregates."""
+    """Canonical names of the columns that an operator computes itself: aggregates."""
     computed: dict[str, str] = {}
     for aggregate in getattr(operator, "aggregates", ()):
         arguments: list[str] = [names.get(column, column) for column in aggregate.columns]
@@ -218,7 +218,7 @@ def _aggregate_names(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _port(port: PortPlan, relation: _CanonicalRelation, names: Mapping[str, str]) -> Data:
-    """What happens to the rows of a side before its operator sees them."""
+    """The processing of the rows of a side before they reach their operator."""
     return {
         "reads": relation.reads,
         "filters": sorted(relation.filters),

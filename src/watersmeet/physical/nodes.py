@@ -371,7 +371,7 @@ class JoinPlan(PlanNode):
 
     @property
     def has_side_outputs(self) -> tuple[bool, ...]:
-        """Whether rows of a port that stayed alone have an output of their own."""
+        """For each port, whether its unmatched rows go to a side output."""
         join = self.analyzed
         return tuple(isinstance(join, AnalyzedJoin) and join.has_side_output(n) for n in range(len(self.ports)))
 
@@ -380,7 +380,7 @@ class JoinPlan(PlanNode):
 class StaticJoinPlan(PlanNode):
     """A join with a table that never changes, which Spark does by itself and which keeps nothing.
 
-    ``condition``: all of ON; ``is_inner``: stream rows without a match are none; ``columns``: those of its frame.
+    ``condition``: all of ON; ``is_inner``: stream rows without a match are dropped; ``columns``: those of its frame.
     """
 
     stream: RelationPlan
@@ -456,13 +456,13 @@ def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
 
 
 def join_name(plan: JoinPlan) -> str:
-    """What people call a join: its sides."""
+    """The display name of a join: its sides."""
     names = ["+".join(_user_aliases(port.input)) for port in plan.ports]
     return plan.name_prefix + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def _user_aliases(plan: RelationPlan) -> Iterator[str]:
-    """The aliases of a plan that people wrote: what a stage reads has a name that nobody can write."""
+    """The aliases that the user wrote; a subquery has a generated alias, so those inside it are used."""
     for leaf in leaf_plans(plan):
         yield from (
             _user_aliases(leaf.input) if isinstance(leaf, ViewPlan) and leaf.alias.startswith("#") else (leaf.alias,)

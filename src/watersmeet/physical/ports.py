@@ -239,9 +239,9 @@ class JoinCondition:
             port.late,
         )
 
-    def why_post_filters(self, what: str = "pairs") -> tuple[str, ...]:
-        """What Spark does behind the join, in words."""
-        line = f"Spark filters the {what} by the conditions that only Spark can evaluate"
+    def why_post_filters(self, noun: str = "pairs") -> tuple[str, ...]:
+        """Describe the filters that Spark applies after the join."""
+        line = f"Spark filters the {noun} by the conditions that only Spark can evaluate"
         return (line,) if self.post_filters else ()
 
 

@@ -1,4 +1,4 @@
-"""What stands under the joins: scans, views and laterals, with their times and watermarks."""
+"""The leaves under the joins: scans, views and laterals, with their times and watermarks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def changes_of(source: Source) -> Changes | None:
 
 
 def filters_of(scan: AnalyzedScan) -> tuple[Expr, ...]:
-    """What a row must satisfy to be one: WHERE, and that it is not a heartbeat (unknown counts as not)."""
+    """The filters of a scan: WHERE, and that the row is not a heartbeat (unknown counts as not)."""
     beat = scan.heartbeat
     if beat is None:
         return scan.filters
@@ -57,7 +57,7 @@ def all_columns(leaf: AnalyzedLeaf) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class WindowedRows:
-    """What is known of rows that come once for each of their windows.
+    """Facts about rows that come once for each of their windows.
 
     - ``windows``: where they were unfolded
     - ``time``, ``end``: the columns with their time and the end of their window, by name and path; None: not shown
@@ -153,7 +153,7 @@ def view_watermarks(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
 
 
 def _times_in(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
-    """What the event times inside a view are called outside."""
+    """The names outside a view of the event times inside it."""
     times: list[tuple[str, str]] = []
     inside = times_of(view.query.relation)
     overridden = {watermark.column for watermark in view.outer_watermarks}

@@ -1,4 +1,4 @@
-"""What the setting ``spark.python.daemon.module`` names; see `watersmeet.spark.private.daemon`."""
+"""The module that the setting ``spark.python.daemon.module`` names; see `watersmeet.spark.private.daemon`."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def remove_stale_folders(base: Path) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """What a folder has in common under all of its names; None if it is gone."""
+    """The identity of a folder, the same under all of its names; None if it does not exist."""
     try:
         stat = folder.stat()
     except OSError:
@@ -126,7 +126,7 @@ _held: dict[Path, int] = {}
 
 
 def hold(path: Path) -> None:
-    """Protect a file or folder from removal while this process lives."""
+    """Protect a file or folder from removal while this process runs."""
     if os.name == "posix" and path not in _held:
         import fcntl  # imported late: not every system has it
 

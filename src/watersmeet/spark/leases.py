@@ -42,10 +42,10 @@ ALONE = "storage"
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease, since when, and when it was last heard of, in seconds since 1970.
+    """The holder of a lease, with the time it took it and its last heartbeat, in seconds since 1970.
 
-    ``machine``: what processes that see each other have in common; ``start``: when the process began, in its clock
-    ticks, since numbers of processes are used again.
+    ``machine``: an id shared by processes that can see each other; ``start``: the start of the process in clock ticks,
+    since process ids are reused.
     """
 
     host: str
@@ -90,7 +90,7 @@ class Holder:
 
 
 def holder_in_words(text: str | None) -> str:
-    """Who holds a lock, from what it wrote into it, to follow the name of a storage; empty: it wrote nothing.
+    """Describe the holder of a lock by the text in it, to follow the name of a storage; empty if it holds no text.
 
     >>> holder_in_words("")
     ''
@@ -110,7 +110,7 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """What it is a lease of."""
+        """The name of the leased query."""
         return self.folder.name
 
     def renew(self) -> None:
@@ -161,7 +161,7 @@ class Lease:
 
 
 def take_lease(storage: Storage, name: str) -> Lease | Holder:
-    """The lease of that name; or who holds it."""
+    """Take the lease of that name; returns its holder instead if another run has it."""
     folder = cast("RemoteStorage", storage / FOLDER / name)
     numbers = _numbers(folder)
     last = max(numbers, default=0)
@@ -186,7 +186,7 @@ def take_lease(storage: Storage, name: str) -> Lease | Holder:
 
 
 def live_holder(storage: Storage, name: str) -> Holder | None:
-    """Who holds a lease now, as far as its file says."""
+    """The current holder of a lease according to its file; None: it is free."""
     folder = cast("RemoteStorage", storage / FOLDER / name)
     last = max(_numbers(folder), default=0)
     holder = Holder.from_text(_read(_file(folder, last))) if last else None
@@ -321,7 +321,7 @@ def _user() -> str:
 
 @cache
 def _machine() -> str:
-    """What tells processes apart that see each other from others: the boot of a kernel, and the space of numbers."""
+    """An id shared by the processes that can see each other: the boot of the kernel, and the PID namespace."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

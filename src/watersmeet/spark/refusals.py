@@ -1,4 +1,4 @@
-"""What only Spark can refuse: formats that it does not know, options and paths, in the shape of our own refusals."""
+"""Refusals that need Spark: unknown formats, options and paths, in the shape of our own refusals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from watersmeet.spark.private.jvm import death_of, root_cause
 
 
 def first_line(error: Exception) -> str:
-    """What Spark says, without the plan and the SQLSTATE that follow."""
+    """The first line of Spark's message, without its SQLSTATE."""
     return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
 
 
 def innermost_cause(error: Exception) -> str:
-    r"""What went wrong first, in one line: the last of the causes that Spark lists.
+    r"""The innermost cause of an error in one line: the last of the causes that Spark lists.
 
     >>> innermost_cause(Exception("Job aborted\nCaused by: java.io.IOException: disk is full\n\tat A"))
     'java.io.IOException: disk is full'

@@ -147,7 +147,7 @@ def test_final_groups_are_forgotten_and_results_stay(
     for number, (rows, until) in enumerate(given_):
         table = arrivals(rows)
         marks = {} if until is None else {"t": mark(until)}
-        # A state that was begun when nobody forgot goes on.
+        # A state from before groups expired continues.
         operator = forgetful(behind) if number < upgraded else behind
         groups, behind_ = (store.restart() if data.draw(st.booleans()) else store for store in (groups, behind_))
         emission = COUNTS.step(groups, {0: table} if rows else {}, marks)

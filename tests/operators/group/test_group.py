@@ -91,7 +91,7 @@ def one(function: str, values: pa.Array, *others: pa.Array) -> Any:
 def expect_same(grouping: GroupByOperator, emission: Emission, step: GroupStep, rows: Sequence[Row]) -> None:
     for each in emission.rows:
         assert each.column_names == [*grouping.keys, *grouping.extra]
-        # Before the first row nobody knows what a NULL is one of.
+        # Before the first row the type of a NULL is unknown.
         assert not rows or each.schema.types[len(grouping.keys) :] == list(grouping.extra_types([SCHEMA]))
         assert each.num_rows
     assert spelled(tuples(emission.rows)) == spelled(step.rows)
@@ -182,7 +182,7 @@ rows_of_values = st.fixed_dictionaries(
 
 @st.composite
 def histories(draw: st.DrawFn, grouping: GroupByOperator) -> list[tuple[list[Row], Mapping[str, int], bool]]:
-    """Batches of rows or changes, in which only what is there is taken away; the mark, and whether all starts anew."""
+    """Batches of rows or changes, in which only what is there is taken away; the mark, and whether all starts again."""
     batches: list[tuple[list[Row], Mapping[str, int], bool]] = []
     there: list[Row] = []
     for _ in range(draw(st.integers(1, 8))):

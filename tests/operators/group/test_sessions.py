@@ -66,7 +66,7 @@ def groupings(draw: st.DrawFn) -> GroupByOperator:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Batch]:
-    """Batches of rows at the seconds 0 to 30, the mark, and whether all starts anew."""
+    """Batches of rows at the seconds 0 to 30, the mark, and whether all starts again."""
     batches: list[Batch] = []
     seconds = st.integers(0, 30)
     for _ in range(draw(st.integers(1, 7))):

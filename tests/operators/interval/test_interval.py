@@ -215,7 +215,7 @@ def test_a_row_with_a_late_end_keeps_no_others() -> None:
         stored.append(sum(block.rows for run in blocks for block in run))
         assert stored[-1] <= 2 * report.state[0]
     assert stored[-1] <= 20
-    # Written anew when half of them are gone, and not with each batch.
+    # Rewritten when half of them are gone, and not with each batch.
     assert len(set(stored)) <= 8
 
 

@@ -58,7 +58,7 @@ class Sharded(LocalQuery):
 
 
 class Chains(ChainedQuery):
-    """A query whose joins of one key run as chains, whose parts of a state are spread anew one by one."""
+    """A query whose joins of one key run as chains, whose states are resharded one by one."""
 
     def places(self, codes: Ints) -> Ints:
         return shard_of(codes, self.shards)

@@ -43,7 +43,7 @@ def test_sync_of_batches_is_the_inner_join_on_time(spark: SparkSession) -> None:
 def test_disorder_can_stop_the_query(spark: SparkSession, tmp_path: Path) -> None:
     rows = [frame(spark, "t TIMESTAMP_NTZ", (t,)) for t in map(moment, (1, 3, 2))]
     ports = [streamed(tmp_path / name, rows) for name in ("a", "b")]
-    dropped = run_all(ws.sync_join(*ports, time="t", late="kept"), tmp_path / "dropped")
+    dropped = run_all(ws.sync_join(*ports, time="t", late="side_output"), tmp_path / "dropped")
     assert [len([r for r in batch if r.i1_t]) for batch in dropped] == [1, 1, 0]
     assert {row._late.side for row in dropped[2]} == {"i1", "i2"}
     with pytest.raises(StreamingQueryException) as caught:

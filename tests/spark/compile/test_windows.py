@@ -139,8 +139,8 @@ def test_padding_in_python(spark: SparkSession) -> None:
 def test_unmatched_rows_go_to_a_side_output(spark: SparkSession) -> None:
     left, right = frames(spark)
     found = ws.window_join(
-        left, right, "left.k = right.k", how="full", left_window="COUNT 2", right_window="COUNT 0", unmatched="apart",
-        trigger="shown",
+        left, right, "left.k = right.k", how="full", left_window="COUNT 2", right_window="COUNT 0",
+        unmatched="side_output", trigger="shown",
     )  # fmt: skip
     assert found.columns == [
         "left_k", "v", "right_k", "w", "_trigger", "_seq", "_last", "_unmatched_left", "_unmatched_right",

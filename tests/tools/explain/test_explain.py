@@ -46,7 +46,7 @@ def shown(path: Path) -> str:
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
 def test_the_tree_reads_as_agreed(path: Path) -> None:
-    """Write the golden files anew with UPDATE_GOLDEN=1 in the environment, and read the difference."""
+    """Rewrite the golden files with UPDATE_GOLDEN=1 in the environment, and read the difference."""
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(shown(path), "utf-8")
     assert shown(path) == path.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""The picture of lives: what it shows of rows, watermarks and meetings, and that it is plain XML whatever rows hold."""
+"""The picture of lifetimes: its rows, watermarks and matches, and that it is plain XML for any content of rows."""
 
 from __future__ import annotations
 

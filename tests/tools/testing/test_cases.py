@@ -19,6 +19,8 @@ from watersmeet.tools.testing import Case, CaseBatch, Outcome, compare, parse_ca
 from watersmeet.tools.testing.case import cells_of
 from watersmeet.tools.testing.execute import trace_case
 
+OLD_AND_NEW = ("marks", "input_watermarks")
+
 
 @pytest.mark.parametrize("on", ["reference", "kernel"])
 @pytest.mark.parametrize("path", FILES, ids=case_name)
@@ -84,6 +86,14 @@ def test_a_wrong_case_names_what_is_wrong(text: str, reason: str) -> None:
     assert reason in str(caught.value)
 
 
+def test_the_old_name_of_input_watermarks_is_read() -> None:
+    old, new = (parse_case(f"{{name: a, sql: b, batches: [{{{name}: {{l: 20}}}}]}}") for name in OLD_AND_NEW)
+    assert old.batches == new.batches
+    assert new.batches[0].input_watermarks == {"l": 20}
+    with pytest.raises(WatersmeetError):
+        parse_case("{name: a, sql: b, batches: [{marks: {l: 20}, input_watermarks: {l: 20}}]}")
+
+
 def test_a_case_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(WatersmeetError) as caught:
         read_case(tmp_path / "none.yaml")
@@ -91,7 +101,14 @@ def test_a_case_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "batch", ["{in: {x: [[1, 1]]}}", "{in: {l: [[1]]}}", "{in: {l: [[a, 1]]}}", "{marks: {x: 1}}", "{marks: {l: soon}}"]
+    "batch",
+    [
+        "{in: {x: [[1, 1]]}}",
+        "{in: {l: [[1]]}}",
+        "{in: {l: [[a, 1]]}}",
+        "{input_watermarks: {x: 1}}",
+        "{marks: {l: soon}}",
+    ],
 )
 def test_cells_that_do_not_fit_are_refused(batch: str) -> None:
     case = read_case(case_file("interval/end"))

@@ -74,7 +74,7 @@ batches_of_rows = st.lists(arriving, min_size=1, max_size=4)
 @cache
 def planned(query: str) -> tuple[QueryPlan, Any]:
     script = read_script(f"{STREAMS}{query};")
-    return plan_query(analyze(script)[0], OPERATORS, late="kept", limits=limits_of(script)), script
+    return plan_query(analyze(script)[0], OPERATORS, late="side_output", limits=limits_of(script)), script
 
 
 def batches_for(script: Any, drawn: list[dict[str, list[Any]]], *, ends: bool) -> list[Batch]:
@@ -208,7 +208,7 @@ def test_looking_at_fewer_rows_tells_the_same(name: str, drawn: list[dict[str, l
 def test_every_case_is_traced(path: Path) -> None:
     case = read_case(path)
     script = script_of(case)
-    plan = plan_query(analyze(script)[0], OPERATORS, late="kept", limits=limits_of(script))
+    plan = plan_query(analyze(script)[0], OPERATORS, late="side_output", limits=limits_of(script))
     restarts = [*(batch.restart for batch in case.batches), False]
     arrived = zip(arrivals_of(case, plan, script), restarts, strict=False)
     try:

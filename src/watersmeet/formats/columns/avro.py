@@ -61,13 +61,13 @@ def schema_columns(schema: AvroSchema) -> dict[str, Kind]:
     return _Columns(schema).all
 
 
-def _as_spark_reads(text: str, said: Mapping[str, str], what: str) -> dict[str, Kind]:
+def _as_spark_reads(text: str, said: Mapping[str, str], origin: str) -> dict[str, Kind]:
     if _OWN_TYPE in text:
-        raise NoColumnsError(f"{what} has types of Spark's own (`{_OWN_TYPE}`)")
+        raise NoColumnsError(f"{origin} has types of Spark's own (`{_OWN_TYPE}`)")
     try:
         schema = read_schema(text)
     except SchemaError as error:
-        raise NoColumnsError(f"{what} cannot be read: {error}") from error
+        raise NoColumnsError(f"{origin} cannot be read: {error}") from error
     return _Columns(schema, has_unions=True, is_stable=said.get(_STABLE, "").lower() == "true").all
 
 

@@ -32,7 +32,7 @@ _WIDENED = (("TINYINT", "SMALLINT", "INT", "BIGINT"), ("FLOAT", "DOUBLE"))
 
 
 def merge_kinds(a: Kind, b: Kind, name: str, *, is_typed: bool = False) -> Kind:
-    """What holds both; text, if nothing else does, which values of a file that has types never become."""
+    """The narrowest kind that holds both; else text, but only for files without types."""
     if a == b or b == "":
         return a
     if a == "":

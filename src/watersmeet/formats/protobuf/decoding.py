@@ -35,7 +35,7 @@ _READ_AS: Mapping[str, tuple[Any, ...]] = {
     "float": (pa.float32(), pa.float64()), "double": (pa.float64(),), "string": (pa.string(),),
     "bytes": (pa.binary(),), "enum": (pa.string(), pa.int32()),
 }  # fmt: skip
-"""What each type may be read as: nothing that has no room for one of its values."""
+"""The Arrow types that each field type can be read as: only those that can hold all of its values."""
 _MICROS, _NANOS = 1_000_000, 1_000_000_000
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999."""
@@ -105,7 +105,7 @@ class ProtobufDecoder:
         return DecodedMessages(convert(ParsedMessages(parsed, np.arange(len(parsed)), bad)), bad)
 
     def _struct(self, message: ProtoMessage, wanted: Any) -> Convert:
-        """What makes structs of messages."""
+        """The function that decodes messages into structs."""
         columns: list[Convert] = []
         for column in wanted:
             field = message.field(column.name)
@@ -122,7 +122,7 @@ class ProtobufDecoder:
         return lambda messages: pa.StructArray.from_arrays([column(messages) for column in columns], fields=fields)
 
     def _column(self, field: ProtoField, wanted: Any) -> Convert:
-        """What makes a column of a field."""
+        """The function that decodes a field into a column."""
         inner = self.messages.by_name.get(field.message)
         if field.kind == "group":
             raise SchemaError("it is a group, which a column cannot be")
@@ -191,7 +191,7 @@ class ProtobufDecoder:
         return read
 
     def _from_message(self, inner: ProtoMessage, wanted: Any) -> Convert:
-        """What makes messages what they mean: some are a moment, or the one field that they have."""
+        """The function that decodes messages into values: timestamps, durations and wrappers become plain values."""
         if pa.types.is_struct(wanted):
             return self._struct(inner, wanted)
         if inner.name in WRAPPERS:
@@ -218,7 +218,7 @@ def message_class(files: bytes, name: str) -> Any:
 
 
 def scalar_array(field: ProtoField, wanted: Any) -> Callable[[ParsedMessages, Iterable[Any]], Any]:
-    """What makes an Arrow array of the values of a field, one of each message; None is NULL."""
+    """The function that builds an Arrow array from one value of a field per message; None becomes NULL."""
     if wanted not in _READ_AS[field.kind]:
         raise SchemaError(
             f"it is {field.kind}, read as {spark_type_name(_READ_AS[field.kind][0])}, not {spark_type_name(wanted)}"
@@ -243,7 +243,7 @@ def scalar_array(field: ProtoField, wanted: Any) -> Callable[[ParsedMessages, It
 
 
 def _elements(make: Callable[[ParsedMessages, Iterable[Any]], Any]) -> Convert:
-    """What makes an array of elements that are values themselves."""
+    """The function that builds an array of elements that are plain values."""
     return lambda messages: make(messages, messages.parsed)
 
 

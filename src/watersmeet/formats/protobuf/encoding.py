@@ -53,7 +53,7 @@ _WRITTEN_FROM: Mapping[str, tuple[Any, ...]] = {
     "bool": (pa.bool_(),), "float": (pa.float32(),), "double": (pa.float32(), pa.float64()), "string": (pa.string(),),
     "bytes": (pa.binary(),), "enum": (pa.string(),),
 }  # fmt: skip
-"""What each type may be written from."""
+"""The Arrow types that each field type can be written from."""
 
 
 class ValueOfNoFieldError(SchemaError):

@@ -52,7 +52,7 @@ PASSES = (
     check_collations,
     check_determinism,
 )
-"""What every query goes through, in this order."""
+"""The passes that every query goes through, in this order."""
 
 
 def analyze(
@@ -136,7 +136,7 @@ def _drafts(
 
 @dataclass(frozen=True)
 class AnalysisContext:
-    """What a query can read by name: sources, including views, and the queries of the views."""
+    """The names that a query can read: sources, including views, and the queries of the views."""
 
     sources: Mapping[str, Source]
     families: tuple[FamilyAnalysis, ...]

@@ -83,8 +83,8 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
             hint = f"declare {other.name} with the columns of {first.name}, in the same order."
             if scan.source.startswith("#"):
                 hint = "select as many columns of the same types, in the same order; a CAST makes a column fit."
-            what = f"The union {union.alias}"
-            yield draft.refusal("TYPE_MISMATCH", scan.span, expression=what, reason=difference, hint=hint)
+            union_name = f"The union {union.alias}"
+            yield draft.refusal("TYPE_MISMATCH", scan.span, expression=union_name, reason=difference, hint=hint)
     if merge_parts(draft, union).fields and len({beat and beat.sql() for beat in _heartbeats(draft, union)}) > 1:
         names = format_list(dict.fromkeys(scan.source for scan in union.scans))
         hint = "declare the same HEARTBEAT WHEN for all of them, or for none."
@@ -92,23 +92,23 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
 
 
 def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
-    """What cannot be in one union: streams and tables, tables by key, joins and groups."""
+    """Refuse a union whose parts do not fit: a stream and a table, tables by key, joins or groups."""
     parts = parts_of(draft, union)
     hint = "write the result to a sink, and read that as a source of the union."
     for scan, part in zip(union.scans, parts, strict=True):
         query = draft.views.get(scan.source.lower())
         if part.kind != parts[0].kind and part.fields and parts[0].fields:
             first = f"{parts[0].kind} {_display_name(union.scans[0].source)}"
-            what = f"A union of the {first} with the {part.kind} {_display_name(scan.source)}"
+            construct = f"A union of the {first} with the {part.kind} {_display_name(scan.source)}"
             hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
         elif query is None and part.primary_key:
-            what = f"A union with the table {scan.source}, whose rows replace each other by key,"
+            construct = f"A union with the table {scan.source}, whose rows replace each other by key,"
             hint = "declare it without PRIMARY KEY, as a multiset of rows."
         elif query is not None and not _is_plain(query):
-            what = f"A union with {_display_name(scan.source)}, which joins, groups or is a union itself,"
+            construct = f"A union with {_display_name(scan.source)}, which joins, groups or is a union itself,"
         else:
             continue
-        return draft.refuse_unsupported(scan.span, what, hint)
+        return draft.refuse_unsupported(scan.span, construct, hint)
     return None
 
 

@@ -64,22 +64,22 @@ def check_references(script: Script) -> None:
         raise WatersmeetError(refusals)
 
 
-def _duplicates(script: Script, what: str, declarations: tuple[Source | Sink, ...]) -> Iterator[Refusal]:
+def _duplicates(script: Script, kind: str, declarations: tuple[Source | Sink, ...]) -> Iterator[Refusal]:
     seen = set[str]()
     for declaration in declarations:
         if declaration.name.lower() in seen:
-            yield _duplicate(script, declaration.name, f"a {what}", "give one of them another name.", declaration.span)
+            yield _duplicate(script, declaration.name, f"a {kind}", "give one of them another name.", declaration.span)
         seen.add(declaration.name.lower())
 
 
 def _check_folder_names(script: Script) -> Iterator[Refusal]:
     """Refuse names of sinks and tables that are not folder names: checkpoints and stored tables use such folders."""
     tables = (source for source in script.sources if source.kind == "table")
-    for what, declaration in (*(("sink", sink) for sink in script.sinks), *(("table", table) for table in tables)):
+    for kind, declaration in (*(("sink", sink) for sink in script.sinks), *(("table", table) for table in tables)):
         name = declaration.name
         if not is_folder_name(name):
             example = "_".join(re.findall(r"\w+", name)) or "joined"
-            parameters = {"what": what, "name": name, "example": example}
+            parameters = {"what": kind, "name": name, "example": example}
             yield Refusal("WRONG_NAME", parameters, script.place(declaration.span))
 
 
@@ -141,9 +141,9 @@ def check_watermark(script: Script, source: Source, watermark: Watermark) -> Ite
         type_name = field.type or f"not known before it runs; write `CAST({field.name} AS TIMESTAMP)` in the view"
         yield Refusal("WRONG_EVENT_TIME", {"column": field.name, "type": type_name}, place)
     elif not fits(watermark.lag, family):
-        what = f"A lag of {amount_in_words(watermark.lag)}"
+        lag = f"A lag of {amount_in_words(watermark.lag)}"
         hint = f"write {example_lag(field.name, family)}."
-        parameters = {"what": what, "column": field.name, "type": field.type, "hint": hint}
+        parameters = {"what": lag, "column": field.name, "type": field.type, "hint": hint}
         yield Refusal("WRONG_TIME_UNIT", {**parameters, "cause": wrong_unit(watermark.lag)}, place)
 
 

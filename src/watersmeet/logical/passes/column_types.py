@@ -164,7 +164,7 @@ def window_of_end(expr: Expr, relation: AnalyzedRelation) -> str | None:
 
 @dataclass(frozen=True)
 class WindowBound:
-    """What a column says of a window around ``time``: its end, or its start, at most ``length`` before the end.
+    """A column that bounds a window around ``time``: its end, or its start, at most ``length`` before the end.
 
     ``window``: a name for the window by its end; None: the end is not shown.
     """
@@ -326,7 +326,7 @@ def is_list(tests: tuple[Expr, ...], sources: Mapping[str, Source], *, is_writte
     return (kinds, class_of(type_)) in (({int}, "number"), ({str}, "text"))
 
 
-def can_hold_constant(type: str, value: Expr) -> bool:  # noqa: PLR0911
+def can_hold_constant(type: str, value: Expr) -> bool:  # noqa: PLR0911 - one case per kind of value
     """True if a column of that type can show a constant; what only Spark can evaluate is taken for granted.
 
     >>> can_hold_constant("TINYINT", Expr("literal", value=128))

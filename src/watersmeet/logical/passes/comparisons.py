@@ -184,7 +184,7 @@ NOT_COMPARED = frozenset({frozenset({"number", "time"}), frozenset({"boolean", "
 """Kinds of values that Spark does not compare, whatever its settings."""
 
 READ_AS = {"number": "a number", "time": "a time", "boolean": "true or false"}
-"""What Spark reads a text as that is compared with another kind of value."""
+"""The kind that Spark converts a text to when it is compared with a value of another kind."""
 
 
 @dataclass(frozen=True)
@@ -271,9 +271,9 @@ def _warn_cast(draft: Draft, test: Expr) -> Iterator[QueryWarning]:
     is_ansi = draft.setting(ANSI, "true").lower() != "false"
     else_ = "stops the query" if is_ansi else "becomes NULL and matches nothing"
     left, right = (operand.type for operand in operands or ())
-    what = f"`{expression_in_words(test)}` compares {left} with {right}"
+    comparison = f"`{expression_in_words(test)}` compares {left} with {right}"
     then = f"Spark reads the string as {READ_AS[others[0].kind]}, and any other string {else_}"
-    yield QueryWarning(f"{what}: {then}. Write the CAST that you mean.", test.span)
+    yield QueryWarning(f"{comparison}: {then}. Write the CAST that you mean.", test.span)
 
 
 def _is_read(text: _Operand, other: _Operand) -> bool:

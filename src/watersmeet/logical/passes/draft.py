@@ -58,9 +58,9 @@ class Draft:
         """A refusal at a place of the script."""
         return Refusal(condition, {name: str(value) for name, value in parameters.items()}, self.script.place(span))
 
-    def refuse_unsupported(self, span: Span, what: str, hint: str) -> Refusal:
+    def refuse_unsupported(self, span: Span, construct: str, hint: str) -> Refusal:
         """The refusal of correct but unsupported syntax."""
-        return self.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
+        return self.refusal("UNSUPPORTED_STATEMENT", span, what=construct, hint=hint)
 
     def kind(self, relation: Relation) -> ResultKind:
         """Whether a parsed relation is a stream or a table."""
@@ -80,7 +80,7 @@ class Draft:
         return next((family for family in self.families if family.family == join.family), None)
 
     def name_of(self, alias: str) -> str:
-        """What to call a side when speaking to its author: its source, or its alias where a source occurs twice."""
+        """The name of a side in messages: its source, or its alias where a source occurs twice."""
         source = self.scope.sources[alias].name
         twice = sum(other.name == source for other in self.scope.sources.values()) > 1
         # A subquery has a generated name.

@@ -71,7 +71,7 @@ class FamilyAnalysis(ABC):
         return check_residual(draft, join)
 
     def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
-        """What each row is compared with in a join without a key; None: it needs no key."""
+        """The rows that each row is compared with in a join without a key; None: the join needs no key."""
         return None
 
     def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[QueryWarning]:

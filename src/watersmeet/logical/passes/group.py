@@ -71,8 +71,8 @@ def top(draft: Draft) -> Draft:
     # It is unknown whether a view with errors is a table.
     if query.ties and relation.result == "stream" and draft.scope.is_whole:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
-        what = "RANK() of a stream, which would keep all equal rows,"
-        return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
+        construct = "RANK() of a stream, which would keep all equal rows,"
+        return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
     return ranked
 
 
@@ -200,7 +200,7 @@ def _encode_columns(expr: Expr, columns: Mapping[tuple[str, tuple[str, ...]], in
 
 
 def _pattern(part: Expr) -> re.Pattern[str]:
-    """What finds the words of a part, and not the end of a longer name or the beginning of one."""
+    """The pattern of the words of a part, which does not match inside a longer name."""
     words = _WORDS.findall(part.text)
     spaced = r"\s*".join(re.escape(word) if word.startswith(_EXACT) else f"(?i:{re.escape(word)})" for word in words)
     return re.compile(rf"(?<![\w.`]){spaced}(?![\w(])" if words[-1] != ")" else rf"(?<![\w.`]){spaced}")
@@ -308,15 +308,15 @@ def _check_aggregate(draft: Draft, call: Expr) -> Refusal | None:
     name = call.text
     inner = [nested for arg in call.args for nested in aggregates_in(arg)]
     if inner:
-        what, hint = f"{name}() of an aggregate", "aggregate in a view, then again in a query over it."
+        construct, hint = f"{name}() of an aggregate", "aggregate in a view, then again in a query over it."
     elif not is_aggregate(name):
-        what, hint = f"The aggregate {name}()", "use count, sum, avg, min, max or another documented aggregate."
+        construct, hint = f"The aggregate {name}()", "use count, sum, avg, min, max or another documented aggregate."
     elif not is_aggregate(call.function):
-        what = f"{name}(DISTINCT ...)"
+        construct = f"{name}(DISTINCT ...)"
         hint = "first GROUP BY the values in a view, then aggregate the view."
     else:
         return _check_numeric_argument(draft, call)
-    return draft.refuse_unsupported(call.span, what, hint)
+    return draft.refuse_unsupported(call.span, construct, hint)
 
 
 def _check_numeric_argument(draft: Draft, call: Expr) -> Refusal | None:
@@ -356,9 +356,9 @@ def _check_sessions(draft: Draft) -> Iterator[Refusal]:
             hint = "group by `window(t, '5 minutes')`, whose bounds do not depend on the rows."
             yield draft.refuse_unsupported(expr.span, "GROUP BY session_window over a table", hint)
         elif not expr.refs or find_event_time(_as_column(expr, expr.refs[0]), times) is None:
-            what = "GROUP BY session_window of a column without a watermark"
+            construct = "GROUP BY session_window of a column without a watermark"
             hint = "declare one, `WATERMARK FOR t AS t - INTERVAL 10 SECONDS`: the watermark ends a session."
-            yield draft.refuse_unsupported(expr.span, what, hint)
+            yield draft.refuse_unsupported(expr.span, construct, hint)
 
 
 def _is_call_of(expr: Expr, *calls: str) -> bool:

@@ -91,7 +91,7 @@ def resolve(draft: Draft) -> Draft:
 
 
 def _resolve_group_by(query: Query, expr: Expr, scope: Scope) -> Expr:
-    """What GROUP BY means: a number the column of SELECT at that place, as in Spark, and a name that AS gave that one.
+    """Resolve GROUP BY: a number is the column of SELECT at that position, as in Spark, and an AS name its column.
 
     A column goes before a name that AS gave.
     """
@@ -110,7 +110,7 @@ def _resolve_group_by(query: Query, expr: Expr, scope: Scope) -> Expr:
 
 
 def _resolve_having(query: Query, expr: Expr, scope: Scope) -> Expr:
-    """What HAVING means: names that AS gave stand for the columns of SELECT."""
+    """Resolve HAVING: AS names stand for the columns of SELECT."""
     if expr.op == "column":
         return _resolve_group_by(query, expr, scope)
     return replace(expr, args=tuple(_resolve_having(query, arg, scope) for arg in expr.args))
@@ -311,7 +311,7 @@ def _forward_column(draft: Draft, sink: Sink, field: Field) -> Output | Refusal 
 
 
 def _fit_output(draft: Draft, sink: Sink, field: Field, output: Output, span: Span) -> Output | Refusal:
-    """What SELECT gives for a column; an expression whose type only Spark knows is cast to that of the column."""
+    """Fit an output to a column of the sink; if only Spark knows its type, cast it to the type of the column."""
     type_ = type_of(output.expr, draft.scope.sources)
     if type_ is None:
         cast = Expr("cast", (output.expr,), value=field.type, span=output.expr.span)

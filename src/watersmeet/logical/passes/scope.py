@@ -87,7 +87,7 @@ class Scope:
         )
 
     def alias(self, name: str) -> str | None:
-        """The alias as its author spelled it; None if there is none or it is hidden."""
+        """The alias as its author spelled it; None if it does not exist or is hidden."""
         return next((alias for alias in self.visible if alias.lower() == name.lower()), None)
 
     def hint(self, name: str) -> str | None:
@@ -188,7 +188,7 @@ def show_column(alias: str, source: Source, name: str) -> ScopeColumn | None:
 
 
 def _facet(alias: str, source: Source, name: str) -> ScopeColumn | None:
-    """What ``_key`` or ``_value`` stands for; None for any other name, or if the source has no key."""
+    """Resolve ``_key`` or ``_value``; None for any other name, or if the source has no key."""
     if name == KEY:
         parts = [show_column(alias, source, column) for column in source.key]
     elif name == VALUE:

@@ -199,7 +199,7 @@ def _set_hint(name: str, example: object) -> str:
 
 
 OVERFLOW = ("fail", "drop_oldest")
-"""What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
+"""The policy of a join that would store more rows than allowed: the query stops, or the oldest rows are dropped."""
 
 OPERATOR_CHAINING, SWITCH = "watersmeet.operator_chaining", ("on", "off")
 """Whether joins of one key that feed each other are chained; a checkpoint keeps the value it was begun with."""

@@ -329,35 +329,35 @@ def _check_store(draft: Draft, store: StorageFormats | None) -> Iterator[Refusal
     if store is None:
         return
     if store.value not in (None, JSON):
-        what, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
-        yield draft.refuse_unsupported(store.span, what, hint)
+        construct, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
+        yield draft.refuse_unsupported(store.span, construct, hint)
     if store.key is None:
         return
-    what, hint = f"STORE KEY AS {store.key}", None
+    construct, hint = f"STORE KEY AS {store.key}", None
     sink = draft.script.sink(draft.query.into)
     format_ = sink_format(sink) if sink is not None and sink_format(sink).has_text_keys else None
     if store.key not in KEY_TYPES:
         hint = f"write {format_list(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
     elif store.key in _NUMBERS and format_ is not None:
-        what = f"{what} into {format_.title}"
+        construct = f"{construct} into {format_.title}"
         hint = f"leave it out, and add `key.format '{store.key}'` to the OPTIONS of {format_.sink.name}."
     elif format_ is not None and not format_.is_encoded(cast("Changes | None", format_.changes)):
-        what = f"{what} into {format_.title}, where rows have their own columns `key` and `value`,"
+        construct = f"{construct} into {format_.title}, where rows have their own columns `key` and `value`,"
         hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or select the key AS `key`."
     elif not draft.refusals and draft.is_bounded:
         finished = replace(draft, query=replace(draft.query, store=None)).finish()
         key = finished.key
         if not key:
-            what, hint = f"{what} of a result without a key", "add `... AS _key` to the columns."
+            construct, hint = f"{construct} of a result without a key", "add `... AS _key` to the columns."
         elif len(key) > 1 and store.key != JSON:
-            what, hint = f"{what} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
+            construct, hint = f"{construct} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
         elif format_ is not None and finished.result == "table" and len(key) == 1 and store.key != "string":
-            what, hint = (
-                f"{what} of a table into {format_.title}",
+            construct, hint = (
+                f"{construct} of a table into {format_.title}",
                 "write `STORE KEY AS string`: its key is a string there.",
             )
     if hint is not None:
-        yield draft.refuse_unsupported(store.span, what, hint)
+        yield draft.refuse_unsupported(store.span, construct, hint)
 
 
 def check_targets(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
@@ -457,13 +457,13 @@ def _check_malformed(draft: Draft) -> Iterator[Refusal]:
             )
 
 
-def check_columns(draft: Draft, name: str | None, span: Span, what: str, source: Source) -> Iterator[Refusal]:
+def check_columns(draft: Draft, name: str | None, span: Span, output: str, source: Source) -> Iterator[Refusal]:
     """A sink that declares columns takes whole rows of a source only if they are the columns of that source."""
     sink = draft.script.sink(name)
     if sink is not None and sink.fields and source.fields and not _has_same_columns(sink.fields, source.fields):
         reason = f"its columns are those of {source.name}, but {name} declares others"
         hint = f"declare {name} with the columns of {source.name}, or without any."
-        yield wrong_output(draft, span, what, reason, f"not the columns of {source.name}", hint)
+        yield wrong_output(draft, span, output, reason, f"not the columns of {source.name}", hint)
 
 
 def _has_same_columns(fields: tuple[Field, ...], others: tuple[Field, ...]) -> bool:
@@ -473,6 +473,6 @@ def _has_same_columns(fields: tuple[Field, ...], others: tuple[Field, ...]) -> b
     )
 
 
-def wrong_output(draft: Draft, span: Span, what: str, reason: str, cause: str, hint: str) -> Refusal:
+def wrong_output(draft: Draft, span: Span, output: str, reason: str, cause: str, hint: str) -> Refusal:
     """The refusal of an output that does not fit."""
-    return draft.refusal("WRONG_OUTPUT", span, what=what, reason=reason, cause=cause, hint=hint)
+    return draft.refusal("WRONG_OUTPUT", span, what=output, reason=reason, cause=cause, hint=hint)

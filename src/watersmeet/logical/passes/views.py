@@ -191,7 +191,7 @@ def _sources(query: AnalyzedQuery) -> dict[str, Source]:
 
 
 def all_warnings(query: AnalyzedQuery) -> tuple[QueryWarning, ...]:
-    """What its author should know of a query and of the views in it, each once."""
+    """The warnings of a query and of the views in it, each once."""
     inside = (all_warnings(view.query) for view in views(query.relation))
     return tuple(dict.fromkeys((*query.warnings, *(warned for view_warnings in inside for warned in view_warnings))))
 

@@ -102,7 +102,7 @@ def sources_without_watermark(side: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...
 
 
 def watermark_hint(side: AnalyzedLeaf, compared: list[str]) -> str:
-    """Which watermark to declare for a source; ``compared`` are its columns that a condition mentions."""
+    """The hint for the watermark of a source; ``compared`` are its columns that a condition mentions."""
     source = side.source
     if isinstance(side, AnalyzedView):
         inside, windowed = sources_without_watermark(side.query.relation), side.query.relation
@@ -154,8 +154,8 @@ def check_heartbeats(script: Script, sources: Mapping[str, Source]) -> Iterator[
         source = sources.get(name.lower(), Source(name, ()))
         yield from check_names(script, condition, scope_of(source.name, source))
         for call in aggregates_in(condition):
-            what, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
-            yield Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, script.place(call.span))
+            construct, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
+            yield Refusal("UNSUPPORTED_STATEMENT", {"what": construct, "hint": hint}, script.place(call.span))
 
 
 def heartbeat_of(draft: Draft, scan: Scan) -> Expr | None:
@@ -197,7 +197,7 @@ def window_bounds(
 def show_window_time(relation: AnalyzedRelation, column: Expr) -> AnalyzedRelation:
     """The relation, which also shows the time of the window that a column starts or ends, as an event time.
 
-    It stays as it is where it shows the time already, or where the column is none of a view of a windowed source.
+    It is unchanged if it shows the time already, or if the column is not from a view of a windowed source.
     """
     ref = column.refs[0] if column.op == "column" else None
     if not isinstance(relation, AnalyzedView) or ref is None or ref.source != relation.alias or ref.path:

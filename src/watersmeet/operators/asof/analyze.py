@@ -51,7 +51,7 @@ from watersmeet.logical.relation import (
 from watersmeet.logical.words import expression_in_words, kind_in_words
 
 Direction = Literal["backward", "forward", "nearest"]
-"""Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
+"""The version an as-of join picks: the latest at or before the time, the earliest at or after it, or the closer one."""
 
 
 @dataclass(frozen=True)
@@ -218,9 +218,9 @@ def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
 def _table_on_the_left(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation) -> list[Refusal]:
     if left.result == "stream":
         return []
-    what = f"An as-of join of the table {draft.names_of(left.aliases)}"
+    construct = f"An as-of join of the table {draft.names_of(left.aliases)}"
     hint = "put a stream on its left, or write JOIN: rows of a table have no time to look up a version at."
-    return [draft.refuse_unsupported(join.span, what, hint)]
+    return [draft.refuse_unsupported(join.span, construct, hint)]
 
 
 def _is_whole_key(source: Source, named: list[str]) -> bool:
@@ -230,16 +230,18 @@ def _is_whole_key(source: Source, named: list[str]) -> bool:
 
 def _check_form(draft: Draft, join: ParsedAsofJoin, right: AnalyzedLeaf) -> Iterator[Refusal]:
     if join.kind not in ("inner", "left"):
-        what = f"A {kind_in_words(join.kind)} {'ASOF JOIN' if join.as_of is None else 'JOIN FOR SYSTEM_TIME AS OF'}"
+        construct = (
+            f"A {kind_in_words(join.kind)} {'ASOF JOIN' if join.as_of is None else 'JOIN FOR SYSTEM_TIME AS OF'}"
+        )
         hint = "write LEFT, with the side whose rows are kept on the left."
-        yield draft.refuse_unsupported(join.span, what, hint)
+        yield draft.refuse_unsupported(join.span, construct, hint)
     elif join.kind == "inner" and join.defaults:
         span = join.defaults[0][1].span
-        what, hint = (
+        construct, hint = (
             "DEFAULT of an inner as-of join",
             "write LEFT, or leave DEFAULT out: rows without a version are dropped.",
         )
-        yield draft.refuse_unsupported(join.span if span == NOWHERE else span, what, hint)
+        yield draft.refuse_unsupported(join.span if span == NOWHERE else span, construct, hint)
     if is_sound(right.source):
         yield from check_values(draft, join.defaults, right.source, join.span)
 

@@ -67,7 +67,7 @@ from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, St
 from watersmeet.operators.state.table import Timeline
 
 AsofKind = Literal["inner", "left"]
-"""What happens to a question without an answer. ``inner``: it is dropped. ``left``: it is emitted padded."""
+"""The treatment of a question without an answer. ``inner``: it is dropped. ``left``: it is emitted padded."""
 
 Direction = Literal["backward", "forward", "nearest"]
 """Where a version may lie. ``backward``: at or before the question. ``forward``: at or after it. ``nearest``: both."""
@@ -254,7 +254,7 @@ def _admit_versions(join: AsofJoinOperator, shard: Shard, arrivals: Mapping[int,
 def _answer_final(
     join: AsofJoinOperator, shard: Shard, answers: Answers, rows: KeyedRows
 ) -> tuple[Bools, list[pa.Table]]:
-    """Which questions are final, and the rows emitted for them."""
+    """A mask of the questions that are final, and the rows emitted for them."""
     matches, is_final = answers.find(rows)
     has_answer = is_final & matches.is_found & ~answers.versions.is_void(matches, is_final)
     answered = np.flatnonzero(has_answer)

@@ -71,7 +71,7 @@ PLAN = JoinPlanner(plan, changelog_mode=lambda join, port: "versions")
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
-    """What follows from another tolerance, and from deletes that count; None: something else has changed, too."""
+    """Effects of another tolerance, or of counting deletes; None: another part has changed, too."""
     deletes = [change for change in changes if change.path in _OF_A_TABLE]
     if not deletes:
         return _tolerance_effects(stage, changes)
@@ -118,7 +118,7 @@ def _tolerance_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> S
 
 
 def _version_loss(stage: StageEdit, was: int) -> str:
-    """Which versions a longer tolerance cannot bring back."""
+    """Describe the versions that a longer tolerance cannot bring back."""
     left, right = (stage.operators[1]["ports"][port]["time"] for port in (LEFT, RIGHT))
     side = f"`{stage.now.side(stage.number, RIGHT)}`"
     watermark = None if stage.watermarks is None else stage.watermarks.get(left)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from watersmeet.operators.asof.kernel import AsofJoinOperator
 
 Which = Literal["first", "last"]
-"""Which one of several versions is meant, by time."""
+"""The first or the last of several versions, by time."""
 
 BUDGET = Budget(smallest_tier=1_024, smallest_at=2, sparse=1, in_order=True)
 """Up to so many versions are rewritten whenever one of them comes or goes."""
@@ -107,7 +107,7 @@ class Versions:
             yield probes, table.take(pa.array(matches.place[probes])).columns
 
     def is_void(self, matches: VersionMatches, which: Bools) -> Bools:
-        """Which of those versions that were found are void."""
+        """A mask of the matched versions that are void."""
         void, which = np.zeros(which.size, np.bool_), which & matches.is_found
         if self.join.has_void:
             blocks = self.spine.blocks
@@ -134,7 +134,7 @@ class Versions:
         return any(start < time <= stop for start, stop in passed for time in ((low + high) // 2, high))
 
     def is_useful(self, rows: KeyedRows, horizon: int) -> Bools:
-        """Which versions a question at or after the horizon may still choose, judging by these rows."""
+        """A mask of the versions that a question at or after the horizon may still choose, judging by these rows."""
         times = self.times(rows)
         gone = self.is_expired(times, horizon)
         at, following = self.successors(rows)
@@ -145,7 +145,7 @@ class Versions:
         return ~gone
 
     def is_expired(self, times: Ints, horizon: int) -> Bools:
-        """Which times are out of reach of every question at or after the horizon."""
+        """A mask of the times that are out of reach of every question at or after the horizon."""
         if horizon == END_OF_INPUT:
             return np.ones(times.size, np.bool_)
         if self.join.direction == "forward":

@@ -37,13 +37,13 @@ class AnalyzedTableJoin(ConditionalJoin):
 
     @property
     def final_key_pair(self) -> tuple[str, str] | None:
-        """A key by which the rows of both tables become final, with its name on each side; None: there is none."""
+        """A key by which the rows of both tables become final, with its name on each side; None if no key does."""
         pairs = ((finality_column(left), finality_column(right)) for left, right in self.keys)
         return next(
             (
-                (one, other)
-                for one, other in pairs
-                if one in self.left.final_columns and other in self.right.final_columns
+                (own, other)
+                for own, other in pairs
+                if own in self.left.final_columns and other in self.right.final_columns
             ),
             None,
         )

@@ -33,10 +33,10 @@ _NAME = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(.*)", r
 _DAY_TIME = re.compile(r"(DAY|HOUR|MINUTE|SECOND)(\s+TO\s+(HOUR|MINUTE|SECOND))?", re.IGNORECASE)
 
 FoldKind = Literal["count", "sum", "moments", "bits", "least", "greatest", "first", "last", "distinct", "list", "set"]
-"""What is kept of a group: a number of rows, sums, sums of powers, bits, one of the rows, or what all of them have."""
+"""The accumulator of a group: a count, sums, sums of powers, bits, one of the rows, or the values of all rows."""
 
 DISTINCT = " distinct"
-"""What follows the name of a function of which equal arguments count once."""
+"""The suffix for the name of a function that counts equal arguments once."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ FUNCTIONS = (
 _BY_NAME = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
 
 NAMES = frozenset(_BY_NAME)
-"""What the functions may be called, in small letters."""
+"""The names of the functions, in small letters."""
 
 
 def function_of(name: str) -> Function:

@@ -154,7 +154,7 @@ class ChangeBuffer:
             yield from self.flush()
 
     def flush(self) -> Iterator[pa.Table]:
-        """What has not come out yet."""
+        """Emit the changes that are still buffered."""
         self._consolidate()
         if self.rows:
             yield self.parts[0]

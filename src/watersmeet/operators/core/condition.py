@@ -365,7 +365,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class DeriveChange:
-    """What a row does to its table: the ``column`` in which that goes on, and the one that may have told it."""
+    """The change that a row makes to its table: the ``column`` that carries it, and the one it may be derived from."""
 
     column: str
     origin: str
@@ -375,7 +375,7 @@ class DeriveChange:
 class AssignWindows:
     """Each row once for every window that its time is in, which becomes a column: its start and its end.
 
-    ``is_outer``: a row without a time is none, but goes as far as its other event times.
+    ``is_outer``: a row without a time is not in the result, but still carries its other event times.
     """
 
     time: str
@@ -386,7 +386,7 @@ class AssignWindows:
 
 @dataclass(frozen=True)
 class FieldAccess:
-    """What a column of structs has under a name."""
+    """A field of a column of structs."""
 
     column: str
     name: str

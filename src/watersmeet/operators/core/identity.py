@@ -1,4 +1,4 @@
-"""What a state means, as data: named fields that JSON can hold, in canonical names.
+"""The identity of a state as data: named fields that JSON can hold, in canonical names.
 
 A state outlives aliases, the names and order of outputs, and wording. So its identity is told in *canonical names*
 (`CanonicalNames`), in sorted order wherever order means nothing, and without what may change while a state goes on:

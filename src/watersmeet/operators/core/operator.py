@@ -1,4 +1,4 @@
-"""What every operator with state offers: a step of one shard over one batch.
+"""The interface of every operator with state: a step of one shard over one batch.
 
 An operator is a frozen description of a join, a GROUP BY, a top-N or a latest row per key. Its `step` takes the rows
 that arrived in this batch for one shard, reads and writes the shard's state through a `StateStore`, and returns what
@@ -49,7 +49,7 @@ class PortWindow:
     has_all: bool = True
 
     def is_last(self, times: Ints, ends: Ints) -> Bools:
-        """Which rows are those of the last window of their time.
+        """A mask of the rows that belong to the last window of their time.
 
         >>> hop = PortWindow("t", "e", 10, 5)
         >>> hop.is_last(np.array([7, 7]), np.array([10, 15])).tolist()
@@ -113,7 +113,7 @@ class Port:
         return tuple(dict.fromkeys((*self.columns, *keys, *code, *self.operands)))
 
     def can_match(self, table: pa.Table | pa.RecordBatch, *required: str) -> Bools:
-        """Which rows may match: no key is NULL, no ``required`` column is, and the row's own predicate is true.
+        """A mask of the rows that may match: no NULL in keys and ``required`` columns, and the row's predicate is true.
 
         Columns that are not there say nothing.
 
@@ -166,7 +166,7 @@ END_OF_INPUT = 2**63 - 1
 
 
 Overflow = Literal["fail", "drop_oldest"]
-"""What happens when more rows would have to be kept than may be: the batch fails and can be repeated with a higher
+"""The policy when more rows would have to be stored than allowed: the batch fails and can be repeated with a higher
 limit, or the rows with the earliest times are dropped and counted, of a preserved side padded."""
 
 
@@ -204,7 +204,7 @@ class StateStore(Protocol):
     """The state of one shard: values by name. What is put lasts if the batch succeeds."""
 
     owner: str
-    """What tells the shard from others on the same machine; the same in every attempt of a batch."""
+    """An id that separates the shard from others on the same machine; the same in every attempt of a batch."""
 
     def get(self, name: str) -> bytes | None:
         """The value of that name, or None."""
@@ -226,21 +226,21 @@ _PLAIN: Mapping[str, object] = {"merge": "last", "per_port": False}
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step did, in numbers. A tuple has one number per port, left first.
+    """The counts and watermarks of one step. A tuple has one number per port, left first.
 
     - ``rows``: rows that arrived; ``late``: those of them that were late
     - ``matched``: pairs, or for more than two ports rows of the result
-    - ``padded``: rows that died alone and came out, padded or to an output of their own
-    - ``state``: rows that are kept; ``dropped``: rows that a limit removed, and rows that the operator cannot use: a
-      change of a table without a key (or, as of a time, without that), a second version of a key and time
-    - ``partitions``: partitions that the windows have now; nothing for other families
+    - ``padded``: unmatched rows that were emitted: padded, or to a side output
+    - ``state``: rows in the state; ``dropped``: rows that a limit removed, and rows that the operator cannot use: a
+      change of a table without a key (for an as-of join, without a time), a second version of a key and time
+    - ``partitions``: partitions in the windows; empty for other families
     - ``written``: rows that were written to the state, new ones and those of merged runs
-    - ``stored``: by the name of a spine, how many rows that were and how many bytes they took
-    - ``received``: the watermarks of its columns as they came, of each side by itself
-    - ``delays``, ``lateness``: how far apart rows are that met (in event time; in a window by the clock, or in
-      arrivals), and by how much rows were late, as counts of `build_histogram`; None: there were none, or rows have no
-      distance
-    - ``too_late``: some of the late rows, with what they missed
+    - ``stored``: the written rows and their bytes, by the name of a spine
+    - ``received``: the watermark of each column on its own side, before it waits for other sides
+    - ``delays``: the distance between the two rows of each matched pair (in event time; in a window, by the clock or in
+      arrivals), as a histogram of `build_histogram`; ``lateness``: the same of how late rows were; None: no rows, or
+      rows have no distance
+    - ``too_late``: a sample of the late rows, with the matches that they missed
     """
 
     rows: tuple[int, ...] = field(default=(0, 0), metadata=_SUM | _PER_PORT)
@@ -299,9 +299,9 @@ def merge_step_reports(reports: Sequence[StepReport]) -> StepReport:
 
 @dataclass(frozen=True)
 class Emission:
-    """What comes out of a step: joined rows (matched and padded), the late rows per port, and the numbers.
+    """The result of a step: joined rows (matched and padded), the late rows per port, and the report.
 
-    ``unmatched`` are rows of a port that died alone and go to an output of their own, unpaired.
+    ``unmatched`` are rows of a port that expired without a match and go to a side output.
     """
 
     rows: tuple[pa.Table, ...] = ()
@@ -330,7 +330,7 @@ class StreamOperator(ABC):
     """
 
     name: ClassVar[str]
-    """What the family is called in metrics, and in the identity of a state."""
+    """The name of the family in metrics, and in the identity of a state."""
 
     max_rows: int | None = None
     overflow: Overflow = "fail"
@@ -383,7 +383,7 @@ class StreamOperator(ABC):
     @property
     @abstractmethod
     def identity(self) -> Identity:
-        """What of the operator decides what its state means; the state of another identity is not its own."""
+        """The identity of the operator's state. An operator cannot continue a state that has another identity."""
 
     def make_identity(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
         """An identity: what all families tell of their ports and what is ``stored`` of each, and further fields."""
@@ -412,7 +412,7 @@ class StreamOperator(ABC):
 
     @property
     def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """What a late row of each port shows, if late rows are kept."""
+        """The columns that a late row of each port shows, if late rows are kept."""
         return tuple(side.late for side in self.ports)
 
     @property
@@ -442,7 +442,7 @@ class StreamOperator(ABC):
 
     @property
     def top_n(self) -> TopN | None:
-        """What it shows of the table that feeds it, if that are the first rows in an order."""
+        """The top-N that the operator needs of the table that feeds it; None: it needs the whole table."""
         return None
 
     def with_top_n(self, top_n: TopN) -> Self:
@@ -486,7 +486,7 @@ OWN_WATERMARK_PREFIX = "own:"
 
 
 def port_names(ports: int) -> tuple[str, ...]:
-    """What the ports of a join are called in its numbers.
+    """The names of the ports of a join in its metrics.
 
     >>> port_names(2), port_names(3)
     (('left', 'right'), ('1', '2', '3'))
@@ -524,5 +524,5 @@ def merge_shard_metrics(reports: Iterable[ShardMetrics]) -> ShardMetrics:
 
 
 def to_text(join: str, metrics: ShardMetrics) -> str:
-    """What a join tells, as Spark collects it."""
+    """Encode the metrics of a join as the text that Spark collects."""
     return json.dumps({"join": join, **metrics}, default=int)

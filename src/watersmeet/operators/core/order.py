@@ -39,9 +39,9 @@ class TopN:
     limit: int
 
     def find_candidates(self, rows: pa.RecordBatch) -> Bools:
-        """Which rows may be among the first, whatever comes besides: so many others are not before them.
+        """A mask of the rows that may be among the first N, whatever arrives later: fewer than N rows precede them.
 
-        None of those that are equal in the order is before another.
+        Rows that are equal in the order do not precede each other.
         """
         size: int = rows.num_rows
         if not size:
@@ -63,7 +63,7 @@ class TopN:
 
 
 def are_least(ranks: Ints, groups: Ints) -> Bools:
-    """Which of the rows with these ranks no other of its group is before."""
+    """A mask of the rows with the lowest rank of their group."""
     least = np.full(int(groups.max(initial=-1)) + 1, HIGHEST)
     np.minimum.at(least, groups, ranks)
     return ranks == least[groups]

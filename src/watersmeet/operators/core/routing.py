@@ -1,4 +1,4 @@
-"""Which shard a row goes to: the hash of its keys, which is Spark's ``xxhash64``, and the shard that follows from it.
+"""Assign rows to shards: the hash of the keys, which is Spark's ``xxhash64``, decides.
 
 State is found by codes, so Spark and workers must compute the same ones. The hash of several columns is that of each in
 turn, seeded with the hash so far; a NULL leaves it as it is, a struct is its fields.
@@ -88,7 +88,7 @@ def _hash_column(column: pa.Array, seeds: Hashes) -> Hashes:
 
 
 def _words(column: pa.Array) -> Hashes:
-    """The values of fixed width as 64 bits, integers with their sign; whatever where there is none."""
+    """The values of fixed width as 64 bits, integers with their sign; arbitrary bits for NULL."""
     kind = column.type
     if pa.types.is_decimal(kind):
         words = np.frombuffer(column.buffers()[1], np.uint64)
@@ -238,7 +238,7 @@ def route_codes(rows: pa.Table | pa.RecordBatch, by: str, null_keys: Sequence[st
 
 
 def split_rows(batch: pa.RecordBatch, codes: Ints, shards: int) -> list[pa.RecordBatch | None]:
-    """The rows of each shard, in the order they have; None where there are none.
+    """Split rows by shard, in their order; None for a shard without rows.
 
     >>> [part and part.to_pydict() for part in split_rows(pa.record_batch({"k": [1, 3, 1]}), np.array([1, 3, 1]), 2)]
     [{'k': [1, 1]}, {'k': [3]}]

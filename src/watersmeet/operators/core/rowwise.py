@@ -1,4 +1,4 @@
-"""What definitions share: values, conditions, rows and watermarks one at a time, to check the kernels against.
+"""Shared by definitions: values, conditions, rows and watermarks one at a time, to check the kernels against.
 
 Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
 that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
@@ -41,16 +41,16 @@ class RemovedRow:
 
 @dataclass(frozen=True)
 class ReferenceStep:
-    """What one batch gives by the definition of a join; what a family does not speak of stays empty.
+    """The result of one batch by the definition of a join; fields that a family does not use stay empty.
 
     - ``rows``: the columns of the sides one after the other, None where padded, then the join's extra columns
-    - ``late``, ``unmatched``: with their port, the late rows, and rows that died alone and have an output of their own
+    - ``late``, ``unmatched``: with their port, the late rows, and rows that expired without a match for a side output
     - ``watermarks``: the watermarks of the result, for the columns that have one
-    - ``state``, ``dropped``: per port, how many rows are kept, and how many left unseen though they might have met more
+    - ``state``, ``dropped``: per port, the rows in the state, and the rows dropped although they might still match
     - ``matched``, ``padded``, ``partitions``: as in `StepReport`
-    - ``pairs``, ``gone``: the rows that met, left first, and those that left
+    - ``pairs``, ``gone``: the pairs that matched, left first, and the rows that were removed
     - ``received``: the watermarks received so far
-    - ``numbers``: rows with the number, and by which clock, they arrived
+    - ``numbers``: rows with their arrival number, and the clock at that time
     """
 
     rows: list[tuple[Any, ...]]
@@ -179,9 +179,9 @@ class WatermarkTracker:
     def _find_idle(self, watermarks: Watermarks, covered: int, unions: Mapping[str, tuple[str, ...]]) -> list[str]:
         """The columns, and parts of unions, whose silence has become as long as their idle time.
 
-        A column is heard of when a batch brings a time of it; a NULL is none. Each batch without one makes its silence
-        longer by the time it has covered since the batch before. One that covers a whole idle time may follow a pause
-        of the query, which says nothing of its sources: it counts only if the batch before was such a one as well.
+        A column is active when a batch brings a time of it that is not NULL. Each batch without one makes its silence
+        longer by the time it has covered since the batch before. A batch that covers a whole idle time may follow a
+        pause of the query, which says nothing about its sources: it counts only if the batch before was one as well.
         """
         if self._clock is None:
             return []
@@ -278,7 +278,7 @@ def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
 
 
 def _operand(part: Condition, row: Mapping[str, Any]) -> Any:
-    """What is compared; a column plus or less a constant, as time bounds are, is a whole number of any size."""
+    """Evaluate an operand; a column plus or minus a constant, as in time bounds, is an integer of any size."""
     match part:
         case Apply("+" | "-" as operator, (ColumnRef(), Constant()) as args):
             value, constant = (evaluate(arg, row) for arg in args)

@@ -20,9 +20,9 @@ from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Watermarks
 
 @dataclass(frozen=True)
 class Bound:
-    """``column >= other - constant``: a row lives until the watermark of ``other`` less ``constant`` passes it.
+    """``column >= other - constant``: a row is stored until the watermark of ``other`` less ``constant`` passes it.
 
-    ``strict``: ``>`` in place of ``>=``, so that a row lives until that watermark reaches it.
+    ``strict``: ``>`` in place of ``>=``, so that a row is stored until that watermark reaches it.
     """
 
     column: str
@@ -61,7 +61,7 @@ class WatermarkState:
         return WatermarkState.of(merged, bounds)
 
     def is_late(self, times: Mapping[str, Ints], rows: int) -> Bools:
-        """Which rows have a time below a received watermark of their own side."""
+        """A mask of the rows with a time below a received watermark of their own side."""
         return _below_any(times, self.received, rows)
 
     def lateness(self, times: Mapping[str, Ints], rows: int) -> tuple[pa.Array, pa.Array]:
@@ -78,7 +78,7 @@ class WatermarkState:
         return pa.array(list(times)).take(pa.array(which)), pa.array(by, mask=ended)
 
     def is_expired(self, times: Mapping[str, Ints], rows: int) -> Bools:
-        """Which rows nothing can meet any more."""
+        """A mask of the rows that can no longer match."""
         return _below_any(times, self.limits, rows)
 
     def has_expired(self, times: Watermarks) -> bool:
@@ -119,7 +119,7 @@ PARTITION = "#@"
 """The separator between the name of a watermark and the partition of a source with its own watermarks."""
 
 PAUSED = "#paused"
-"""What stands behind the name of a column whose last batch covered so much time that it did not count as silence."""
+"""The suffix for the name of a column whose last batch covered so much time that it did not count as silence."""
 
 Unions = Sequence[tuple[str, tuple[str, ...]]]
 
@@ -186,11 +186,11 @@ def derive_watermarks(
 def _find_idle(
     now: int | None, fresh: set[str], idle: Sequence[tuple[str, int]], active: Watermarks
 ) -> tuple[set[str], Watermarks]:
-    """What has been silent for too long, and when each was last heard of, later by what does not count.
+    """Find the columns that have been silent for too long, and the time since which each is active.
 
-    Silence is what the batches cover that a column brings no time to: the time since the batch before, by the clock,
-    which stands still between two ticks. A batch that covers a whole idle time or more may follow a pause of the query,
-    which says nothing of its sources. So it does not count, unless the batch before was such a one as well.
+    The silence of a column is the time covered by the batches that bring no event time of it: the time since the batch
+    before, by the clock, which advances only with its ticks. A batch that covers a whole idle time or more may follow a
+    pause of the query, which says nothing about its sources. So it does not count, unless the one before did so, too.
     """
     if not idle:
         return set(), active

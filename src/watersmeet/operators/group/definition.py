@@ -159,7 +159,7 @@ class GroupReference:
         return live_rows(group.rows, columns)
 
 
-def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa: PLR0911
+def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa: PLR0911 - one case per aggregate
     """The value of an aggregate over rows with weights, in the order in which they arrived.
 
     >>> value(Aggregate("avg", ("v",), "mean"), [({"v": Decimal("1.00")}, 1), ({"v": Decimal("0.00")}, 2)])
@@ -254,13 +254,15 @@ def _decimal(function: str, values: list[tuple[Any, int]], count: int) -> Decima
 
 def _sum_of_doubles(values: list[tuple[float, int]], by: int) -> float:
     non_finite: dict[str, int] = {}
-    for one, weight in values:
-        if not math.isfinite(one):
-            non_finite[str(one)] = non_finite.get(str(one), 0) + weight
+    for number, weight in values:
+        if not math.isfinite(number):
+            non_finite[str(number)] = non_finite.get(str(number), 0) + weight
     sums = [float(kind) for kind, weight in non_finite.items() if weight > 0]
     if sums:
         return sum(sums)
-    return _nearest(sum((Fraction(one) * weight for one, weight in values if math.isfinite(one)), Fraction(0)) / by)
+    return _nearest(
+        sum((Fraction(number) * weight for number, weight in values if math.isfinite(number)), Fraction(0)) / by
+    )
 
 
 def _nearest(exact: Fraction) -> float:
@@ -274,11 +276,11 @@ def _deviation(function: str, values: list[tuple[Any, int]], count: int) -> floa
     by = count - 1 if function.endswith("samp") else count
     if by <= 0:
         return None
-    if sum(weight for one, weight in values if not math.isfinite(one)):
+    if sum(weight for number, weight in values if not math.isfinite(number)):
         return math.nan
-    finite = [(Fraction(one), weight) for one, weight in values if math.isfinite(one)]
-    mean = sum((one * weight for one, weight in finite), Fraction(0)) / count
-    variance = sum(((one - mean) ** 2 * weight for one, weight in finite), Fraction(0)) / by
+    finite = [(Fraction(number), weight) for number, weight in values if math.isfinite(number)]
+    mean = sum((number * weight for number, weight in finite), Fraction(0)) / count
+    variance = sum(((number - mean) ** 2 * weight for number, weight in finite), Fraction(0)) / by
     if function.startswith("var"):
         return _nearest(variance)
     with localcontext(prec=2000, Emax=10**6, Emin=-(10**6)):

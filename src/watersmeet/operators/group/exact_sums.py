@@ -61,7 +61,7 @@ def carry(limbs: Limbs) -> Limbs:
 
 
 def is_within(limbs: Limbs, low: int, high: int) -> Bools:
-    """Which carried numbers are at least ``low`` and at most ``high``.
+    """A mask of the carried numbers that are at least ``low`` and at most ``high``.
 
     >>> is_within(np.array([[4, 5], [0, 0]]), -4, 4).tolist()
     [True, False]

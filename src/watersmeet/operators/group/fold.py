@@ -107,7 +107,7 @@ class Fold(Protocol):
         ...
 
 
-def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -> Fold:  # noqa: PLR0911
+def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -> Fold:  # noqa: PLR0911 - one case per fold
     """The fold of an aggregate over these columns; ``kind`` is the type of the first of them.
 
     >>> fold_of("avg", ("x",), pa.int32())
@@ -261,7 +261,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Bits:
-    """The values of a group put together bit by bit; NULL if there are none."""
+    """The values of a group combined bit by bit; NULL if it has no values."""
 
     column: str
     function: str
@@ -301,7 +301,7 @@ class CountDistinct:
 
 @dataclass(frozen=True)
 class DistinctFold:
-    """What another fold makes of the different values of a group; it sees all rows of a group at once."""
+    """Another fold over the distinct values of a group; it sees all rows of a group at once."""
 
     inner: Fold
     columns: tuple[str, ...]

@@ -180,7 +180,7 @@ def find_groups(
 
 
 def is_empty(groups: pa.RecordBatch, keys: Sequence[str]) -> Bools:
-    """Which groups have no rows left and disappear; the one without keys never does."""
+    """A mask of the groups that have no rows left and disappear; the one without keys never does."""
     count = as_int64(groups.column(COUNT))
     return count == 0 if keys else np.zeros(len(count), np.bool_)
 
@@ -209,7 +209,7 @@ def _match_codes(codes: Ints, queried: Ints) -> Pairs:
 
 
 def _is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:
-    """Which rows, in the order of codes and older first among equals, are the last of their groups."""
+    """A mask of the rows, ordered by code and older first among equals, that are the last of their groups."""
     is_repeat = rows.codes[1:] == rows.codes[:-1]
     several = np.flatnonzero(np.append(is_repeat, False) | np.append(False, is_repeat))[::-1]
     newest = np.ones(len(rows), np.bool_)
@@ -352,7 +352,7 @@ def _merge_sessions(grouping: GroupByOperator, rows: pa.RecordBatch) -> pa.Struc
 
 
 def _is_session_start(keys: Ints, starts: Ints, ends: Ints) -> Bools:
-    """Which rows begin a session; they are in the order of their keys, and then of their starts.
+    """A mask of the rows that begin a session; they are in the order of their keys, and then of their starts.
 
     >>> _is_session_start(np.array([0, 0, 0, 1]), np.array([1, 5, 9, 2]), np.array([6, 7, 12, 5])).tolist()
     [True, False, True, True]

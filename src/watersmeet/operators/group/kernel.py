@@ -355,7 +355,7 @@ class Groups:
     new: Accumulators
 
     def visibility(self) -> tuple[Bools, Bools]:
-        """Which groups the table showed before, and which it shows now: those with rows, or the only one."""
+        """Masks of the groups that the table showed before and shows now: those with rows, or the only one."""
         if not self.keys.num_columns:
             return self.was_stored, np.ones(len(self.codes), np.bool_)
         return self.was_stored & (to_int64(self.old[0][0]) > 0), to_int64(self.new[0][0]) > 0
@@ -746,8 +746,8 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
         is_windowed = END in rows.table.schema.names
         ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
     counted = EndCounts().with_changes(ends, np.ones(ends.size, np.int64))
-    arrivals = [int(one["number"]) for one in parts if "number" in one]
-    all_keep = all(one.get(KEEPS_ZERO_SIGN) for one in parts if one)
+    arrivals = [int(part["number"]) for part in parts if "number" in part]
+    all_keep = all(part.get(KEEPS_ZERO_SIGN) for part in parts if part)
     return {
         **counted.numbers,
         **({"number": max(arrivals)} if arrivals else {}),

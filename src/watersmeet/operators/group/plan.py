@@ -37,10 +37,10 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
         read.append(Output(TIME, leaf_column(group.time.alias, group.time.name)))
         read += [Output(END, _end(group))] if group.behind is None else []
         watermarks = (Watermark(TIME, Amount(0, is_interval=True)),)
-    one = Output("one", Expr("literal", text="1", value=1))
+    constant = Output("one", Expr("literal", text="1", value=1))
     kind = query.relation.result
-    inner = replace(query, outputs=tuple(read) or (one,), group=None, result=kind)
-    final_columns = tuple(one.by for one in group.final_columns) if group.final_by is not None else ()
+    inner = replace(query, outputs=tuple(read) or (constant,), group=None, result=kind)
+    final_columns = tuple(column.by for column in group.final_columns) if group.final_by is not None else ()
     return AnalyzedView(GROUP, Source(GROUP, (), watermarks, kind, final_columns=final_columns), inner), outputs
 
 

@@ -1,4 +1,4 @@
-"""What aggregates show: their values from the accumulators of their groups, in Spark's types, rounded as Spark does."""
+"""The values of aggregates from the accumulators of their groups, in Spark's types, rounded as Spark does."""
 
 from __future__ import annotations
 

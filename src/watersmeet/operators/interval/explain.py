@@ -1,4 +1,4 @@
-"""What `explain` says of an interval join, and what `why` says of its rows."""
+"""The `explain` facts of an interval join, and the `why` reasons for its rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _emission(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
 
 
 def _without_equality(join: AnalyzedIntervalJoin) -> list[str]:
-    """What an equality would save in a join without one."""
+    """Explain the cost of a join without an equality."""
     if join.keys:
         return []
     example = _equality(join)

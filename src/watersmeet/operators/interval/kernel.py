@@ -185,7 +185,7 @@ class IntervalJoinOperator(TwoSided):
 
     @property
     def waits(self) -> tuple[Bound, ...]:
-        """Which column waits for which. A row end has no watermark, so the times of its side stand in for it."""
+        """The bounds between columns. A row end has no watermark, so the times of its side stand in for it."""
         pairs = ((side.times, bound) for side in self.ports for bound in self.end_bounds if bound.column in side.ends)
         return (*self.bounds, *(replace(bound, column=time) for times, bound in pairs for time in times))
 
@@ -519,7 +519,7 @@ def _drop_overflow(
 
 
 def _is_alive(shard: Shard, rows: KeyedRows) -> Bools:
-    """Which rows can still match."""
+    """A mask of the rows that can still match."""
     return ~shard.watermarks_after.is_expired(rows.times, len(rows))
 
 

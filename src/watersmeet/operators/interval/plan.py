@@ -35,9 +35,9 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortPlan, ...], types: Types)
     on = JoinCondition.of(join, inputs, types, lambda operands: (_further(bound, operands) for bound in others))
     expiries = [(expiry.port, _expiry_bound(expiry, on.operands)) for expiry in join.row_expiries]
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))
-    windows = [_window(join, one) for one in inputs]
+    windows = [_window(join, side) for side in inputs]
     port_plans = [
-        on.port_plan(inputs[p], p, routes[p], () if one is None else (one.end,)) for p, one in enumerate(windows)
+        on.port_plan(inputs[p], p, routes[p], () if side is None else (side.end,)) for p, side in enumerate(windows)
     ]
     ends = [tuple(dict.fromkeys(expiry.column for port, expiry in expiries if port == p)) for p in (0, 1)]
     left, right = (
@@ -146,7 +146,7 @@ PLAN = JoinPlanner(plan)
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
-    """What follows from other bounds, or from fewer columns; None: something else has changed, too."""
+    """Effects of other bounds, or of fewer columns; None: another part has changed, too."""
     effects: list[ChangeEffect] = []
     for change in changes:
         match change.path:

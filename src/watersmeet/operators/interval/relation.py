@@ -60,7 +60,7 @@ def find_row_expiries(join: ConditionalJoin) -> tuple[RowExpiry, ...]:
 
 
 def end_without_type(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTimeColumn] | None:
-    """What would be the end of a row if it were known to have the type of the time it is compared with."""
+    """The expression that would be the end of a row if it had the type of the time that it is compared with."""
     sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
     expiry = next(_comparison_expiries(join, part), None)
     is_other = expiry is not None and family_in(expiry.end, sources) is None and expiry.end.op != "cast"

@@ -1,4 +1,4 @@
-"""What `explain` says of the latest row per key, and what `why` says of its rows."""
+"""The `explain` facts of the latest row per key, and the `why` reasons for its rows."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class LatestOperator(StreamOperator):
         return shard.close({name: received[name] for name in self.port.times if name in received}, rows)
 
     def _is_keyed(self, table: pa.Table) -> Bools:
-        """Which rows have a key without NULLs."""
+        """A mask of the rows that have a key without NULLs."""
         has_key = np.ones(table.num_rows, np.bool_)
         for name in self.port.keys:
             has_key &= table.column(name).is_valid().to_numpy()

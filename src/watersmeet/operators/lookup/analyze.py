@@ -28,7 +28,7 @@ from watersmeet.logical.relation import (
 from watersmeet.logical.words import expression_in_words, kind_in_words, word
 
 LateTable = Literal["reemit", "ignore"]
-"""What happens when a table row arrives after a stream row was emitted without one: re-emit the stream row, or nothing.
+"""The policy when a table row arrives after a stream row was emitted without one: re-emit the stream row, or ignore it.
 """
 
 
@@ -168,7 +168,9 @@ def _side_sql(side: Relation) -> str | None:
 
 def _refuse_left_only(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Refusal:
     left_names, right_names = draft.names_of(left.aliases), draft.names_of(right.aliases)
-    what = f"A {kind_in_words(join.kind)} JOIN of the {left.result} {left_names} with the {right.result} {right_names}"
+    construct = (
+        f"A {kind_in_words(join.kind)} JOIN of the {left.result} {left_names} with the {right.result} {right_names}"
+    )
     if left.result == "table":
         refs = join.on.references if join.on is not None else ()
         column = next((word(ref.name) for ref in refs if ref.source in right.aliases), "id")
@@ -179,7 +181,7 @@ def _refuse_left_only(draft: Draft, join: Join, left: AnalyzedRelation, right: A
         hint = f"write `INNER JOIN`, and select columns of {left_names} only."
     else:
         hint = f"write `LEFT JOIN`, and `WHERE {_column(right)} IS NULL`."
-    return draft.refuse_unsupported(join.span, what, hint)
+    return draft.refuse_unsupported(join.span, construct, hint)
 
 
 def _column(side: AnalyzedRelation) -> str:

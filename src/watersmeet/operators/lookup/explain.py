@@ -1,4 +1,4 @@
-"""What `explain` says of a lookup join, and what `why` says of its rows."""
+"""The `explain` facts of a lookup join, and the `why` reasons for its rows."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspect
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, table_layout
 
 LookupKind = Literal["inner", "left", "right"]
-"""What happens to a stream row without a match. ``inner``: it is dropped. ``left``, ``right``, for the stream's side:
+"""The treatment of a stream row without a match. ``inner``: it is dropped. ``left``, ``right``, for the stream's side:
 it is emitted padded.
 """
 
@@ -283,7 +283,7 @@ def clear_waiting(join: LookupJoinOperator, store: StateStore) -> None:
 
 
 def _clocks(shard: Shard, now: int) -> tuple[int, int]:
-    """The clock, which never goes back, and the first clock; `LOWEST` as long as there is none."""
+    """The clock, which never goes back, and the first clock; `LOWEST` before the first."""
     directory = shard.state.directory
     clock = max(now, directory.active.get(NOW, now))
     if clock > LOWEST:

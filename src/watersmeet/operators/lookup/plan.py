@@ -56,7 +56,7 @@ PLAN = JoinPlanner(
 
 
 def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
-    """What follows from another way with table rows that come late; None: something else has changed, too."""
+    """Effects of another policy for late table rows; None: another part has changed, too."""
     effects: list[ChangeEffect] = []
     for change in changes:
         if change.path == ("late_table",):

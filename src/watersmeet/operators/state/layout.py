@@ -106,7 +106,7 @@ class FinalityBound:
     mark: int
 
     def is_open(self, rows: KeyedRows) -> Bools:
-        """Which rows are not final."""
+        """A mask of the rows that are not final."""
         return rows.times[self.time] > self.mark
 
 

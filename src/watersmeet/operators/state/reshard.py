@@ -75,7 +75,7 @@ NOTES: Mapping[str, NoteKind] = {MATCHED: "flag", GONE: "flag", "sums": "number"
 FINGERPRINT = "fingerprint"
 
 
-def split_shard(  # noqa: C901
+def split_shard(  # noqa: C901 - loops over spines, runs, blocks and shards
     values: Mapping[str, bytes], places: ShardAssignment, shards: int, *, is_first: bool
 ) -> list[ShardValues]:
     """The parts of a shard for each of several; rows that are in all shards are taken from the first of them."""
@@ -168,7 +168,7 @@ def _put_block(
     notes: Mapping[str, Values],
     taken: Bools | None,
 ) -> StateBlock | None:
-    """Store the taken rows of a block as a new block; None: there are none.
+    """Store the taken rows of a block as a new block; None if no row is taken.
 
     ``of``: the name of the shard, and of the spine.
     """

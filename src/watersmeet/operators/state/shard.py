@@ -129,7 +129,7 @@ class Shard:
         self.counters = StepCounters(len(operator.ports))
 
     def detect_late_rows(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
-        """Which arrivals of a port are late; counts all arrivals, and sends late ones to the port's side output.
+        """A mask of the arrivals of a port that are late; counts all arrivals, and sends late ones to the side output.
 
         ``times`` are the watermarked columns of the table. Where there is one row per window, only the row of the last
         window counts.
@@ -189,7 +189,7 @@ class Shard:
         return sum(state_rows) - limit
 
     def choose_overflow(self, times: Sequence[Ints], state_rows: Sequence[int]) -> list[Bools]:
-        """Which rows of several lots with these times must be dropped for the shard to stay within its limit."""
+        """Masks of the rows to drop, for several lots with these times, for the shard to stay within its limit."""
         all_times = np.concatenate(times)
         chosen = np.zeros(all_times.size, np.bool_)
         chosen[np.argsort(all_times, kind="stable")[: self.excess(state_rows)]] = True

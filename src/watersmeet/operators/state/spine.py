@@ -140,9 +140,9 @@ class ShardState:
         """Store new runs and notes, and the directory with these ``changes``, if anything changed."""
         runs = {name: spine.save() for name, spine in self.spines.items()}
         over = {
-            name: (one.finality.time, one.finality.mark)
-            for name, one in self.spines.items()
-            if one.finality is not None
+            name: (own_spine.finality.time, own_spine.finality.mark)
+            for name, own_spine in self.spines.items()
+            if own_spine.finality is not None
         }
         directory = replace(self.directory, runs={**self.directory.runs, **runs}, finality=over, **changes)
         value = directory.encode(self.names)
@@ -230,7 +230,7 @@ class Spine:
         return concat_rows(parts) if parts else self.layout.empty_rows
 
     def live_mask(self, block: StateBlock) -> Bools:
-        """Which rows of a block are live."""
+        """A mask of the live rows of a block."""
         if block.left == block.rows:
             return np.ones(block.rows, np.bool_)
         return ~self.note(block, GONE)

@@ -37,8 +37,8 @@ ExpiryTimes = Mapping[str, Ints]
 """By watermark: a value for each row; the row expires when the first of these watermarks passes its value."""
 
 LivenessRule = Literal["each", "weights", "newest"]
-"""Which of the stored rows are live. ``each``: all that have not expired. ``weights``: equal rows are consolidated, and
-those of positive weight are live. ``newest``: the last row of each key, unless it stands for a deleted one.
+"""The rule that decides which stored rows are live. ``each``: all that have not expired. ``weights``: equal rows are
+consolidated, and those of positive weight are live. ``newest``: the last row of each key, unless it is a delete.
 """
 
 
@@ -265,7 +265,7 @@ def _sum_weights(table: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _newest(table: pa.RecordBatch, schema: SpineSchema) -> Bools:
-    """Which rows are the last of their keys, and not deleted."""
+    """A mask of the rows that are the last of their keys, and not deleted."""
     ids: Ints = key_ids(table, schema.keys)
     _, last = np.unique(ids[::-1], return_index=True)
     newest = np.zeros(table.num_rows, np.bool_)

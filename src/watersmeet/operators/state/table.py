@@ -293,7 +293,7 @@ class Timeline:
         return np.concatenate(parts)
 
     def has(self, times: Ints) -> Bools:
-        """Which of these times, which are ascending, rows have."""
+        """A mask of these ascending times: those that occur in the stored rows."""
         present = np.zeros(times.size, np.bool_)
         for block, rows in self._blocks_in_range(times):
             time = self.layout.sort_time
@@ -326,7 +326,7 @@ class Timeline:
 
 
 def _is_among(values: Ints, ascending: Ints) -> Bools:
-    """Which of the values are among others, which are ascending."""
+    """A mask of the values that occur among others, which are ascending."""
     if not ascending.size:
         return np.zeros(values.size, np.bool_)
     return ascending[np.minimum(np.searchsorted(ascending, values), ascending.size - 1)] == values

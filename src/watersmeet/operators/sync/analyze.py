@@ -21,7 +21,7 @@ from watersmeet.logical.passes.watermarks import watermark_hint, watermark_only_
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 
 Disorder = Literal["drop", "error"]
-"""What a SYNC JOIN does with a row that is not later than those before it: drop and count it, or raise an error."""
+"""The policy of a SYNC JOIN for a row that is not later than those before it: drop and count it, or raise an error."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ def _check_ports(draft: Draft) -> Iterator[Refusal]:
     sinks = [output for output in query.side_outputs if output.of == "PORTS"]
     span = sinks[0].span
     if not isinstance(query.relation, ParsedSyncJoin):
-        what, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
-        yield draft.refuse_unsupported(span, what, hint)
+        construct, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
+        yield draft.refuse_unsupported(span, construct, hint)
         return
     ports = query.relation.ports
     if len(ports) != len(sinks):

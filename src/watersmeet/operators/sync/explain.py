@@ -1,4 +1,4 @@
-"""What `explain` says of a sync join, and what `why` says of its rows."""
+"""The `explain` facts of a sync join, and the `why` reasons for its rows."""
 
 from __future__ import annotations
 

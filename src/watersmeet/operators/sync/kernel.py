@@ -53,7 +53,7 @@ from watersmeet.operators.state.table import Timeline
 __all__ = ["Disorder", "DisorderError", "SyncJoinOperator"]
 
 Disorder = Literal["drop", "error"]
-"""What happens to a row that is out of order. ``drop``: it is dropped and counted as late. ``error``: the batch fails.
+"""The policy for a row that is out of order. ``drop``: it is dropped and counted as late. ``error``: the batch fails.
 """
 
 
@@ -106,7 +106,7 @@ class SyncJoinOperator(StreamOperator):
 
     @cached_property
     def waits(self) -> tuple[Bound, ...]:
-        """Which column waits for which: each for all others. An idle one follows the slowest active one."""
+        """The bounds between columns: each waits for all others. An idle one follows the slowest active one."""
         return tuple(Bound(column, other, 0) for column, other in permutations(self.times, 2))
 
     @cached_property
@@ -163,7 +163,7 @@ class PortLane:
         )
 
     def has_passed(self, times: Ints) -> Bools:
-        """Which of these times the port's watermark has passed."""
+        """A mask of the times that the port's watermark has passed."""
         if self.after is None or self.after == END_OF_INPUT:
             return np.full(times.size, self.after is not None)
         return times < self.after

@@ -19,8 +19,10 @@ class SyncGrammar(Grammar):
 
     def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> ParsedSyncJoin:
         if not isinstance(left, Leaf):
-            what = "LATERAL" if isinstance(left, Lateral) else "another join"
-            raise cursor.refuse_unsupported(f"SYNC JOIN after {what}", "write the SYNC JOIN first, then the others.", 2)
+            construct = "LATERAL" if isinstance(left, Lateral) else "another join"
+            raise cursor.refuse_unsupported(
+                f"SYNC JOIN after {construct}", "write the SYNC JOIN first, then the others.", 2
+            )
         first, ports = cursor.position, [left]
         while cursor.at(*words):
             cursor.begin_line()

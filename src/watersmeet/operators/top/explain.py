@@ -1,4 +1,4 @@
-"""What `explain` says of the first rows in an order, and what `why` says of its rows."""
+"""The `explain` facts of a top-N, and the `why` reasons for its rows."""
 
 from __future__ import annotations
 

@@ -118,9 +118,9 @@ class WindowAnalysis(FamilyAnalysis):
         assert isinstance(join, AnalyzedWindowJoin)
         yield from check_residual(draft, join)
         for part, expr in not_evaluated(join) if join.kind == "inner" and join.punctuated else ():
-            what = f"`_trigger`, `_seq` or `_last` next to `{expression_in_words(part)}`"
+            construct = f"`_trigger`, `_seq` or `_last` next to `{expression_in_words(part)}`"
             place, hint = expr.span if expr.span.end else part.span, SPLIT_HINT.format("leave them out")
-            yield draft.refuse_unsupported(place, what, hint)
+            yield draft.refuse_unsupported(place, construct, hint)
 
     def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         return "row is compared with the whole window of the other side"
@@ -199,8 +199,11 @@ def _order(source: Source) -> str | None:
 
 def _check_form(draft: Draft, join: Join) -> Iterator[Refusal]:
     if join.kind in LEFT_ONLY:
-        what, hint = f"A {kind_in_words(join.kind)} JOIN of windows", "write JOIN or LEFT JOIN, and filter with WHERE."
-        yield draft.refuse_unsupported(join.span, what, hint)
+        construct, hint = (
+            f"A {kind_in_words(join.kind)} JOIN of windows",
+            "write JOIN or LEFT JOIN, and filter with WHERE.",
+        )
+        yield draft.refuse_unsupported(join.span, construct, hint)
     if join.within is not None:
         hint = "leave it out: the windows decide how long rows stay. A bound on times may stand in ON."
         yield draft.refuse_unsupported(join.within.span, "WITHIN of a window join", hint)
@@ -237,7 +240,7 @@ def _check_pads(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
 def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
     """Both sides declare an order of the same kind, or none."""
     names = [draft.name_of(scan.alias) for scan in sides]
-    what = f"{names[0]} and {names[1]}"
+    sources = f"{names[0]} and {names[1]}"
     columns = [scan.source.field(scan.source.order) if scan.source.order else None for scan in sides]
     first, second = columns
     if first is not None and second is not None:
@@ -245,7 +248,7 @@ def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
             reason = f"`{first.name}` is {first.type}, `{second.name}` is {second.type}"
             hint = "order both by a column of the same type."
             cause = "compares times of two kinds"
-            yield draft.refusal("WRONG_ORDER", join.span, what=what, reason=reason, cause=cause, hint=hint)
+            yield draft.refusal("WRONG_ORDER", join.span, what=sources, reason=reason, cause=cause, hint=hint)
         return
     if (first is None) != (second is None):
         ordered, other = names if second is None else names[::-1]
@@ -257,7 +260,7 @@ def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
         )
         hint = f"end {declared} `ORDER BY column` as well, or leave it out in both."
         cause = f"{other} has no ORDER BY"
-        yield draft.refusal("WRONG_ORDER", join.span, what=what, reason=reason, cause=cause, hint=hint)
+        yield draft.refusal("WRONG_ORDER", join.span, what=sources, reason=reason, cause=cause, hint=hint)
 
 
 def _check_keys(draft: Draft, sides: Sides, join: Join) -> Iterator[Refusal]:
@@ -293,13 +296,13 @@ def _check_windows(draft: Draft) -> Iterator[Refusal]:
     windows = windows_in(relation)
     if not windows or (isinstance(relation, Join) and len(leaves(relation)) == 2):
         return
-    what = "A chain of joins with windows"
+    construct = "A chain of joins with windows"
     hint = "write the result of the first join to a sink, and join the stream that reads it."
     if isinstance(relation, Leaf | Lateral):
-        what, hint = "WINDOW without a join", "leave it out, or join with another source that has a window."
+        construct, hint = "WINDOW without a join", "leave it out, or join with another source that has a window."
     elif not isinstance(relation, Join):
-        what, hint = "WINDOW of a join by time", "leave it out: event times decide how long rows stay."
-    yield draft.refuse_unsupported(windows[0].span, what, hint)
+        construct, hint = "WINDOW of a join by time", "leave it out: event times decide how long rows stay."
+    yield draft.refuse_unsupported(windows[0].span, construct, hint)
 
 
 def check_outputs(draft: Draft) -> Iterator[Refusal]:
@@ -324,26 +327,26 @@ def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
         return
     if not is_windowed(relation):
         for side, output in outputs.items():
-            what = f"UNMATCHED {side.upper()} INTO of a join without windows"
+            construct = f"UNMATCHED {side.upper()} INTO of a join without windows"
             hint = "leave it out: unmatched rows are padded with NULL."
-            yield draft.refuse_unsupported(output.span, what, hint)
+            yield draft.refuse_unsupported(output.span, construct, hint)
         return
     for side, output in outputs.items():
         name, span = output.sink, output.span
         leaf = leaves(relation)[0 if side == "left" else 1]
         source = draft.scope.sources.get(leaf.alias, Source(leaf.alias, ()))
-        what = f"UNMATCHED {side.upper()} INTO {name}"
+        construct = f"UNMATCHED {side.upper()} INTO {name}"
         if relation.kind not in PRESERVED[side]:
             kind = kind_in_words(relation.kind)
             reason = f"{kind} JOIN drops unmatched rows of {source.name}"
             hint = f"leave it out, or write {side.upper()} or FULL JOIN."
-            yield wrong_output(draft, span, what, reason, f"{source.name} is not preserved", hint)
+            yield wrong_output(draft, span, construct, reason, f"{source.name} is not preserved", hint)
         elif relation.kind == "full" and len(outputs) == 1:
             other = "RIGHT" if side == "left" else "LEFT"
             reason = "unmatched rows of the other side would appear among the pairs"
             hint = f"add `UNMATCHED {other} INTO sink`, or leave both out."
-            yield wrong_output(draft, span, what, reason, f"no UNMATCHED {other} INTO", hint)
-        yield from check_columns(draft, name, span, what, source)
+            yield wrong_output(draft, span, construct, reason, f"no UNMATCHED {other} INTO", hint)
+        yield from check_columns(draft, name, span, construct, source)
 
 
 NESTED = frozenset({"array", "map", "struct", "variant"})

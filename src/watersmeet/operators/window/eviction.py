@@ -93,7 +93,7 @@ class EvictionPlan:
 
     @property
     def stay(self) -> Bools:
-        """Which rows are in the window after the batch."""
+        """A mask of the rows that are in the window after the batch."""
         return self.ends == self.forever
 
     def count_dropped(self) -> int:

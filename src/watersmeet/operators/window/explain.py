@@ -1,4 +1,4 @@
-"""What `explain` says of a window join, and what `why` says of its rows."""
+"""The `explain` facts of a window join, and the `why` reasons for its rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from watersmeet.schema import is_moment
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: Names) -> list[Fact]:
-    """What evicts rows on each side, the order of arrival, and what happens to unmatched rows."""
+    """The eviction rule of each side, the order of arrival, and the treatment of unmatched rows."""
     left, right = (names[side.alias] for side in (join.left, join.right))
     sides = ((left, join.left, join.windows[0]), (right, join.right, join.windows[1]))
     order = f"as delivered, all {left} rows of a batch before its {right} rows"

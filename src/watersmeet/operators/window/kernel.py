@@ -548,12 +548,12 @@ def spine(identity: Identity, name: str) -> SpineSchema:
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """The directory numbers of several shards as those of one: rows are renumbered, and partitions counted."""
     first = parts[0]
-    if any(one.get("run") != first.get("run") for one in parts):
+    if any(part.get("run") != first.get("run") for part in parts):
         raise UnevenError("its shards are not all at the same batch")
     # One shard in which time evicts again is enough.
-    suspended = [all(one["suspended"][port] for one in parts) for port in (0, 1)]
+    suspended = [all(part["suspended"][port] for part in parts) for port in (0, 1)]
     clocks = {
-        name: pick((one[name] for one in parts if one.get(name) is not None), default=None)
+        name: pick((part[name] for part in parts if part.get(name) is not None), default=None)
         for name, pick in (("clock", max), ("first_clock", min))
     }
     sides = [look.rows(name, spine(identity, name)) for name in ("left", "right")]

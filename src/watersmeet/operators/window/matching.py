@@ -68,7 +68,7 @@ class SortedSide:
 
     @property
     def has_matched(self) -> Bools:
-        """Which rows have matched by now, in order of arrival."""
+        """A mask of the rows that have matched so far, in order of arrival."""
         return self.matched[self.places]
 
     def arrival_times(self, join: WindowJoinOperator) -> Ints:

@@ -14,10 +14,10 @@ from watersmeet.logical.relation import BY_TIME, AnalyzedLeaf, ConditionalJoin, 
 from watersmeet.logical.words import expression_in_words
 
 WindowKind = Literal["count", "time", "delta"]
-"""What evicts a row from a window: this many later rows, this long on the wall clock, this far behind a newer row."""
+"""The measure that evicts a row: a number of later rows, a time on the wall clock, or a distance to a newer row."""
 
 LimitKind = Literal["age", "partitions", "rows"]
-"""What discards a whole partition: this long without an insertion, this many partitions, this many rows in the window.
+"""The measure that discards a whole partition: a time without insertions, a number of partitions, or a number of rows.
 """
 
 LIMITS: Mapping[LimitKind, str] = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}

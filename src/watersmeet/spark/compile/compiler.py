@@ -106,9 +106,9 @@ class Compiled:
 
 @dataclass(frozen=True)
 class OperatorInputs:
-    """What meets in one operator: its stages, innermost first, and their inputs, packed.
+    """The inputs of one operator: its stages, innermost first, and their packed frames.
 
-    ``below``: the joins whose rows come to it through the exchange.
+    ``below``: the joins whose rows it receives through the exchange.
     """
 
     stages: tuple[JoinStage, ...] = ()
@@ -255,7 +255,7 @@ class Compiler:
         return (*inputs.below, *(JoinOutput(join.plan, join.inputs, records) for join in inputs.joins))
 
     def collect_inputs(self, plan: JoinPlan, shards: tuple[int, ...]) -> OperatorInputs:
-        """What meets in an operator: a join, after the one that feeds it and runs there too, if there is one."""
+        """Collect the inputs of an operator: of a join, after those of the join chained to it, if any."""
         upstream, chained_port = (
             find_chained_link(plan),
             next((n for n, port in enumerate(plan.ports) if port.is_chained), None),
@@ -351,7 +351,7 @@ class Compiler:
         return _with_plain_names(frame).mapInArrow(replace(pack, precombine=precombine), PACKED_DDL)
 
     def leaf_schema(self, port: PortPlan, side: InputFrame) -> StructType | None:
-        """What workers get of the leaf of a port, if that are columns: those of files, or of the records of a join."""
+        """The schema of the leaf of a port, if workers get columns: those of files, or of the records of a join."""
         relation = port.input.origin
         if isinstance(relation, JoinPlan):
             return self.forward_schema(side.joins[-1])
@@ -389,14 +389,14 @@ class Compiler:
     def forward_schema(self, join: JoinOutput) -> StructType:
         """The rows of a join as they go to the next one, with its watermarks, and late rows if they are kept."""
         passthrough = [StructField(WATERMARKS_COLUMN, StringType())]
-        if self.late == "kept":
+        if self.late == "side_output":
             passthrough.append(StructField(LATE_ROW, BinaryType()))
         # What only travels along has NULL in the columns of a row.
         return StructType([*(StructField(field.name, field.dataType) for field in output_schema(join)), *passthrough])
 
     def make_unpack(self, join: JoinOutput) -> Unpack:
-        """What gets those rows out of the records of the join."""
-        late: LateMode = "passed" if self.late == "kept" else "dropped"
+        """Build the step that unpacks those rows from the records of the join."""
+        late: LateMode = "passed" if self.late == "side_output" else "dropped"
         return Unpack(self.arrow(self.forward_schema(join)), watermarks=True, late=late)
 
     def forward_rows(self, join: JoinOutput, joins: tuple[JoinOutput, ...]) -> InputFrame:
@@ -558,7 +558,7 @@ def _guard_by_keep(sql: str, name: str, filtered: bool) -> Column:
 
 
 def _digest(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, ...]) -> str:
-    """What a state must have been written by, to be continued: the same stage, on columns of the same types."""
+    """A digest that a state must match to be continued: the same stage, on columns of the same types."""
     types = {f.name: f.dataType.simpleString() for schema in schemas for f in schema}
     return stage_digest(plan, types, len(shards))
 

@@ -1,8 +1,7 @@
 """The frames under a join: scans, views and laterals.
 
-A frame that feeds a join also carries rows that are none: they move watermarks, and go no further than the pack. The
-column `KEEP` tells them apart, and what only travels along has columns of its own. A frame that feeds no join has rows
-and nothing else.
+A frame that feeds a join also carries rows that are not in its result: they move watermarks, and end at the pack. The
+column `KEEP` marks them, and metadata has columns of its own. A frame that feeds no join has real rows and no metadata.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from watersmeet.spark.exchange.columns import FILE, KEEP, LATE_ROW, ORDER, PART,
 from watersmeet.spark.exchange.rows import SIDE_OUTPUT_COLUMNS, JoinOutput, is_row
 
 PASSTHROUGH_COLUMNS = (WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, FILE, WEIGHT, OP, *SIDE_OUTPUT_COLUMNS)
-"""What goes through views and laterals as it is."""
+"""Columns that go through views and laterals unchanged."""
 _PLACE = "#place"
 _ORIGINS = {PARTITION: "string", FILE: FILE_DDL}
 """The columns that tell where a row comes from, with their types."""
@@ -35,8 +34,8 @@ _ORIGINS = {PARTITION: "string", FILE: FILE_DDL}
 class InputFrame:
     """A frame and the joins in it, innermost first.
 
-    ``nullable``: which of its columns can be NULL in a row that is one; the frame itself may also have NULL where there
-    is none.
+    ``nullable``: the columns that can be NULL in a real row; in the frame, rows that only carry event times may have
+    NULL in any column.
     """
 
     frame: DataFrame
@@ -113,7 +112,7 @@ def _origin_columns(frame: DataFrame, names: Iterable[str]) -> list[Column]:
 
 
 def _change(plan: ScanPlan, frame: DataFrame) -> Iterable[Column]:
-    """What a row does to its table."""
+    """The column with the change that a row makes to its table; empty for a stream."""
     if plan.changes is None:
         return ()
     has_change = any(name.lower() == CHANGE for name in frame.columns)
@@ -162,7 +161,7 @@ def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:
 
 
 def compile_static_join(plan: StaticJoinPlan, side: InputFrame, table: DataFrame) -> InputFrame:
-    """Each row with what a table that never changes has for it; rows that are none stay for their times."""
+    """Join rows with a table that never changes; rows that only carry event times stay."""
     guarded = KEEP in side.frame.columns
     # As it was written: Spark finds equalities in it, and need not look at all rows of the table for each.
     condition = F.expr(" AND ".join(part.sql() for part in plan.condition) or "true")
@@ -178,7 +177,7 @@ def compile_static_join(plan: StaticJoinPlan, side: InputFrame, table: DataFrame
 
 
 def compile_lateral(plan: LateralPlan, side: InputFrame) -> InputFrame:
-    """Each row once with every element of its array. One without elements is none, but its times still count."""
+    """Emit a row for each element of its array. A row without elements only carries event times from here on."""
     guarded = KEEP in side.frame.columns
     array = F.expr(f"IF({quote(KEEP)}, {plan.array.sql()}, NULL)" if guarded else plan.array.sql())
     name = f"{plan.alias}.{plan.alias}"
@@ -193,7 +192,7 @@ def compile_lateral(plan: LateralPlan, side: InputFrame) -> InputFrame:
 
 
 def _passthrough_column(name: str, plan: ViewPlan) -> Column:
-    """What travels along; watermarks under the names that their times have behind the view."""
+    """A column that is passed through; watermarks get the names that their times have outside the view."""
     column = F.col(quote(name))
     if name != WATERMARKS_COLUMN:
         return column
@@ -211,7 +210,7 @@ def _passthrough_column(name: str, plan: ViewPlan) -> Column:
 def _nullable(
     outputs: tuple[Output, ...], names: tuple[str, ...], side: InputFrame, spark: SparkSession
 ) -> dict[str, bool]:
-    """Which columns of a projection can be NULL, as Spark tells it where no other than real rows are."""
+    """For each column of a projection, whether it can be NULL, as Spark derives it for real rows only."""
     if all(output.expr.op == "column" and not output.expr.refs[0].path for output in outputs):
         return {n: side.nullable[o.expr.refs[0].column] for n, o in zip(names, outputs, strict=True)}
     real = StructType(

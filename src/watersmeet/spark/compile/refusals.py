@@ -1,4 +1,4 @@
-"""What only Spark's analyser knows to be wrong with a query: types, functions and collations."""
+"""Refusals that need Spark's analyser: wrong types, functions and collations."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class QueryRequest:
 
     @property
     def inputs(self) -> Inputs:
-        """What the query is fed by."""
+        """The kind of input of the query: batches or streams."""
         is_batch = self.frames and not any(frame.isStreaming for frame in self.frames.values())
         return "batches" if is_batch else "streams"
 
@@ -54,7 +54,7 @@ class QueryRequest:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a DataFrame of ours is: the query, and how it runs. ``request`` is None if it shows more than its rows."""
+    """The query behind a DataFrame, and the way it runs. ``request`` is None if the frame shows more than its rows."""
 
     query: AnalyzedQuery
     plan: QueryPlan
@@ -75,7 +75,7 @@ def remember(frame: DataFrame, result: QueryResult) -> None:
 
 
 def result_of(frame: DataFrame) -> QueryResult | None:
-    """What a DataFrame is, if a call of ours gave it."""
+    """The query behind a DataFrame that a Watersmeet call returned; None for any other DataFrame."""
     return _results.get(frame)
 
 
@@ -149,7 +149,7 @@ def _conflict(argument: str, name: str, value: object, hint: str) -> WatersmeetE
 
 
 def _qualify_name(name: str, inner: str) -> str:
-    """What a name of a query is called where it is part of another one; the result itself by its name there."""
+    """The name of a part of a query inside another query; the result itself has the name of the query there."""
     return inner if inner.startswith("#") else f"{name}.{inner}" if inner else name
 
 

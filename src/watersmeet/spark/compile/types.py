@@ -65,7 +65,7 @@ class SparkTypes:
             self._refusals += self._non_deterministic(query)
 
     def _non_deterministic(self, query: AnalyzedQuery) -> Iterator[Refusal]:
-        """What gives another value when a row is taken back, by functions that only Spark knows."""
+        """Refuse outputs that Spark knows to be non-deterministic, since a retraction would compute another value."""
         again = [
             output for output in query_recomputations(query) if output.expr.op not in ("column", "literal", "interval")
         ]
@@ -114,9 +114,12 @@ class SparkTypes:
             columns = [quote(f"{side.alias}.{side.source.fields[n].name}") for side in (first, *others)]
             types = dict.fromkeys(self._type(column, union.source.span, column) for column in columns)
             if len(types) > 1:
-                what, reason = f"The union {union.alias}", f"its column `{field.name}` is {' and '.join(types)}."
+                relation_name, reason = (
+                    f"The union {union.alias}",
+                    f"its column `{field.name}` is {' and '.join(types)}.",
+                )
                 hint = f"cast it on one side, for example `CAST({field.name} AS {next(iter(types))})`."
-                yield Refusal("TYPE_MISMATCH", {"expression": what, "reason": reason, "hint": hint}, place)
+                yield Refusal("TYPE_MISMATCH", {"expression": relation_name, "reason": reason, "hint": hint}, place)
 
     def _add(self, alias: str, outputs: tuple[Output, ...]) -> None:
         """Add computed columns under an alias; what Spark cannot evaluate is refused, and taken for a text."""
@@ -183,7 +186,7 @@ class SparkTypes:
         try:
             with suppress_logs():
                 frame = self.empty.selectExpr(sql)
-                # Through Spark Connect, only who asks for the schema learns of an error.
+                # Through Spark Connect, an error shows only when the schema is requested.
                 _ = frame.schema
                 return frame
         except AnalysisException as error:

@@ -1,4 +1,4 @@
-"""What reads and writes each format with Spark: one connector for each class of `watersmeet.formats` that needs one.
+"""Readers and writers of each format with Spark: one connector for each class of `watersmeet.formats` that needs one.
 
 A format without an entry has the connector of the class that it is derived from. A connector is loaded when it is first
 needed: some need packages that are not always installed, and a worker needs only its own part of one.
@@ -57,13 +57,13 @@ CHANGE_DECODERS: Mapping[type[Feed], str] = {
 
 
 def source_connector(source: Source) -> SourceConnector[Any]:
-    """What reads a source."""
+    """The connector that reads a source."""
     format_ = source_format(source)
     return load_connector(SOURCE_CONNECTORS, type(format_))(format_)
 
 
 def sink_connector(target: SinkTarget) -> SinkConnector[Any]:
-    """What writes to a target."""
+    """The connector that writes to a target."""
     format_ = target.format
     return load_connector(SINK_CONNECTORS, type(format_))(format_, target)
 

@@ -50,6 +50,6 @@ def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
 
 
 def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
-    """What stops the query with a refusal when it is evaluated."""
+    """A column that stops the query with a refusal when it is evaluated."""
     text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).to_message()
     return F.raise_error(F.lit(text)).cast(type_)

@@ -67,7 +67,7 @@ class SmallFile:
 
     @property
     def suffix(self) -> str:
-        """What follows the first dot of its name: the format and the codec."""
+        """The suffix of the name, from its first dot on: the format and the codec."""
         return self.name.partition(".")[2]
 
 
@@ -131,7 +131,7 @@ class Compaction:
         yield chunk
 
     def _layout(self, file: SmallFile) -> Hashable | None:
-        """What files must have in common to be merged: codec, columns, header; None: the file stays as it is."""
+        """The properties that files must share to be merged: codec, columns, header; None: the file stays as it is."""
         path, format_ = self.folder.path / file.name, self.sink.format.lower()
         if format_ == "parquet":
             schema: Any = pq.read_schema(path)
@@ -154,7 +154,7 @@ class Compaction:
         return self.sink.lowercase_options.get("linesep", "\n").encode()
 
     def _header(self, path: Path) -> bytes:
-        """The line with the names of the columns; empty: there is none."""
+        """The line with the names of the columns; empty for a file without a header."""
         if not self._has_header:
             return b""
         with path.open("rb") as file:

@@ -44,7 +44,7 @@ _UNITS: Mapping[str, Unit] = {
     "io.debezium.time.MicroTimestamp": "micros",
     "io.debezium.time.NanoTimestamp": "nanos",
 }
-"""What Debezium calls times that it counts in a unit; one without such a name is in the unit that the source says."""
+"""The units of Debezium's names for time types; a time without such a name is in the unit of the source."""
 
 
 @dataclass(frozen=True)

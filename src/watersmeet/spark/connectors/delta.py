@@ -44,7 +44,7 @@ _CONFLICTS = ("io.delta.exceptions.", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANG
 
 
 def delta_writer(target: SinkTarget) -> Write:
-    """What writes batches to a table of Delta."""
+    """The function that writes a batch to a table of Delta."""
     return LakeWriter(target, DeltaTable(target)).write
 
 
@@ -157,7 +157,7 @@ class DeltaSinkConnector(SinkConnector[DeltaSink]):
             raise refuse("WRONG_OPTION", place, format="delta", option=option, reason=reason, hint=hint)
 
     def writer(self) -> Write:
-        """What writes batches."""
+        """The function that writes a batch."""
         return delta_writer(self.target)
 
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 COMPACTION_FOLDER = ".watersmeet/compaction"
 JOURNAL, ROWS = f"{COMPACTION_FOLDER}/journal", f"{COMPACTION_FOLDER}/rows"
-"""What replaces what; and the merged file before it has its name. Neither has an ending that a glob of rows matches."""
+"""The journal of replaced files, and the merged file before it has its name. Neither name matches a glob of rows."""
 
 _MERGED = re.compile(r"part-(\d{9,})-since-(\d{9,})-.*")
 
@@ -150,12 +150,12 @@ _SPARKS = re.compile(r"part-\d{5,8}-.*")
 _FIRST = "part-00000-"
 """The name prefix of the first task's file: Spark writes that one even if the task has no rows."""
 _JOB = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-c000)?")
-"""What Spark adds to the name of a file: the job, and which file of a task it is."""
+"""The part that Spark adds to the name of a file: the job, and the number of the file within a task."""
 
 
 @dataclass(frozen=True)
 class FolderOwner:
-    """Whose a folder is: an output of a query in a format, written with one checkpoint.
+    """The owner of a folder: an output of a query in a format, written with one checkpoint.
 
     ``run``: the id that Spark gave to that checkpoint. ``after``: the last batch that Spark's own sink wrote there.
     """
@@ -234,9 +234,9 @@ class Files:
         if target.changes == "snapshot":
             raise self._other_sink_error("it holds the rows of batches", place)
         was = self._read(text, place)
-        for what, before, after in (("query", was.query, now.query), ("format", was.format, now.format)):
+        for noun, before, after in (("query", was.query, now.query), ("format", was.format, now.format)):
             if before != after:
-                raise self._other_sink_error(f"its {what} was `{before}`, now it would be `{after}`", place)
+                raise self._other_sink_error(f"its {noun} was `{before}`, now it would be `{after}`", place)
         if was.run != now.run:
             raise self._other_run_error(f"query `{was.query}`, checkpoint {was.checkpoint}", place)
         return was
@@ -423,7 +423,7 @@ class TextConnector(SourceConnector[TextSource]):
     """Reads files of JSON and CSV."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, and of rows that cannot be read why; those who declare where to keep them look there."""
+        """Read the rows, with an error for each malformed one, unless the source has a column for corrupt records."""
         if schema is None or self.source.field(self.format.corrupt_record_column) is not None:
             return super().load(spark, schema, options)
         return load_text(spark, self.source, schema, options, is_json=self.format.holds_json)
@@ -433,7 +433,7 @@ class NamedColumnsConnector(SourceConnector[NamedColumns]):
     """Reads files that have names for their columns."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, by way of wider types: of a value that does not fit, its readers would give another one."""
+        """Read the rows by way of wider types, since Spark's readers change a value that does not fit its type."""
         widen = widen_orc if str(self.source.format).lower() == "orc" else widen_file
         wide = None if schema is None else widen_schema(schema, widen)
         frame = super().load(spark, wide, options)
@@ -464,7 +464,7 @@ class FileSinkConnector(SinkConnector[FileSink]):
             finish_swap(LocalFolder(Path(path)))
 
     def writer(self) -> Write:
-        """What writes batches."""
+        """The function that writes a batch."""
         target = self.target
         if target.changes == "snapshot":
             snapshot, run = self._snapshot, target.checkpoint
@@ -484,7 +484,7 @@ class FileSinkConnector(SinkConnector[FileSink]):
         return self._snapshot.last_batch(run_of(self.target.checkpoint)) if self.target.changes == "snapshot" else None
 
     def recovery_hint(self, last: int) -> str:
-        """What to do about a table that is not where its checkpoint is."""
+        """The hint for a table that does not match its checkpoint."""
         folder = local_path(self.target.sink.lowercase_options[PATH])
         return f"restore the checkpoint and the folder {folder} to the same moment."
 

@@ -41,7 +41,7 @@ _RETAINED = "RETAIN 7 DAYS"
 
 
 def iceberg_writer(target: SinkTarget) -> Write:
-    """What writes batches to a table of Iceberg."""
+    """The function that writes a batch to a table of Iceberg."""
     return LakeWriter(target, _table_of(target)).write
 
 
@@ -59,7 +59,7 @@ def _table_of(target: SinkTarget) -> LakeTable:
 class IcebergTable:
     """The table of a sink in a catalog.
 
-    ``head``: the snapshot of `main` that was looked at last, or that this driver has made; None: there is none.
+    ``head``: the snapshot of `main` that was read last, or that this driver has made; None if the table is empty.
     ``branch``: that of this driver, which no other writes to; ``base``: the snapshot at which it begins.
     """
 
@@ -259,7 +259,7 @@ class IcebergSinkConnector(SinkConnector[IcebergSink]):
     """Writes to a table of Iceberg."""
 
     def writer(self) -> Write:
-        """What writes batches."""
+        """The function that writes a batch."""
         return iceberg_writer(self.target)
 
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:

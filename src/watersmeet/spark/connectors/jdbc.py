@@ -18,7 +18,7 @@ class JdbcConnector(SourceConnector[Jdbc]):
     """Reads tables of databases."""
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads. Java finds a driver that came with a package by its name only."""
+        """Read the source with Spark. Java finds a driver that came with a package by its name only."""
         driver = driver_of(self.source)
         further = (
             [{**options, "driver": driver.name}] if driver and "driver" not in self.source.lowercase_options else []

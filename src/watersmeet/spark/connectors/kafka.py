@@ -71,7 +71,7 @@ _CERTIFICATES = {
     "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
     "ssl.keystore.certificate.chain": ("ssl.certificate.pem",), "ssl.keystore.key": ("ssl.key.pem",),
 }  # fmt: skip
-"""What Java's client calls certificates and keys in PEM, and librdkafka does."""
+"""The names of certificates and keys in PEM: Java's client, and those of librdkafka."""
 _LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
 
 
@@ -155,7 +155,7 @@ class Transactions:
 
     @property
     def recovery_hint(self) -> str:
-        """What to do about a topic that is not where its checkpoint is."""
+        """The hint for a topic that does not match its checkpoint."""
         return "restore a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
 
     def _start_producer(self, number: int, plans: BatchPlans) -> Producer:
@@ -250,7 +250,7 @@ def _sink_batch_of(committed: TopicPartition) -> SinkBatch | None:
 
 
 def _reader_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that say how Kafka is reached, without those that only who writes has."""
+    """The settings of the connection to Kafka, without those of a producer only."""
     reaches = re.compile(r"bootstrap|sasl|ssl|security|client|log")
     return {name: value for name, value in settings.items() if reaches.match(name)}
 
@@ -382,7 +382,7 @@ class KafkaSinkConnector(SinkConnector[KafkaSink]):
         return Transactions(self.target, self.format.topic or "")
 
     def writer(self) -> Write:
-        """What writes batches."""
+        """The function that writes a batch."""
         return self._transactions.write if self.format.delivery == "exactly_once" else record_writer(self.target)
 
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:
@@ -390,7 +390,7 @@ class KafkaSinkConnector(SinkConnector[KafkaSink]):
         return self._transactions.last_batch() if self.format.delivery == "exactly_once" else None
 
     def recovery_hint(self, last: int) -> str:
-        """What to do about a topic that is not where its checkpoint is."""
+        """The hint for a topic that does not match its checkpoint."""
         return self._transactions.recovery_hint
 
 

@@ -1,4 +1,4 @@
-"""What Delta and Iceberg share as sinks: rows are appended, or merged by key; a repeated batch changes nothing.
+"""The shared part of the sinks of Delta and Iceberg: they append rows or merge them by key, each batch once.
 
 Each commit carries the query, the run, the batch and when Spark planned it: in Delta next to the transaction version
 per writer, in Iceberg in the summary of the snapshot. Commits of earlier versions, and of the streaming sinks of both

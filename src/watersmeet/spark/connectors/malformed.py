@@ -55,7 +55,7 @@ _READ, _AGAIN = "#read", "#again"
 MAX_FILES_WITH_LINES = 32
 """In how many files of a batch the lines of malformed rows are looked for."""
 _FILE = "#file"
-"""What stands for the file in the text of an error, until the row says which it is."""
+"""A placeholder for the file in the text of an error, until the row provides its name."""
 _SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
 
 
@@ -287,8 +287,8 @@ def _null_violation(source: Source, frame: DataFrame) -> Column:
     goes = F.col(CHANGE) == "-" if CHANGE in frame.columns and source.kind == "table" else F.lit(False)
     goes = F.coalesce(goes, F.lit(False))
 
-    def nothing(name: str, what: str) -> Column:
-        return F.when(F.col(quote(name)).isNull(), F.lit(f"`{name}` is {what} and has no value"))
+    def nothing(name: str, constraint: str) -> Column:
+        return F.when(F.col(quote(name)).isNull(), F.lit(f"`{name}` is {constraint} and has no value"))
 
     lacks = [nothing(name, "a primary key") for name in must]
     lacks += [F.when(~goes, nothing(name, "NOT NULL")) for name in further]
@@ -367,27 +367,27 @@ def _is_file(place: str) -> bool:
 
 
 def fit_column(
-    source: Source, name: str, declared: DataType, found: DataType | None, file: Column | None = None
+    source: Source, name: str, declared: DataType, actual: DataType | None, file: Column | None = None
 ) -> Column:
     """A column in the declared type; a value that does not fit stops the query.
 
-    ``found`` is the type that it has, ``file`` the path of the file that it is from.
+    ``actual`` is the type that it has, ``file`` the path of the file that it is from.
     """
     value = F.col(quote(name))
-    if found is None or found.simpleString() == declared.simpleString():
+    if actual is None or actual.simpleString() == declared.simpleString():
         return value.cast(declared).alias(name)
     field = source.field(name)
     type_ = declared.simpleString().upper() if field is None else field.type
-    shown = found.simpleString().upper()
+    shown = actual.simpleString().upper()
     where = "" if file is None else f", in {_FILE}"
     parameters = {"source": source.name, "column": name, "type": type_, "found": shown, "where": where}
     text = F.lit(Refusal("VALUE_OUT_OF_RANGE", parameters).to_message())
     if file is not None:
         # The text has JSON in it, in which a path is as it is written.
         text = F.replace(text, F.lit(_FILE), F.translate(decode_path(file), '"\\', "''"))
-    fitted = narrow_file(value, found, declared)
+    fitted = narrow_file(value, actual, declared)
     # Not a plain cast: in ANSI mode it names no place, and in the other mode it gives another value.
-    lost = is_lost(value, fitted, found, declared)
+    lost = is_lost(value, fitted, actual, declared)
     return F.when(lost, F.raise_error(text).cast(declared)).otherwise(fitted).alias(name)
 
 

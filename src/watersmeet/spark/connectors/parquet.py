@@ -260,7 +260,7 @@ SAMPLED, MOST_FILES = 100, 10_000
 def parquet_reader(
     source: Source, columns: tuple[str, ...], schema: pa.Schema, *, recovers: bool = False
 ) -> ParquetColumns | None:
-    """What reads columns of a Parquet source as Spark would; None: of the files that are there some need Spark.
+    """A reader of a Parquet source's columns that gives Spark's values; None: some of the files need Spark.
 
     How many footers are read does not grow with the folder. Where the query ``recovers`` from a file that needs Spark,
     a sample is enough. Else the next start must find such a file here, so all are looked at, and a folder that has too
@@ -314,5 +314,5 @@ class ParquetConnector(NamedColumnsConnector):
     """Reads files of Parquet."""
 
     def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
-        """What reads these columns of its files in workers, if these are known to give what Spark reads."""
+        """The reader of these columns for workers; None if it is not known to give the same values as Spark."""
         return parquet_reader(self.source, columns, schema, recovers=recovers)

@@ -96,7 +96,7 @@ def table_exists(connection: Connection, table: Identifier) -> bool:
 
 
 def read_record(connection: Connection, writer: str) -> BatchRecord | None:
-    """The record of a query; None: there is none."""
+    """The record of a query; None if the query has not written yet."""
     return _read(connection, writer, locks=False) if table_exists(connection, _TABLE) else None
 
 
@@ -186,7 +186,7 @@ _HINTS = {
     "42P10": "make the key unique in the table: `{unique}`.",
     "42501": "allow the user to write: `GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO ...`.",
 }
-"""What to do about a table that cannot take rows, by what Postgres says."""
+"""Hints for a table that cannot take rows, by the SQLSTATE that Postgres returns."""
 _NULLS_EQUAL = 150000
 """The version from which on Postgres can treat NULLs in a key as equal."""
 
@@ -195,7 +195,7 @@ _NULLS_EQUAL = 150000
 class Postgres:
     """A table of a database, as the options of a sink describe it.
 
-    ``query``: who writes. ``key``: the columns by which rows are replaced and deleted; none: rows are only added.
+    ``query``: the writing query. ``key``: the columns by which rows are replaced and deleted; empty: append.
     """
 
     format: PostgresSink
@@ -267,7 +267,7 @@ class Postgres:
         return None if record is None else record.last_batch
 
     def recovery_hint(self, last: int) -> str:
-        """What to do about a table that is not where its checkpoint is, which ends at a batch."""
+        """The hint for a table that does not match its checkpoint, which ends at the batch ``last``."""
         accept = f"UPDATE {BATCHES} SET batch = {last}, plan = NULL WHERE query = '{self.writer}'"
         moment = f"restore the checkpoint and {self.table}, with {BATCHES}, to the same moment."
         return f"{moment} If you have corrected the rows of {self.table} by hand: `{accept}`."
@@ -451,7 +451,7 @@ class PostgresConnector(SinkConnector[PostgresSink]):
         self.postgres.check_rows(rows, place)
 
     def writer(self) -> Write:
-        """What puts batches into the table."""
+        """The function that writes a batch to the table."""
         postgres, target = self.postgres, self.target
         return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
 
@@ -460,5 +460,5 @@ class PostgresConnector(SinkConnector[PostgresSink]):
         return self.postgres.last_batch(run_of(self.target.checkpoint))
 
     def recovery_hint(self, last: int) -> str:
-        """What to do about a table that is not where its checkpoint is."""
+        """The hint for a table that does not match its checkpoint."""
         return self.postgres.recovery_hint(last)

@@ -79,7 +79,7 @@ def encode_protobuf(sink: Sink, records: DataFrame) -> DataFrame:
 
 
 def message_encoder(sink: Sink, records: DataFrame) -> ProtobufEncoder:
-    """What writes the values of records as the message of a sink."""
+    """The encoder that writes the values of records as the message of a sink."""
     zone = records.sparkSession.conf.get("spark.sql.session.timeZone")
     messages = messages_of(sink)
     try:

@@ -189,7 +189,7 @@ def is_lost(value: Column, fitted: Column, type_: DataType, narrow: DataType) ->
 def range_error(
     read: Mapping[str, Column], fitted: Mapping[str, Column], types: StructType, wide: StructType
 ) -> Column:
-    """Which value of a row does not fit its type, in words; NULL if all do. ``wide``: the types that were read."""
+    """Describe a value of a row that does not fit its type; NULL if all fit. ``wide``: the types that were read."""
     reasons = [F.lit(None).cast("string")]
     for field in types:
         if has_type(field.dataType, tuple(_SUSPICIOUS)):
@@ -204,7 +204,7 @@ def range_error(
 
 
 def json_range_error(text: Column, schema: str, options: Mapping[str, str]) -> Column:
-    """Which number of a JSON text that could be read is out of the range of its declared type; NULL if none is.
+    """Describe a number of a parsed JSON text that is out of the range of its declared type; NULL if all are in range.
 
     The text is read a second time, as wider types, if it has enough digits in a row.
     """
@@ -232,21 +232,21 @@ def read_json(text: Column, schema: str) -> Column:
     return F.transform(F.array(row), lambda read: narrow_json(read, types, {}))[0]
 
 
-def narrow_file(value: Column, found: DataType, type_: DataType) -> Column:
+def narrow_file(value: Column, actual: DataType, type_: DataType) -> Column:
     """A value of a file, or of another system, in the type that is declared; NULL, also inside, if it does not fit.
 
     A text of digits is not infinite, which is what a cast makes of one with too many.
     """
-    if not has_type(found, (StringType,)) or not has_type(type_, (FloatType, DoubleType)):
+    if not has_type(actual, (StringType,)) or not has_type(type_, (FloatType, DoubleType)):
         return value.try_cast(type_)
-    match found, type_:
+    match actual, type_:
         case ArrayType(), ArrayType():
-            return F.transform(value, lambda item: narrow_file(item, found.elementType, type_.elementType))
+            return F.transform(value, lambda item: narrow_file(item, actual.elementType, type_.elementType))
         case MapType(), MapType():
-            values = F.transform_values(value, lambda _, item: narrow_file(item, found.valueType, type_.valueType))
+            values = F.transform_values(value, lambda _, item: narrow_file(item, actual.valueType, type_.valueType))
             return values.try_cast(type_)
-        case StructType(), StructType() if len(found) == len(type_):
-            pairs = zip(found, type_, strict=True)
+        case StructType(), StructType() if len(actual) == len(type_):
+            pairs = zip(actual, type_, strict=True)
             parts = (narrow_file(value[a.name], a.dataType, b.dataType).alias(b.name) for a, b in pairs)
             return F.when(value.isNotNull(), F.struct(*parts)).try_cast(type_)
         case StringType(), FloatType() | DoubleType():
@@ -257,7 +257,7 @@ def narrow_file(value: Column, found: DataType, type_: DataType) -> Column:
 
 
 def csv_range_error(text: Column, row: Column, schema: str, options: Mapping[str, str]) -> Column:
-    """Which number of a line of CSV that became the row is beyond all of its type; NULL if none is."""
+    """Describe a number of a CSV line that is out of the range of its type; NULL if all are in range."""
     fields = fields_of(schema)
     texts = F.from_csv(text, ", ".join(f"{quote(f.name)} STRING" for f in fields), dict(options))
     reasons = [F.lit(None).cast("string")]

@@ -129,7 +129,7 @@ def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
 
 
 def load(spark: SparkSession, source: Source, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-    """What Spark reads. Some of its sources take a schema, others bring their own; those refuse to be given one."""
+    """Read a source with Spark. Some formats take a schema; others bring their own and refuse to be given one."""
     read = spark.read if is_static(source) else spark.readStream
     reader = read.format(str(source.format)).options(**options)
     if schema is None:
@@ -144,7 +144,7 @@ def load(spark: SparkSession, source: Source, schema: str | None, options: Mappi
 
 
 class ColumnReader(Protocol):
-    """What reads columns in a worker."""
+    """Reads columns in a worker."""
 
     def read(self, address: str) -> Iterator[Any]:
         """The record batches of a file."""
@@ -177,7 +177,7 @@ class SourceConnector(Generic[SourceFormatT]):
         return None
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """What Spark reads, as a stream or, of a table that does not change, as a batch; `schema` if it takes one."""
+        """Read the source with Spark: as a stream, or a static table as a batch; `schema` if the format takes one."""
         return load(spark, self.source, schema, options)
 
 

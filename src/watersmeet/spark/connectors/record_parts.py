@@ -17,7 +17,7 @@ from watersmeet.schema import quote
 from watersmeet.spark.private.introspection import arrow_schema
 
 RecordDecoder = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What adds the two columns of a `RecordPart` to batches of records."""
+"""Adds the two columns of a `RecordPart` to batches of records."""
 
 
 @dataclass(frozen=True)

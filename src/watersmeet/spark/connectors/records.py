@@ -49,7 +49,7 @@ KEY = "_key"
 _DECODERS = {AVRO: decode_avro, PROTOBUF: decode_protobuf}
 """The formats of values that workers open, and by what."""
 INSERT, DELETE = "+", "-"
-"""What ``_change`` says of a row of a table."""
+"""The values of ``_change`` in a row of a table."""
 
 _LOST = "#lost"
 """Why the metadata of a record is not a value of its declared column."""

@@ -110,7 +110,7 @@ def needs_batches(target: SinkTarget, spark: SparkSession) -> bool:
 
 
 class AddRows(Protocol):
-    """What adds the rows of a batch to a sink."""
+    """Adds the rows of a batch to a sink."""
 
     def __call__(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
         """Add the rows of the batch of that number; ``is_empty``: it has none."""
@@ -140,7 +140,7 @@ class SinkConnector(Generic[SinkFormatT]):
         """
 
     def writer(self) -> Write:
-        """What writes batches."""
+        """The function that writes a batch."""
         return batch_writer(self.target, self.add_rows)
 
     def add_rows(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
@@ -152,7 +152,7 @@ class SinkConnector(Generic[SinkFormatT]):
         """The last batch of this run that it has; None: it has none, or does not remember batches."""
 
     def recovery_hint(self, last: int) -> str:
-        """What to do about a sink that is not where its checkpoint is, which ends at the batch ``last``."""
+        """The hint for a sink that does not match its checkpoint, which ends at the batch ``last``."""
         return f"restore {self.target.sink.name} and the checkpoint to the same moment."
 
     def can_rewind(self, spark: SparkSession) -> bool:
@@ -173,7 +173,7 @@ def check_target(target: SinkTarget, place: Place | None, spark: SparkSession) -
 
 
 def batch_writer(target: SinkTarget, add: AddRows) -> Write:
-    """What writes batches to a target to which ``add`` adds rows: those of a stream, or the changes of a table."""
+    """A function that writes batches to a target by ``add``: the rows of a stream, or the changes of a table."""
 
     def write(batch: DataFrame, number: int) -> None:
         if target.changes is None:
@@ -223,7 +223,7 @@ def upsert_records(target: SinkTarget, batch: DataFrame) -> DataFrame:
 
 
 def run_of(checkpoint: Storage) -> str:
-    """Which run of a query a checkpoint is of: Spark names each when it begins."""
+    """The id of the query run that a checkpoint belongs to; Spark assigns it at the first start."""
     return query_id(checkpoint) or query_of(checkpoint)
 
 
@@ -257,7 +257,7 @@ def batch_records(target: SinkTarget, batch: DataFrame, number: int) -> DataFram
 
 
 def record_writer(target: SinkTarget) -> Write:
-    """What writes batches by Spark's own writer. A batch that is repeated comes again, with the same number."""
+    """A function that writes batches by Spark's own writer. A repeated batch is written again, with the same number."""
 
     def write(batch: DataFrame, number: int) -> None:
         write_rows(with_headers(batch_records(target, batch, number), number), target.plain, number)
@@ -279,7 +279,7 @@ def _header(name: str, value: Column) -> Column:
 
 BATCH = "_batch"
 Write = Callable[[DataFrame, int], None]
-"""What writes a batch, given its number. It must go over all rows: else the joins before it would not have run."""
+"""Writes a batch, given its number. It must go over all rows: else the joins before it would not have run."""
 
 
 def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:

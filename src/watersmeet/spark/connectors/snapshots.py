@@ -2,7 +2,7 @@
 
 A version is a folder ``_version-7-...``, named after the batch and the run that wrote it. A link ``current`` points to
 the newest; it is switched in one step, so a reader sees a whole table, before or after. A batch that is repeated finds
-its version there already. The version before is kept, for those who are reading it.
+its version there already. The version before is kept, for readers that have opened it.
 
 A version is written under a hidden name and renamed when it is whole. Between that and the switch the folder is locked,
 and the version before must still be the one that the new version was computed from: of two drivers one goes on.

@@ -46,7 +46,7 @@ BY_PLACE = frozenset({"csv"})
 """Formats whose columns are read by their place in a row, whatever they are called."""
 
 Declaration = Mapping[str, Any]
-"""What decides about the rows of a copy: table, format, changes, options, columns, and their order where it counts."""
+"""The declaration of a copy: table, format, changes, options, and columns, in order where it counts."""
 
 
 def declaration_of(source: Source) -> dict[str, Any]:

@@ -47,7 +47,7 @@ ORDER = "#order"
 FILE = "#file"
 """In the frame of files whose rows count in the order of arrival: the file of a row, see `with_files`."""
 METADATA_COLUMNS = (KEEP, WATERMARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
-"""What goes along with the columns of a row, whatever these are."""
+"""Metadata columns that accompany the columns of every row."""
 
 MAX_UNFOLDED_ROWS = 262_144
 """Rows of no more windows than so many are unfolded at once."""

@@ -1,4 +1,4 @@
-"""What leaves a shard in a batch: rows as records, metrics, and whether the row count bounds their bytes."""
+"""The output of a shard in a batch: rows as records, metrics, and whether the row count bounds their bytes."""
 
 from __future__ import annotations
 
@@ -255,17 +255,19 @@ _OURS = (
     (["path"], PACKED.names),
     (["column", "value"], PACKED.names),
 )
-"""What crosses in the exchange by the names of its columns, given and made; None: any."""
+"""The transfers to Python that the exchange itself makes, by the names of their columns in and out; None: any."""
 
 
 def is_bounded(crossings: Iterable[PythonTransfer], room: int | None) -> bool:
     """Whether rows cross, and none exceeds its room; our own records have spacers, see `packing`."""
-    rows = [one.input_schema for one in crossings if not _is_ours(one)]
-    return room is not None and bool(rows) and all(_width(one) <= room for one in rows)
+    rows = [crossing.input_schema for crossing in crossings if not _is_ours(crossing)]
+    return room is not None and bool(rows) and all(_width(crossing) <= room for crossing in rows)
 
 
-def _is_ours(one: PythonTransfer) -> bool:
-    return any(one.input_schema.names == given and made in (None, one.output_schema.names) for given, made in _OURS)
+def _is_ours(crossing: PythonTransfer) -> bool:
+    return any(
+        crossing.input_schema.names == given and made in (None, crossing.output_schema.names) for given, made in _OURS
+    )
 
 
 def _width(type_: DataType) -> float:
@@ -340,7 +342,7 @@ class Examples:
         self.by_kind[kind] = [*self.by_kind.get(kind, ()), row][-ROWS_PER_KIND:]
 
     def _find_padded(self, table: pa.Table | pa.RecordBatch) -> Any:
-        """Which rows lack a side; None if that is unknown."""
+        """A mask of the rows that lack a side; None if that is unknown."""
         names = table.schema.names
         if _PADDED in names:
             return table.column(_PADDED).to_numpy(zero_copy_only=False) >= 0

@@ -218,7 +218,7 @@ class PackWatermarks:
 
 
 LateMode = Literal["dropped", "shown", "passed"]
-"""What happens to late rows: they are dropped, shown in a column of the result, or passed on unchanged."""
+"""The treatment of late rows: they are dropped, shown in a column of the result, or passed on unchanged."""
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _pads(join: JoinOutput) -> Iterator[tuple[str, Column]]:
             yield name, shown if nullable[name] else F.coalesce(shown, zero_value(types[name]))
 
 
-def zero_value(type_: DataType) -> Column:  # noqa: PLR0911
+def zero_value(type_: DataType) -> Column:  # noqa: PLR0911 - one case per type
     """The value of a type that stands for nothing: 0, the empty text, false, the beginning of 1970, nothing in it."""
     match type_:
         case StructType():
@@ -191,7 +191,7 @@ def columns_of(changes: DataFrame) -> list[str]:
 
 
 def comparison_columns(frame: DataFrame, suffix: str = "") -> Sequence[Column]:
-    """What equal rows have in common, one column for each, under the names of `comparison_names`."""
+    """Columns that are equal for equal rows, one for each column, under the names of `comparison_names`."""
     types = {field.name: field.dataType for field in frame.schema}
     columns: list[Column] = []
     for name, key in zip(columns_of(frame), comparison_names(frame, suffix), strict=True):

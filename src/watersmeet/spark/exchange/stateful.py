@@ -413,7 +413,7 @@ class InputBuffer:
         """Yield rows by port, and whether they are complete; large arrivals in parts of about ``size`` bytes."""
         blobs = [(port, blob) for port in self.split for blob in self._blobs.pop(port, ())]
         if sum(_size(blob) for _, blob in blobs) > size:
-            blobs.sort(key=lambda one: (_place(one[1]), one[0], _size(one[1])))
+            blobs.sort(key=lambda entry: (_place(entry[1]), entry[0], _size(entry[1])))
         waiting = 0
         for port, blob in blobs:
             if waiting > size:

@@ -41,6 +41,6 @@ def protobuf_version() -> str:
         return "0"
 
 
-def unknown_spark(what: str, consequence: str, versions: str = SEEN) -> WatersmeetError:
+def unknown_spark(feature: str, consequence: str, versions: str = SEEN) -> WatersmeetError:
     """The refusal of a Spark that lacks something essential; ``versions``: those that have it."""
-    return refuse("UNKNOWN_SPARK", version=spark_version(), what=what, consequence=consequence, known=versions)
+    return refuse("UNKNOWN_SPARK", version=spark_version(), what=feature, consequence=consequence, known=versions)

@@ -48,7 +48,7 @@ OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs"})
 """Schemes of file systems where a file appears whole when it is closed, and a rename copies and deletes."""
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 _ABORTABLE = "fs.capability.outputstream.abortable"
-"""What Hadoop calls file systems where a file appears whole when it is closed."""
+"""Hadoop's name for the capability of file systems where a file appears whole when it is closed."""
 _REPLACED = frozenset({"RemoteFileChangedException", "BlockMissingException"})
 _PRECONDITION = "Status Code: 412"
 """How Hadoop says that a file is another one by now than the one that was opened."""
@@ -60,7 +60,7 @@ class Folder(Protocol):
     """A folder. Names may lead into folders below it."""
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None: there is none."""
+        """The text of a file; None if it does not exist."""
         ...
 
     def make(self) -> None:
@@ -127,7 +127,7 @@ class LocalFolder:
         self.path = path
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None: there is none."""
+        """The text of a file; None if it does not exist."""
         file = self.path / name
         return file.read_text("utf-8", "replace") if file.is_file() else None
 
@@ -229,7 +229,7 @@ class HadoopStorage:
         return str(self) < str(other)
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        # A worker has no JVM of Spark's: there it is a name.
+        # A worker has no JVM, so it gets the name only.
         return str, (str(self),)
 
     @property
@@ -244,7 +244,7 @@ class HadoopStorage:
 
     @property
     def suffix(self) -> str:
-        """What follows the last full stop of the name, with it."""
+        """The suffix of the name, from its last full stop on."""
         return PurePosixPath(self.name).suffix
 
     @property
@@ -297,7 +297,7 @@ class HadoopStorage:
             return None
 
     def iterdir(self) -> Iterator[HadoopStorage]:
-        """What is in a folder, by name."""
+        """List the entries of a folder, by name."""
         with _as_os_errors():
             entries = [entry.getPath() for entry in self.files.listStatus(self.path)]
         if [str(path.toString()) for path in entries] == [str(self)]:
@@ -305,7 +305,7 @@ class HadoopStorage:
         return iter(sorted((self._at(path) for path in entries), key=str))
 
     def glob(self, pattern: str) -> Iterator[HadoopStorage]:
-        """What is below a folder and matches a pattern, part by part."""
+        """List the paths below a folder that match a pattern, part by part."""
         part, _, rest = pattern.partition("/")
         if set(part) & set("*?["):
             try:
@@ -330,7 +330,7 @@ class HadoopStorage:
         return iter(sorted((self._at(path) for path in paths if fnmatchcase(path.getName(), pattern)), key=str))
 
     def read_bytes(self) -> bytes:
-        """What is in a file."""
+        """Read the content of a file."""
         for attempt in range(_READS):
             try:
                 return self._read_once()
@@ -464,7 +464,7 @@ class HadoopStorage:
     # By names below it, as `Folder` has it.
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None: there is none."""
+        """The text of a file; None if it does not exist."""
         try:
             return (self / name).read_text(errors="replace")
         except FileNotFoundError:

@@ -225,7 +225,7 @@ def python_transfers(frame: Any, sink: str) -> tuple[PythonTransfer, ...] | None
 
 
 def _in_plan(node: Any, patterns: tuple[Any, Any]) -> Iterator[PythonTransfer]:
-    """What crosses in a part of a plan; an error where Python is called in another way than by whole rows."""
+    """The transfers to Python in a part of a plan; an error where Python is called other than by whole rows."""
     if not _has(node, patterns):
         return
     kind = node.getClass().getSimpleName()

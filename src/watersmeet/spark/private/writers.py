@@ -122,7 +122,7 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _transfers(writer: Any, session: Any, method: str) -> tuple[PythonTransfer, ...] | None:
-    """What crosses to Python when the frame is written; None: unknown, for example for a table of any format."""
+    """The transfers to Python when the frame is written; None: unknown, for example for a table of any format."""
     if method == "toTable" or not hasattr(writer, "_df"):
         return None
     sink = getattr(writer, _NOTED).get(_SINK) or session.conf.get("spark.sql.sources.default", "")

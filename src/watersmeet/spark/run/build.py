@@ -104,7 +104,7 @@ def build(
     if input_kind == "streams":
         check_provider(spark)
     else:
-        # In 4.2 asking for streams creates the registry of state stores; without it there are none.
+        # In 4.2 asking for streams creates the registry of state stores; without it they cannot be opened.
         _ = spark.streams.active
     queries = analyze(script, extra, inputs=input_kind)
     compiler = Compiler(spark, frames, shard_count(script, spark, shards), watermarks, late, clock, files or {})

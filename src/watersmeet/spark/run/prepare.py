@@ -1,4 +1,4 @@
-"""What may start: the queries of a script with their frames, where each writes to, and its checkpoint.
+"""Prepare queries for their start: the queries of a script with their frames, targets and checkpoints.
 
 Everything that can be refused is refused here, for all queries together, before anything is written.
 """
@@ -92,7 +92,7 @@ class Prepared:
 
     @property
     def rows(self) -> DataFrame:
-        """The rows of the query alone."""
+        """The rows of the query, without its side outputs."""
         return self.built.compiled.result.drop(*self.others)
 
     @property
@@ -102,7 +102,7 @@ class Prepared:
 
     @property
     def endpoints(self) -> list[Source | Sink]:
-        """What it reads from and writes to."""
+        """The sources that the query reads and the sinks that it writes to."""
         scans = self.built.plan.relation.leaves
         sources = [source for scan in scans for source in scan.parts or (scan.source,)]
         return [*sources, self.target.sink, *(other.sink for other in self.others.values())]
@@ -115,7 +115,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What all queries of a script read. Static tables are among the ``frames`` as streams."""
+    """The inputs of all queries of a script. Static tables are among the ``frames`` as streams."""
 
     frames: Mapping[str, DataFrame]
     files: Mapping[str, DataFrame]
@@ -222,7 +222,7 @@ class _Preparation:
 
     @property
     def default_policy(self) -> MalformedPolicy:
-        """What becomes of malformed rows where their source does not say it: they are dropped if they are kept."""
+        """The policy for malformed rows whose source has none: they are dropped if a side output shows them."""
         shows_malformed = any(side_output.column == MALFORMED_SHOWN for side_output in self.parsed.side_outputs)
         return "drop" if shows_malformed else "fail"
 
@@ -272,7 +272,7 @@ class _Preparation:
         watermarks = spark.readStream.schema(WATERMARKS_SCHEMA).json(pattern)
         compiler = Compiler(
             spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
-            "counted" if self.parsed.late_into is None else "kept", files=self.inputs.files,
+            "counted" if self.parsed.late_into is None else "side_output", files=self.inputs.files,
             sample_rows=self.options.sample_rows, recovers=True,
         )  # fmt: skip
         chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains
@@ -335,7 +335,7 @@ def _check_copies(
             if difference is not None:
                 place, name = script.place(table.source.span), table.source.name
                 raise refuse(
-                    "STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, anew=restart_hint
+                    "STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, command=restart_hint
                 )
 
 

@@ -72,13 +72,13 @@ class RebuildPlan:
 
     @property
     def sources(self) -> list[Source]:
-        """What the query reads now, with options as Spark must have them."""
+        """The sources that the query reads now, with options resolved for Spark."""
         scanned = [source for scan in self.built.plan.relation.leaves for source in scan.parts or (scan.source,)]
         return list({source.name: self.script.with_options(source) for source in scanned}.values())
 
     @property
     def consequences(self) -> tuple[str, ...]:
-        """What follows, in sentences without their full stops."""
+        """The consequences of the rebuild, as sentences without their full stops."""
         first, last = self.replay.batches[0], self.replay.batches[-1]
         read_before = sources_by_name(self.was.identity)
         new = [source.name for source in self.sources if source.name.lower() not in read_before]

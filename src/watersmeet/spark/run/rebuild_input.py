@@ -78,7 +78,7 @@ class ReplayRange:
         return {file: batch for file, batch in replayed.items() if is_in(file, path)}
 
     def step_of(self, batch: int) -> int:
-        """Which batch of the replay a batch is."""
+        """The batch of the replay that a batch of the old query becomes."""
         return self.batches.index(batch) + bool(self.watermarks)
 
 
@@ -315,7 +315,7 @@ def replay_start(
         return {c: t if t == END_OF_INPUT else t - lags[c] for c, t in batch_times[place][1].items() if c in lags}
 
     def last_expired(number: int, at: int) -> int:
-        """The last place up to which no row matters to a stage at that place; -1: there is none."""
+        """The last place up to which no row matters to a stage at that place; -1 if every row may matter."""
         stage, watermarks = stages[number], watermarks_at(at)
         reach, position = reach_of(stage["operator"]["family"]), at
         for port in range(len(stage["ports"])):

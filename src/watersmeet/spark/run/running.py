@@ -112,7 +112,7 @@ def _prepare_and_run(
     while True:
         queries = preparing(by_spark=by_spark, planned=planned)
         if not planned:
-            # A plan does not say who reads files: the queries are planned once, however often they are prepared.
+            # A plan does not depend on the reader of files: queries are planned once, however often they are prepared.
             planned = {query.name: query.built.planned for query in queries}
             listeners.on_plans({name: each.plan for name, each in planned.items()})
         prepared = [query for query in queries if query.name not in failed]
@@ -251,7 +251,7 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
 
 
 def _with_lease(target: SinkTarget, write: Write) -> Write:
-    """What writes batches while this driver has the lease of the query."""
+    """Wrap a writer so that it writes only while this driver has the lease of the query."""
     if not target.leases:
         return write
 
@@ -297,7 +297,7 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
 
 
 def _carry_refusals(write: Write) -> Write:
-    """What writes batches, its refusals as data: they cross to Spark and back."""
+    """Wrap a writer so that its refusals travel through Spark as data."""
 
     def write_batch(batch: DataFrame, number: int) -> None:
         try:

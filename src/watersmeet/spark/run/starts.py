@@ -110,12 +110,12 @@ class KnownQueries:
             self._queries.pop(token, None)
 
     def find(self, token: str) -> NamedIdentity | None:
-        """What a query is, if it is known."""
+        """The identity of a query; None if it is not known."""
         entry = self._touch(token)
         return None if entry is None else entry.description
 
     def progress_schema(self, token: str) -> ProgressSchema:
-        """What the numbers of a query stand for; nothing, if it is not known."""
+        """The progress schema of a query; an empty one if the query is not known."""
         entry = self._touch(token)
         return ProgressSchema() if entry is None else entry.schema
 
@@ -138,7 +138,7 @@ def token_of(description: NamedIdentity) -> str:
 
 
 def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
-    """What a query is, with its words."""
+    """The identity of a query, with its display names."""
     return NamedIdentity(identity_of(plan, shards), scan_words(plan))
 
 
@@ -152,13 +152,13 @@ def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
 
 
 def progress_schema_of(names: Iterable[str]) -> ProgressSchema:
-    """What numbers under these names of observations stand for, if they are of queries that were built here."""
+    """The progress schema for these names of observations, as far as they are of queries built in this process."""
     tokens = dict.fromkeys(match[1] for name in names if (match := _TOKEN.search(name)) is not None)
     return reduce(ProgressSchema.plus, map(_queries.progress_schema, tokens), ProgressSchema())
 
 
 def read_owner(spark: SparkSession, checkpoint: str | Storage, restart_hint: str = NEW_CHECKPOINT_HINT) -> Owner | None:
-    """Whose checkpoint this is, if it is anyone's; refused if nobody can tell, or nobody can read it."""
+    """The owner of a checkpoint; None if it is new. Refuses one that cannot be read, or whose owner is unknown."""
     folder = folder_of(spark, checkpoint)
     check_files(folder, str(checkpoint), restart_hint)
     text = folder.read(OWNER) if folder.has_files(OFFSETS_FOLDER) else None
@@ -377,21 +377,21 @@ def _make(checkpoint: Path, made: Path, places: Places, folders: Mapping[int, in
             (made / OFFSETS_FOLDER / str(batch)).write_text("\n".join([*head, *moved]), "utf-8")
 
 
-def _link(what: Path, place: Path) -> None:
+def _link(source: Path, place: Path) -> None:
     """The same files at another place; nothing, if they are not there."""
-    if what.is_dir():
-        shutil.copytree(what, place, copy_function=_link_file)
-    elif what.is_file():
+    if source.is_dir():
+        shutil.copytree(source, place, copy_function=_link_file)
+    elif source.is_file():
         place.parent.mkdir(parents=True, exist_ok=True)
-        _link_file(str(what), str(place))
+        _link_file(str(source), str(place))
 
 
-def _link_file(what: str, place: str) -> str:
+def _link_file(source: str, place: str) -> str:
     try:
-        os.link(what, place)
+        os.link(source, place)
     except OSError:
         # A file system without such links.
-        shutil.copy2(what, place)
+        shutil.copy2(source, place)
     return place
 
 

@@ -31,7 +31,7 @@ from watersmeet.spark.run.starts import progress_schema_of
 
 
 def totals_of(query: StreamingQuery) -> Totals:
-    """What the batches that Spark remembers did together."""
+    """The totals over the batches that Spark remembers."""
     totals = Totals()
     for reported in query.recentProgress:
         batch = cast("Mapping[str, Any]", reported)
@@ -74,7 +74,7 @@ def _write(prepared: Prepared, name: str, watermarks: dict[str, int]) -> None:
 POLL_SECONDS = 0.2
 
 Others = Literal["go on", "stop"]
-"""What the other queries do when one has failed for good."""
+"""The policy for the other queries when one has failed for good."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Listeners:
     - ``on_plans`` gets the plans of all queries by name, before the first one starts, so they are planned once
     - ``on_progress`` gets every batch
     - ``on_start``, ``on_life`` and ``on_end`` get the name of a query that was started, that had a batch or waits for
-      rows, and that has ended; ``on_failure`` also gets the reason, and the seconds until the restart (None: there is
-      none)
+      rows, and that has ended; ``on_failure`` also gets the reason, and the seconds until the restart (None: no
+      restart)
     - ``on_news`` gets messages about tables that are loading and queries that restart
     - ``is_interrupted`` is called between calls to Spark; if it returns True, the queries are stopped and
       KeyboardInterrupt is raised

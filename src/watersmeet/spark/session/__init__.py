@@ -39,7 +39,7 @@ STATE = {
     # exchange has more room (see `watersmeet.spark.private.transfer`).
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
 }
-"""What every session of ours is set to, wherever it runs."""
+"""Settings of every session that Watersmeet starts, on any master."""
 
 LATER_COMPILED = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"

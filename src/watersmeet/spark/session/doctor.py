@@ -49,7 +49,7 @@ TASK_BYTES = 10**9
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found, with one thing to do about it."""
+    """The result of one check, with one thing to do about it."""
 
     check: str
     status: Status
@@ -59,7 +59,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ClusterNeeds:
-    """What the queries of a project need of every executor.
+    """The requirements of a project's queries on every executor.
 
     ``paths``: folders of this machine that sources and sinks name. ``addresses``: servers as ``host:port``.
     """
@@ -71,7 +71,7 @@ class ClusterNeeds:
 
 @dataclass(frozen=True)
 class ExecutorReport:
-    """What an executor says of itself.
+    """The report of an executor about itself.
 
     ``offset``: seconds by which its clock was outside the time in which the job ran. ``disk``: free bytes by local
     folder. ``memory``: bytes that its machine or container has left; None: unknown. ``unseen``: paths that do not
@@ -163,7 +163,7 @@ def look(batches):
     }
     yield pyarrow.RecordBatch.from_pydict({"report": [json.dumps(report)]})
 """
-"""What an executor runs. Its names in capitals are filled in by `ask_executors`."""
+"""The code that an executor runs. Its names in capitals are filled in by `ask_executors`."""
 
 
 class NoAnswerError(Exception):
@@ -198,7 +198,7 @@ _NO_ANSWER = (
 def ask_executors(
     spark: SparkSession, needs: ClusterNeeds, parallelism: int, seconds: float = ANSWER_SECONDS
 ) -> list[ExecutorReport]:
-    """The reports of the executors, one per task; raises `NoAnswerError` if there are none."""
+    """The reports of the executors, one per task; raises `NoAnswerError` if no executor answers."""
     tasks = 3 * parallelism
     names: dict[str, Any] = {
         "__name__": "watersmeet_doctor", "PAUSE": 0.2, "PACKAGES": sorted(NEEDED.values()),
@@ -343,7 +343,7 @@ def _check_storage(spark: SparkSession, storage: str, parallelism: int) -> Itera
 
 
 def _storage_problem(spark: SparkSession, storage: str, location: str, files: int) -> str | None:
-    """What is wrong with a storage, in which the driver has written so many files; None: nothing."""
+    """Check a storage in which the driver has written so many files, and describe the problem; None if it works."""
     try:
         rows = _collect(spark, spark.read.text(f"{location}/driver"), ANSWER_SECONDS)
     except NoAnswerError as error:
@@ -395,7 +395,7 @@ def _check_reach(reports: Collection[ExecutorReport], needs: ClusterNeeds) -> It
 
 
 def needs_of(storage: str, options: Mapping[str, Mapping[str, str]]) -> ClusterNeeds:
-    """What queries need by the options of their sources and sinks, whose names are the keys.
+    """The needs of queries by the options of their sources and sinks, whose names are the keys.
 
     >>> options = {"orders": {"kafka.bootstrap.servers": "a:9092,b:9092"}, "log": {"path": "file:///d"}}
     >>> needs = needs_of("s3a://bucket/shop", options)

@@ -235,7 +235,7 @@ def _list_file(file: Path) -> ListedFile:
 
 
 def _manifest(record: dict[str, Any]) -> Manifest:
-    """A list from JSON; an error of Python's if it is none."""
+    """A list from JSON; raises a Python error if it is malformed."""
     files: dict[str, ListedFile] = {}
     for name, listed in record["files"].items():
         digest, size = (listed, None) if record["archive"] == 1 else listed

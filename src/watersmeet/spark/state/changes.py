@@ -19,7 +19,7 @@ from watersmeet.spark.state.inspect import State
 from watersmeet.spark.state.owner import Owner
 
 Accepting = Literal["refuse", "accept", "rebuild", "tell"]
-"""What to do with a changed query. ``accept``: continue with its state, whatever the effects. ``rebuild``: rebuild its
+"""The treatment of a changed query. ``accept``: continue with its state, whatever the effects. ``rebuild``: rebuild its
 state. ``tell``: report which of these is possible.
 """
 

@@ -129,17 +129,17 @@ class StatefulOperator:
 
     @property
     def identity(self) -> Identity:
-        """What its state means."""
+        """The identity of the operator's state."""
         return self.stage["operator"]
 
     @cached_property
     def state_schema(self) -> StateSchema:
-        """What its family keeps."""
+        """The state schema of the operator's family."""
         return state_schema_of(self.identity["family"])
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The display name of the operator."""
         sides = " and ".join(dict.fromkeys(self.side(port) for port in range(len(self.stage["ports"]))))
         return f"{self.identity['family']} of {sides}"
 
@@ -245,7 +245,7 @@ def read_failure(path: str, error: Exception) -> WatersmeetError:
 
 
 def last_committed(folder: Folder) -> int | None:
-    """The newest batch whose plan and commit are both complete; None: there is none."""
+    """The newest batch whose plan and commit are both complete; None if no batch is complete."""
     planned = set(batch_numbers(folder, OFFSETS_FOLDER))
     for batch in reversed(batch_numbers(folder, COMMITS_FOLDER)):
         if (

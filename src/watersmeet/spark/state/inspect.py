@@ -82,7 +82,7 @@ class State:
 
     @cached_property
     def directories(self) -> tuple[tuple[Directory, ...], ...]:
-        """What each shard of each operator knows of itself."""
+        """The directory of each shard of each operator."""
         by_operator: list[tuple[Directory, ...]] = []
         for operator in self.checkpoint.operators:
             with self.checkpoint.guard_reads():
@@ -195,7 +195,7 @@ class State:
         names = [spine.name for spine in self.spines]
         if not matches:
             raise refuse("UNKNOWN_SIDE", side=side or "", suggestion=_suggest_side(side, names))
-        choices = ", ".join(f"`{one.name}` of operator {one.operator.number}" for one in matches)
+        choices = ", ".join(f"`{candidate.name}` of operator {candidate.operator.number}" for candidate in matches)
         raise refuse("WHICH_SIDE", sides=choices)
 
     def _columns(self, spine: SpineInfo, means: StateMeaning) -> tuple[list[tuple[str, str]], dict[str, Any]]:
@@ -294,7 +294,7 @@ class SummarizeShard:
     schema: pa.Schema
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """What there is in a shard."""
+        """The requested content of a shard."""
         shard, values = _values(table)
         look, means = ShardInspector(values), self.means
         watermarks = look.directory.received

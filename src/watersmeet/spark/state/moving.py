@@ -51,7 +51,7 @@ from watersmeet.spark.state.owner import OWNER, Owner, move_owner
 
 CHECKPOINT = "checkpoint"
 _STORAGE_PARTS = {"marks": "marks/{query}", "columns": f"{COLUMNS}/{{query}}.json", COPIES: COPIES}
-"""What belongs to a checkpoint in its storage folder, by its place in an archive."""
+"""The parts of a checkpoint in its storage folder, by their place in an archive."""
 _HIDDEN = ".import-"
 
 Move = Callable[[str], str]
@@ -280,15 +280,15 @@ def _check_copies(copies: Path, there: Path, query: str) -> None:
             raise refuse("COPY_IS_THERE", path=there / copy.name, query=query)
 
 
-def _put(what: Path, place: Path, undo: ExitStack) -> None:
+def _put(source: Path, place: Path, undo: ExitStack) -> None:
     """Move a file or a folder to its place; copies of tables that are there already stay. ``undo`` takes it back."""
-    if what.is_dir():
-        for file in sorted(what.rglob("*")):
+    if source.is_dir():
+        for file in sorted(source.rglob("*")):
             if file.is_file():
-                _put(file, place / file.relative_to(what), undo)
-    elif what.exists() and not place.exists():
+                _put(file, place / file.relative_to(source), undo)
+    elif source.exists() and not place.exists():
         _make_parents(place, undo)
-        what.rename(place)
+        source.rename(place)
         undo.callback(place.unlink, missing_ok=True)
 
 

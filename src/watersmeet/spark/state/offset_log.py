@@ -75,7 +75,7 @@ def plain_path(path: str) -> str:
 
 
 def read_log(checkpoint: Storage) -> OffsetLog:
-    """The log of a checkpoint; without batches if there is none."""
+    """The log of a checkpoint; without batches if the checkpoint does not exist."""
     committed = {int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()}
     batches = sorted(
         int(path.name)

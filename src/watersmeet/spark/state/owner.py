@@ -65,7 +65,7 @@ class Owner:
 
     @property
     def clocks(self) -> tuple[bool, ...]:
-        """Which of its stages follow the clock, query by query."""
+        """For each stage, query by query, whether it follows the clock."""
         return tuple(bool(follows) for query in self.queries for follows in query.identity["clocks"])
 
     def to_text(self, spark_version: str) -> str:
@@ -291,7 +291,7 @@ def _source_files(folder: Folder) -> Iterator[str]:
 
 
 def _operator_files(folder: Folder) -> Iterator[str]:
-    """What the operators have written down of themselves with the last batch."""
+    """The metadata files that the operators wrote with the last batch."""
     for log in (f"state/{operator}/_metadata/v2" for operator in folder.names("state")):
         yield from (f"{log}/{number}" for number in batch_numbers(folder, log)[-1:])
 
@@ -382,7 +382,8 @@ def _try_lock(storage: Path, name: str, use: Use, stack: ExitStack) -> bool:
         # This file system has no locks.
         return True
     if name != LOCK:
-        # For whom it is in the way. A command that is refused later leaves the lock of the storage as it was.
+        # For the message of a command that finds the lock taken. The lock of the storage stays unchanged, since a
+        # command may still be refused.
         with suppress(OSError):
             os.ftruncate(file, 0)
             os.write(file, Holder.here().to_text().encode())

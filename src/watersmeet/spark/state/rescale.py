@@ -323,7 +323,7 @@ def _batch_numbers(checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
 
 
 def _owner(checkpoint: Checkpoint, shards: int) -> Owner:
-    """Whose the checkpoint is in another number of shards: each shard was left by the query as it was."""
+    """The owner of the checkpoint with another number of shards. It accepts each shard as the query left it."""
     was = checkpoint.owner
     queries = tuple(NamedIdentity({**query.identity, "shards": shards}, query.words) for query in was.queries)
     return replace(was, queries=queries, accepted={**fingerprints(State(checkpoint)), **was.accepted})

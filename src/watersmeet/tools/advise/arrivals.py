@@ -304,7 +304,7 @@ def _pairs_in(relation: Relation, sources_by_name: dict[str, Source]) -> Iterato
 
 
 def _sources(relation: Relation, sources_by_name: dict[str, Source]) -> dict[str, Source]:
-    """The sources of a side by alias; views are none."""
+    """The sources of a side by alias, without views."""
     plain_scans = (leaf for leaf in leaves(relation) if not isinstance(leaf, Union))
     return {
         scan.alias: sources_by_name[scan.source.lower()]

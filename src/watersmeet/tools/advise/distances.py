@@ -28,7 +28,7 @@ from watersmeet.tools.advise.arrivals import (
 )
 
 Pairing = Literal["all", "nearest"]
-"""Which rows are a pair. ``all``: those of the same key. ``nearest``: a left row and the right row of its key that is
+"""The rule that pairs rows. ``all``: rows of the same key. ``nearest``: a left row and the right row of its key that is
 nearest in time, where a key has so many rows that most of them have nothing to do with each other."""
 
 MOST_PER_ROW = 8
@@ -240,7 +240,7 @@ class LikelyKey:
 def likely_keys(
     left: SampledRows, right: SampledRows, times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]]
 ) -> tuple[LikelyKey, ...]:
-    """The pairs of columns that may be keys of each other, the likeliest first; event times are none."""
+    """The pairs of columns that may be keys of each other, the likeliest first, without event times."""
     sides = [_columns(side) for side in (left, right)]
     overlaps = [
         shared
@@ -291,7 +291,7 @@ def _columns(side: SampledRows) -> dict[str, _Column]:
 
 
 def _overlap(mine: str, left: _Column, other: str, right: _Column) -> _Overlap | None:
-    """What two columns have in common; None: too little to be keys of each other, or their types do not fit."""
+    """The overlap of two columns; None: too small for keys of each other, or their types do not fit."""
     kind = common_type(left.values.type, right.values.type)
     counts = (len(left.different), len(right.different))
     if kind is None or min(counts) < FEWEST:

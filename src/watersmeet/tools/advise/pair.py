@@ -246,9 +246,9 @@ def proposal_sql(pairs: Sequence[PairAdvice]) -> str:
             if at not in sides or sides[at][0].lag.lag < side.lag.lag:
                 sides[at] = (side, pair.unit)
     named: dict[str, list[tuple[SideAdvice, Unit]]] = {}
-    for (name, _), found in sides.items():
-        named.setdefault(name, []).append(found)
-    return "\n\n".join([*(_stream(found) for found in named.values()), *(_join(pair) for pair in joined)])
+    for (name, _), sample in sides.items():
+        named.setdefault(name, []).append(sample)
+    return "\n\n".join([*(_stream(sample) for sample in named.values()), *(_join(pair) for pair in joined)])
 
 
 def _stream(sides: Sequence[tuple[SideAdvice, Unit]]) -> str:

@@ -87,8 +87,8 @@ def _pair(pair: PairAdvice) -> Iterator[str]:
 
 
 def _sample_summary(side: SideAdvice) -> str:
-    what = "all of them" if side.arrivals.is_all else "the first of them"
-    return f"{format_count(side.rows, 'row')}, {what}, in {side.arrivals.order}"
+    extent = "all of them" if side.arrivals.is_all else "the first of them"
+    return f"{format_count(side.rows, 'row')}, {extent}, in {side.arrivals.order}"
 
 
 def _rate(rate: float, unit: Unit) -> str:
@@ -128,7 +128,9 @@ def _bounds(pair: PairAdvice) -> Iterator[str]:
     reach = f"{format_length(float(extremes[0]), pair.unit)} to {format_length(float(extremes[1]), pair.unit)}"
     yield f"  {times[1]} - {times[0]}: {reach}, median {format_length(median, pair.unit)}"
     rows = [("  bound", "keeps", f"{names[0]} kept", f"{names[1]} kept", "")]
-    costs: dict[Cost, None] = dict.fromkeys([*pair.costs, *(one for one in (pair.chosen, pair.now) if one is not None)])
+    costs: dict[Cost, None] = dict.fromkeys(
+        [*pair.costs, *(choice for choice in (pair.chosen, pair.now) if choice is not None)]
+    )
     for cost in sorted(costs, key=lambda cost: (cost.bounds.keeps, cost.bounds.earlier + cost.bounds.later)):
         bounds = cost.bounds
         bound_text = (

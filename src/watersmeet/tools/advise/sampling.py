@@ -33,7 +33,7 @@ _FROM_THE_BEGINNING = ("startingoffsets", "startingtimestamp", "startingoffsetsb
 
 
 def sample_source(spark: SparkSession, script: Script, source: Source, limit: int) -> SampledRows:
-    """The first rows of a declared source; malformed ones are none."""
+    """The first rows of a declared source, without malformed ones."""
     options = {name: value for name, value in source.options.items() if name.lower() not in _FROM_THE_BEGINNING}
     return sample_frame(read_source(spark, script, replace(source, options=options), "all now"), source, limit)
 
@@ -110,6 +110,6 @@ def _is_plain(frame: DataFrame, name: str) -> bool:
 
 
 def _partition_numbers(rows: pa.Table) -> Ints:
-    """Which partition each row is of, as a number."""
+    """The number of each row's partition."""
     encoded = rows.column(PARTITION).combine_chunks().dictionary_encode()
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)

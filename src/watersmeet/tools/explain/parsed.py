@@ -252,7 +252,7 @@ def _changes(source: Source) -> str:
 
 
 def read_facts(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
-    """Which columns are read and which are not, if that is known.
+    """The columns of a source that are read and those that are not, if that is known.
 
     >>> from watersmeet.catalog import Field
     >>> read_facts(Source("orders", (Field("id", "BIGINT"), Field("note", "STRING"))), ["id"])

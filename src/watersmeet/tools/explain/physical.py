@@ -90,7 +90,7 @@ def _columns_by_alias(relation: RelationPlan) -> Iterator[tuple[str, tuple[str, 
 
 
 def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
-    """Which sources the workers read themselves."""
+    """Describe the sources that the workers read themselves."""
     own = [scan for port in join.ports if is_columnar(port) for scan in port.input.leaves]
     scans = [scan for scan in own if scan.source.name in read]
     if not scans:

@@ -63,7 +63,7 @@ def _reason(relation: AnalyzedRelation, part: Expr, families: Families) -> str:
 
 
 def _why_not_moved(relation: AnalyzedRelation, alias: str, who: str, families: Families) -> str:
-    """What keeps a part that speaks of one alias, whose rows are called ``who``, from moving to it."""
+    """The reason why a condition on one alias, whose rows are called ``who``, cannot be moved to that alias."""
     port = next((port for port, side in enumerate(relation.inputs) if alias in side.aliases), None)
     if port is None or isinstance(relation, AnalyzedLeaf):
         return ""
@@ -78,7 +78,7 @@ MOVED = "moved here from WHERE"
 
 
 Stateful = AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | AnalyzedScan
-"""What keeps rows: a join, a group, and the latest rows by key of a result or of a source that is a table."""
+"""A part that stores rows: a join, a group, and the latest rows by key of a result or of a source that is a table."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _with_body(heading: str, query: AnalyzedQuery, details: PlanDetails, last: t
 
 
 def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
-    """What keeps rows behind the relation: groups, or the first rows."""
+    """The stage that stores rows after the relation: a group, or a top-N."""
     stage = query.group or query.top
     if stage is None:
         return ()

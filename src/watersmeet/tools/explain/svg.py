@@ -202,7 +202,7 @@ _FIRST = (
 """The facts that are shown first, as there is no room for all; the rest is in the tooltip."""
 
 _UNSAID = frozenset({"operator", "why", "shards", "read", "not read"})
-"""What matters to those who look for the reasons: it shows under the pointer."""
+"""Facts that only readers who look for reasons need: they are shown under the pointer."""
 
 _STYLE = """
 text { font-family: Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2328 }
@@ -231,7 +231,7 @@ class CardLine:
 
 @dataclass(frozen=True)
 class Card:
-    """What stands in the box of a node, and its size."""
+    """The content of a node's box, and its size."""
 
     node: Node
     texts: tuple[CardLine, ...]

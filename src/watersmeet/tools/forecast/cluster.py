@@ -186,7 +186,7 @@ class Spread:
 
     @property
     def dominates(self) -> str:
-        """What takes most."""
+        """The part that takes the most time."""
         parts = {"rows": self.rows, "marks": self.marks, "small records": self.records, "calls": self.calls}
         return max(parts, key=lambda name: parts[name])
 

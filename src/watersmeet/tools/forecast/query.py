@@ -73,7 +73,7 @@ class StateForecast:
 
 @dataclass(frozen=True)
 class OperatorForecast:
-    """What one operator keeps and does. ``rows_in``: per second; ``written``: how often a row is written.
+    """The forecast of one operator's state and work. ``rows_in``: per second; ``written``: how often a row is written.
 
     ``row_seconds``: seconds of cores per second of rows; ``read``: bytes of its state that every batch reads again.
     """
@@ -106,7 +106,7 @@ class QueryForecast:
 
     @property
     def unknown_inputs(self) -> tuple[str, ...]:
-        """What would have to be known for the rest."""
+        """The inputs that are missing for a complete forecast."""
         return tuple(
             dict.fromkeys(state.missing for operator in self.operators for state in operator.states if state.missing)
         )
@@ -115,9 +115,9 @@ class QueryForecast:
 def forecast_query(plan: QueryPlan, families: ForecastFamilies, inputs: ForecastInput) -> QueryForecast:
     """The forecast of a query over its plan."""
     plans = join_plans(plan.relation)
-    operators = tuple(_operator(one, families, inputs) for one in plans)
-    states = [one for operator in operators for one in operator.states]
-    stored = None if any(one.bytes is None for one in states) else sum(one.bytes or 0 for one in states)
+    operators = tuple(_operator(plan, families, inputs) for plan in plans)
+    states = [state for operator in operators for state in operator.states]
+    stored = None if any(state.bytes is None for state in states) else sum(state.bytes or 0 for state in states)
     rates = [inputs.rate(scan.source.name) for scan in plan.relation.leaves]
     rows_in = (
         None if any(rate is None for rate in rates) else sum(rate.per_second for rate in rates if rate is not None)
@@ -129,7 +129,7 @@ def forecast_query(plan: QueryPlan, families: ForecastFamilies, inputs: Forecast
     shared = sum(port.is_chained for plan in plans for port in plan.ports)
     fixed = (
         overhead_seconds(len(plans) - shared, inputs)
-        + sum(one.read for one in operators) * inputs.costs.read / inputs.cores
+        + sum(operator.read for operator in operators) * inputs.costs.read / inputs.cores
     )
     seconds = None if busy is None or busy >= FULL else fixed / (1 - busy)
     per_second = _write_rate(operators, states)
@@ -289,10 +289,10 @@ def _width(plans: tuple[JoinPlan, ...], inputs: ForecastInput) -> float:
 
 def _write_rate(operators: tuple[OperatorForecast, ...], states: list[StateForecast]) -> float | None:
     """Bytes that are written to the state per second."""
-    if any(one.rows_in is None or one.written is None for one in operators):
+    if any(operator.rows_in is None or operator.written is None for operator in operators):
         return None
-    width = sum(one.bytes or 0 for one in states) / max(1.0, sum(one.rows or 0 for one in states))
-    return sum((one.rows_in or 0) * (one.written or 1) for one in operators) * width
+    width = sum(state.bytes or 0 for state in states) / max(1.0, sum(state.rows or 0 for state in states))
+    return sum((operator.rows_in or 0) * (operator.written or 1) for operator in operators) * width
 
 
 UNKNOWN = "not known"

@@ -116,36 +116,38 @@ SIDES = 4
 """How many sides have a colour of their own; further ones begin again."""
 
 STYLE = """
-.lives text { font: 12px Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2328 }
-.lives .title { font-size: 16px; font-weight: bold } .lives .small { font-size: 10.5px }
-.lives .said, .lives .small, .lives .head { fill: #59636e } .lives .key { font-weight: bold }
-.lives .ground { fill: #ffffff } .lives .band { fill: #f3f5f7 } .lives .grid { stroke: #dfe4e9 }
-.lives .axis { stroke: #818b98 } .lives .rule { stroke: #d1d9e0 }
-.lives .life { stroke-linecap: butt; stroke-width: 8; stroke: currentColor; opacity: 0.55 }
-.lives .shape { fill: none; stroke: #1f2328; stroke-width: 2 }
-.lives .dot, .lives .arrow { fill: currentColor; stroke: none }
-.lives .dot.start { stroke: #ffffff; stroke-width: 1 }
-.lives .ring { fill: #ffffff; stroke: currentColor; stroke-width: 2.5 }
-.lives .cross { stroke: #b3261e; stroke-width: 2.5 }
-.lives .cap, .lives .gate { stroke: currentColor; stroke-width: 2.5 }
-.lives .dash { stroke: #818b98 }
-.lives .link { stroke: #1f2328; stroke-width: 1.5 } .lives .knot { fill: #1f2328; stroke: #ffffff; stroke-width: 1 }
-.lives .track { stroke: currentColor; opacity: 0.35 }
-.lives .mark { stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 5 3 }
-.lives .past { stroke-width: 1; stroke-dasharray: 1 4 } .lives .tip { fill: currentColor }
-.lives .side0 { color: #0072b2 } .lives .side1 { color: #d55e00 } .lives .side2 { color: #00835f }
-.lives .side3 { color: #a8457f } .lives .none { color: #59636e }
-.lives .name { fill: currentColor; font-weight: bold }
+.lifetimes text { font: 12px Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2328 }
+.lifetimes .title { font-size: 16px; font-weight: bold } .lifetimes .small { font-size: 10.5px }
+.lifetimes .said, .lifetimes .small, .lifetimes .head { fill: #59636e } .lifetimes .key { font-weight: bold }
+.lifetimes .ground { fill: #ffffff } .lifetimes .band { fill: #f3f5f7 } .lifetimes .grid { stroke: #dfe4e9 }
+.lifetimes .axis { stroke: #818b98 } .lifetimes .rule { stroke: #d1d9e0 }
+.lifetimes .life { stroke-linecap: butt; stroke-width: 8; stroke: currentColor; opacity: 0.55 }
+.lifetimes .shape { fill: none; stroke: #1f2328; stroke-width: 2 }
+.lifetimes .dot, .lifetimes .arrow { fill: currentColor; stroke: none }
+.lifetimes .dot.start { stroke: #ffffff; stroke-width: 1 }
+.lifetimes .ring { fill: #ffffff; stroke: currentColor; stroke-width: 2.5 }
+.lifetimes .cross { stroke: #b3261e; stroke-width: 2.5 }
+.lifetimes .cap, .lifetimes .gate { stroke: currentColor; stroke-width: 2.5 }
+.lifetimes .dash { stroke: #818b98 }
+.lifetimes .link { stroke: #1f2328; stroke-width: 1.5 }
+.lifetimes .knot { fill: #1f2328; stroke: #ffffff; stroke-width: 1 }
+.lifetimes .track { stroke: currentColor; opacity: 0.35 }
+.lifetimes .mark { stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 5 3 }
+.lifetimes .past { stroke-width: 1; stroke-dasharray: 1 4 } .lifetimes .tip { fill: currentColor }
+.lifetimes .side0 { color: #0072b2 } .lifetimes .side1 { color: #d55e00 } .lifetimes .side2 { color: #00835f }
+.lifetimes .side3 { color: #a8457f } .lifetimes .none { color: #59636e }
+.lifetimes .name { fill: currentColor; font-weight: bold }
 @media (prefers-color-scheme: dark) {
-.lives text { fill: #f0f6fc } .lives .said, .lives .small, .lives .head { fill: #9198a1 }
-.lives .ground { fill: #0d1117 } .lives .band { fill: #161b22 } .lives .grid { stroke: #262c36 }
-.lives .axis { stroke: #818b98 } .lives .rule { stroke: #30363d } .lives .shape { stroke: #f0f6fc }
-.lives .dot, .lives .arrow { stroke: none } .lives .dot.start { stroke: #0d1117 }
-.lives .ring { fill: #0d1117; stroke: currentColor }
-.lives .cross { stroke: #ff8a80 } .lives .cap, .lives .gate { stroke: currentColor } .lives .dash { stroke: #9198a1 }
-.lives .link { stroke: #f0f6fc } .lives .knot { fill: #f0f6fc; stroke: #0d1117 }
-.lives .side0 { color: #56b4e9 } .lives .side1 { color: #f0a23c } .lives .side2 { color: #2fc79b }
-.lives .side3 { color: #e08fbf } .lives .none { color: #9198a1 } .lives .name { fill: currentColor }
+.lifetimes text { fill: #f0f6fc } .lifetimes .said, .lifetimes .small, .lifetimes .head { fill: #9198a1 }
+.lifetimes .ground { fill: #0d1117 } .lifetimes .band { fill: #161b22 } .lifetimes .grid { stroke: #262c36 }
+.lifetimes .axis { stroke: #818b98 } .lifetimes .rule { stroke: #30363d } .lifetimes .shape { stroke: #f0f6fc }
+.lifetimes .dot, .lifetimes .arrow { stroke: none } .lifetimes .dot.start { stroke: #0d1117 }
+.lifetimes .ring { fill: #0d1117; stroke: currentColor }
+.lifetimes .cross { stroke: #ff8a80 } .lifetimes .cap, .lifetimes .gate { stroke: currentColor }
+.lifetimes .dash { stroke: #9198a1 }
+.lifetimes .link { stroke: #f0f6fc } .lifetimes .knot { fill: #f0f6fc; stroke: #0d1117 }
+.lifetimes .side0 { color: #56b4e9 } .lifetimes .side1 { color: #f0a23c } .lifetimes .side2 { color: #2fc79b }
+.lifetimes .side3 { color: #e08fbf } .lifetimes .none { color: #9198a1 } .lifetimes .name { fill: currentColor }
 }
 """.strip()
 """The rules of it. A page that shows the picture has them in a file, since its policy allows no other."""
@@ -245,7 +247,7 @@ def _svg_head(columns: TimelineColumns, height: float, title: str, style: Style)
     axis = f'data-low="{scale.low}" data-high="{scale.high}" data-left="{scale.left}" data-right="{scale.right}"'
     label = xml(title or "Rows on the time axis")
     return [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="lives" {box} role="group" aria-label="{label}" {axis}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lifetimes" {box} role="group" aria-label="{label}" {axis}>',
         *([f"<style>\n{STYLE}\n</style>"] if style == "inside" else []),
         element("rect", class_="ground", width=columns.width, height=height),
     ]

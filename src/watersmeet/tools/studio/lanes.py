@@ -31,7 +31,7 @@ _STEPS = tuple(
 
 
 Moments = Literal["numbers", "times", "clock"]
-"""What stands on an axis: plain numbers, microseconds since 1970, or microseconds of a clock since any moment."""
+"""The unit of an axis: plain numbers, microseconds since 1970, or microseconds of a clock since any moment."""
 
 
 @dataclass(frozen=True)
@@ -177,19 +177,19 @@ class RowLane:
 
     @property
     def outcome_kinds(self) -> tuple[OutcomeKind, ...]:
-        """What became of it, each once; that it went through only where there is nothing else to be said."""
+        """The outcomes of the row, each once; "passed" only if it is the only one."""
         kinds: dict[OutcomeKind, None] = dict.fromkeys(outcome.what for outcome in self.outcomes)
-        return tuple(what for what in kinds if what != "passed" or len(kinds) == 1)
+        return tuple(kind for kind in kinds if kind != "passed" or len(kinds) == 1)
 
     @property
     def last(self) -> OutcomeKind | None:
-        """What became of the row itself last."""
+        """The last outcome of the row itself."""
         own: list[OutcomeKind] = [outcome.what for outcome in self.outcomes if outcome.what not in NON_FINAL]
         return own[-1] if own else self.outcomes[-1].what if self.outcomes else None
 
     @property
     def shape(self) -> str:
-        """What ends the bar."""
+        """The shape at the end of the bar."""
         return "arrow" if self.last is None else SHAPES[self.last]
 
     @property
@@ -284,7 +284,7 @@ _SHAPES: Mapping[str, str] = {
 
 
 def outcome_words(lane: RowLane) -> str:
-    """What became of a row, in a word or two."""
+    """The outcome of a row, in a word or two."""
     return ", ".join(lane.outcome_kinds) or "alive"
 
 

@@ -1,4 +1,4 @@
-"""What all pages share: the application around their routes, which decides who is answered, and its server.
+"""The shared base of all pages: the application around their routes, which decides who is answered, and its server.
 
 A request is refused before a route sees it if its ``Host`` is malformed or not this machine's, if another site sends
 it, if its body is too long, or if it lacks the token that is required at any address but this machine's own.
@@ -158,7 +158,7 @@ async def read_json(request: Request) -> Any:
 
 
 def file_endpoint(file: Traversable) -> Callable[[Request], Response]:
-    """What answers with a file of the package."""
+    """An endpoint that answers with a file of the package."""
 
     def answer(request: Request) -> Response:
         return Response(file.read_bytes(), media_type=TYPES[file.name.rpartition(".")[2]])
@@ -172,7 +172,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def address_of(host: str, opened: socket.socket, token: str | None) -> str:
-    """What to open in a browser."""
+    """The address to open in a browser."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{opened.getsockname()[1]}{f'/?token={token}' if token else ''}"
 

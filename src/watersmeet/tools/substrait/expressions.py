@@ -47,10 +47,10 @@ class FunctionCall:
             raise self.refuse(f"with {len(self.args)} arguments of that kind", "")
         return expressions
 
-    def refuse(self, what: str, reason: str, hint: str = "") -> WatersmeetError:
+    def refuse(self, construct: str, reason: str, hint: str = "") -> WatersmeetError:
         """The refusal of the function as it is called here."""
         hint = hint or "compute it in the producer, before the tables that the plan reads."
-        return refuse_unsupported(f"The function `{self.name}` {what}".strip(), self.place, hint, reason)
+        return refuse_unsupported(f"The function `{self.name}` {construct}".strip(), self.place, hint, reason)
 
 
 def call_function(call: FunctionCall) -> TypedExpr:
@@ -76,7 +76,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "on_domain_error": ("ERROR",), "on_division_by_zero": ("ERROR",),
     "null_handling": ("ACCEPT_NULLS", "IGNORE_NULLS"),
 }  # fmt: skip
-"""What Spark does by itself, where a plan may ask for one thing or another; its arithmetic fails rather than wraps."""
+"""The options of functions that match Spark's behaviour; its arithmetic fails rather than wraps."""
 
 
 def fill_template(template: str, *args: Expr) -> Expr:
@@ -100,7 +100,7 @@ def fill_template(template: str, *args: Expr) -> Expr:
 
 
 def cast_to(value: TypedExpr, type_: str | None) -> TypedExpr:
-    """The value cast to that type; unchanged if it has it already or if there is none."""
+    """The value cast to that type; unchanged if it already has the type, or if `type_` is None."""
     if type_ is None or value.type == type_:
         return value
     return TypedExpr(Expr("cast", (value.expr,), value=type_), type_)
@@ -355,8 +355,8 @@ def read_selection(selection: Any, columns: Sequence[TypedExpr], place: str) -> 
     other = next((name for name in names if selection.HasField(name)), None)
     segment = selection.direct_reference
     if other is not None or segment.WhichOneof("kind") != "struct_field":
-        what = other or segment.WhichOneof("kind") or "to nothing"
-        raise refuse_unsupported(f"A reference {what}", place, "refer to columns, and to fields of structs, only.")
+        target = other or segment.WhichOneof("kind") or "to nothing"
+        raise refuse_unsupported(f"A reference {target}", place, "refer to columns, and to fields of structs, only.")
     number: int = segment.struct_field.field
     if not 0 <= number < len(columns):
         hint = "write the plan again with its producer."

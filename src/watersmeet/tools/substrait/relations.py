@@ -91,8 +91,8 @@ class Relations:
         }  # fmt: skip
         if kind not in readers:
             reason, hint = _REFUSED.get(kind or "", ("", "compute it in the producer, before the tables of the plan."))
-            what = f"The relation {kind or 'of an unknown kind'}"
-            raise refuse_unsupported(what, f"{place} > {kind}" if kind else place, hint, reason)
+            construct = f"The relation {kind or 'of an unknown kind'}"
+            raise refuse_unsupported(construct, f"{place} > {kind}" if kind else place, hint, reason)
         place = f"{place} > {kind}"
         message = getattr(rel, kind)
         for extended in (message, message.common):
@@ -140,9 +140,9 @@ class Relations:
             old = table.field(new.name)
             said = f"`{old.name}` {old.type}" if old is not None else "no column of that name"
             if (old is None and is_declared) or (old is not None and _normal(old.type) != _normal(new.type)):
-                what = f"The column `{new.name}` {new.type} of {table.name}"
+                construct = f"The column `{new.name}` {new.type} of {table.name}"
                 hint = "make the columns and types of the plan match the declaration."
-                raise refuse_unsupported(what, place, hint, f"the table has {said}")
+                raise refuse_unsupported(construct, place, hint, f"the table has {said}")
             merged += () if old is not None else (new,)
         return merged
 
@@ -160,8 +160,8 @@ class Relations:
         union_all = 6
         if set_.op != union_all:
             operation = set_.DESCRIPTOR.fields_by_name["op"].enum_type.values_by_number.get(set_.op)
-            what = "The set operation " + (operation.name.removeprefix("SET_OP_") if operation else str(set_.op))
-            raise refuse_unsupported(what, place, "UNION ALL is read; compute others in the producer.")
+            construct = "The set operation " + (operation.name.removeprefix("SET_OP_") if operation else str(set_.op))
+            raise refuse_unsupported(construct, place, "UNION ALL is read; compute others in the producer.")
         blocks = [self.read(rel, f"{place} {number}") for number, rel in enumerate(set_.inputs, start=1)]
         first = blocks[0].columns if blocks else ()
         if not first or any(len(block.columns) != len(first) for block in blocks):
@@ -278,7 +278,7 @@ def query_of(block: QueryBlock, names: Sequence[str]) -> Query:
 
 
 def conjunction(tests: Sequence[Expr]) -> Expr | None:
-    """All tests as one, None if there are none."""
+    """All tests joined by AND; None if the sequence is empty."""
     parts = tuple(part for test in tests for part in (test.args if test.op == "and" else (test,)))
     return Expr("and", parts) if len(parts) > 1 else next(iter(parts), None)
 

@@ -20,10 +20,10 @@ _SIMPLE = {kind: type_.name for type_ in TYPES for kind in type_.substrait}
 """The simple types. Spark has no nanoseconds: such a column becomes one of microseconds."""
 
 
-def refuse_unsupported(what: str, place: str, hint: str, reason: str = "") -> WatersmeetError:
+def refuse_unsupported(construct: str, place: str, hint: str, reason: str = "") -> WatersmeetError:
     """The refusal of a part of a plan; ``place`` is the way to it from the root."""
     reason = f": {reason}" if reason else ""
-    return refuse("UNSUPPORTED_SUBSTRAIT", what=what, place=place, hint=hint, reason=reason)
+    return refuse("UNSUPPORTED_SUBSTRAIT", what=construct, place=place, hint=hint, reason=reason)
 
 
 def spark_type(type_: Any, place: str, names: Iterator[str] | None = None) -> str:

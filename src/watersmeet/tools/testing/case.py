@@ -13,7 +13,16 @@ from typing import Annotated, Any, ClassVar, cast
 
 import pyarrow as pa
 import yaml
-from pydantic import ConfigDict, Field, GetPydanticSchema, StrictBool, StrictInt, TypeAdapter, ValidationError
+from pydantic import (
+    AliasChoices,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    StrictBool,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 from watersmeet.catalog import Source
@@ -63,14 +72,17 @@ _CLOSED = ConfigDict(extra="forbid")
 class CaseBatch:
     """One micro-batch of a case: its input, and the expected output.
 
-    ``rows`` (written ``in``) are the arrivals by source, ``marks`` watermarks by source or by ``source.column``,
-    ``now`` the wall clock. ``out`` is always checked; any other expectation is not checked if it is None.
+    ``rows`` (written ``in``) are the arrivals by source, ``input_watermarks`` (before: ``marks``) the watermarks by
+    source or by ``source.column``, ``now`` the wall clock. ``out`` is always checked; any other expectation is not
+    checked if it is None.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
 
     rows: Annotated[Mapping[str, RowList], Field(alias="in")] = field(default_factory=dict[str, RowList])
-    marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    input_watermarks: Annotated[
+        Mapping[str, Any], Field(validation_alias=AliasChoices("input_watermarks", "marks"))
+    ] = field(default_factory=dict[str, Any])
     now: str | None = None
     restart: StrictBool = False
     out: RowList = ()

@@ -127,7 +127,7 @@ def _plan_case(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> 
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
     query = in_zone_of_script(queries[0], script)
-    plan = plan_query(query, OPERATORS, late="kept", limits=limits_of(script))
+    plan = plan_query(query, OPERATORS, late="side_output", limits=limits_of(script))
     return plan, arrivals_of(case, plan, script)
 
 
@@ -152,7 +152,7 @@ def _all_batches(case: Case) -> list[CaseBatch]:
 
 
 def lineage_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Lineage:
-    """What became of the rows of a case, by the definitions."""
+    """Trace the rows of a case by the definitions."""
     restarts = [*(batch.restart for batch in case.batches), False]
     came = zip(arrivals, restarts, strict=False)
     batches = [Batch(tables, watermarks, restart) for (tables, watermarks), restart in came]
@@ -169,7 +169,7 @@ def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arr
 
 
 def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
-    """What arrives in each batch of a case, and with its end."""
+    """The arrivals of each batch of a case, and of its end."""
     arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
     if case.end is not None:
         arrivals.append((_empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
@@ -324,7 +324,7 @@ def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> 
             )
     tables = {name: _table(s, batch.rows.get(name, ()), case.path) for name, s in sources.items()}
     watermarks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
-    for name, value in batch.marks.items():
+    for name, value in batch.input_watermarks.items():
         for column in _watermark_columns(case, name, plan):
             watermarks[column] = _watermark_value(case, value, column, _time_types(plan)[column])
     return tables, watermarks
@@ -338,7 +338,7 @@ def _clock(case: Case, now: str) -> int:
 
 
 def _watermark_columns(case: Case, name: str, plan: QueryPlan) -> list[str]:
-    """The watermarked columns that a name in ``marks`` stands for: those of a source or alias, or one column."""
+    """The watermarked columns for a name in ``input_watermarks``: those of a source or alias, or one column."""
     columns = [
         f"{scan.alias}.{w.column}"
         for scan in plan.relation.leaves
@@ -346,7 +346,9 @@ def _watermark_columns(case: Case, name: str, plan: QueryPlan) -> list[str]:
         if name in {scan.alias, scan.source.name, f"{scan.alias}.{w.column}", f"{scan.source.name}.{w.column}"}
     ]
     if not columns:
-        raise refuse("WRONG_CASE", path=case.path, reason=f"`marks` names `{name}`, which is not a watermarked source")
+        raise refuse(
+            "WRONG_CASE", path=case.path, reason=f"`input_watermarks` names `{name}`, which is not a watermarked source"
+        )
     return columns
 
 
@@ -416,7 +418,7 @@ def trace_case(case: Case) -> Lineage:
     queries = analyze(script)
     if len(queries) != 1 or case.fails is not None:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to explain, not one")
-    plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="kept", limits=limits_of(script))
+    plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="side_output", limits=limits_of(script))
     return lineage_of_case(case, plan, arrivals_of(case, plan, script))
 
 

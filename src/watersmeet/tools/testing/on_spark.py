@@ -48,7 +48,7 @@ class SparkQuery:
         try:
             frames = {s.name: self._reader(spark, _ddl(s), s.name) for s in script.sources}
             watermarks = self._reader(spark, WATERMARKS_SCHEMA, "#marks")
-            (self.built,) = build(spark, script, frames, watermarks=watermarks, late="kept", clock="marks")
+            (self.built,) = build(spark, script, frames, watermarks=watermarks, late="side_output", clock="marks")
         except PySparkException as error:
             raise _stop_error(error) from error
 

@@ -30,7 +30,7 @@ UNCERTAIN = "uncertain  it is not known whether it was late, and what was emitte
 @accept_old_names(told="lineage", asked="question_text")
 @dataclass(frozen=True)
 class Answer:
-    """What happened to the requested rows, in one query.
+    """The outcome of the requested rows, in one query.
 
     ``rows`` are the numbers of arrivals. ``notes`` are sentences about other rows: missing, malformed or not read yet.
     ``unknown`` says what cannot be known. ``uncertain_until`` is the last batch for which the treatment of its rows is
@@ -276,8 +276,8 @@ def summary_of(
         for name, numbers in numbers_by_group.items()
     ]
     counts = {"rows in": len(ends)}
-    for what in ("matched", "padded", "late", "filtered", "dropped", "alive"):
-        counts[what] = sum(what in whats for whats in ends.values())
+    for kind in ("matched", "padded", "late", "filtered", "dropped", "alive"):
+        counts[kind] = sum(kind in whats for whats in ends.values())
     counts["malformed"] = sum(malformed.values())
     groups.sort(key=lambda group: (group.side, -group.rows, group.end, group.reason))
     return Summary(query, tuple(groups), counts, unknown, uncertain_until)
@@ -287,5 +287,5 @@ def _reason(whats: Sequence[OutcomeKind], miss: UnmatchedReason | None) -> str:
     """Why a row did not match, in a few words; "matched" if it did."""
     if "matched" in whats:
         return "matched"
-    barred = next((what for what in whats if what in BARRED), None)
+    barred = next((kind for kind in whats if kind in BARRED), None)
     return barred or ("" if miss is None else miss.cause)

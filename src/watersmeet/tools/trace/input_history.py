@@ -187,7 +187,7 @@ def _rows_of_batch(table: pa.Table, batch: int) -> pa.Table:
 
 
 def _mark_file(storage: Storage, file: str) -> Storage | None:
-    """The file of marks of that name, in a storage or, moved since, on this machine; None: it is none."""
+    """The file of watermarks of that name, in a storage or, moved since, on this machine; None for any other file."""
     folder, _, name = file.rpartition("/")
     above, _, query = folder.rpartition("/")
     if not above.endswith("/marks"):

@@ -111,7 +111,7 @@ class TracedRows:
 
 
 def same_row(values: Mapping[str, object]) -> Any:
-    """What equal rows of a table without a primary key have in common."""
+    """A key that is equal for equal rows of a table without a primary key."""
     return repr(freeze(dict(values)))
 
 
@@ -208,7 +208,7 @@ class TraceStage:
         return state_rows
 
     def key(self, port: int, row: Row) -> Any:
-        """What of a row must equal that of another; None where a part is NULL."""
+        """The values of a row that must equal those of a matching row; None where one is NULL."""
         values = tuple([row[name] for name in self.equal[port]])
         if None in values:
             return None

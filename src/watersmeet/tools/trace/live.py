@@ -130,7 +130,7 @@ def _readable_values(source: Source, shown: Mapping[str, str | None]) -> dict[st
 
 
 def _command(project: str, question: Question) -> str:
-    """What to type to ask the same."""
+    """The command that asks the same question."""
     values = (f"{name}={'NULL' if value is None else value}" for name, value in question.values.items())
     return shlex.join(["watersmeet", "why", project, question.source.name, *values])
 
@@ -145,7 +145,7 @@ def find_checkpoint_query(script: Script, query: AnalyzedQuery, checkpoint: Stor
 
 
 def answer_from_checkpoint(spark: SparkSession, query: RecordedQuery, question: Question) -> Answer:
-    """What became of rows of a query that has run."""
+    """Answer a question about the rows of a query that has run."""
     return answer(read(spark, query), question)
 
 

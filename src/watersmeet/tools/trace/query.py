@@ -62,7 +62,7 @@ class NearKeys:
             self._keys_by_form.setdefault(tuple(_normal_form(value) for value in key), []).append(key)
 
     def describe_nearest(self, key: Key) -> str | None:
-        """The known key that an unknown one is nearly equal to, as a sentence; None: there is none."""
+        """Describe the known key that an unknown one nearly equals; None if no key is similar."""
         for other in self._keys_by_form.get(tuple(_normal_form(value) for value in key), ()):
             ways = [_difference(own_value, other_value) for own_value, other_value in zip(key, other, strict=True)]
             if all(way is not None for way in ways):
@@ -204,11 +204,11 @@ def _find_reason(
     key, name = stage.key(port, row), stage.names[other_port]
     same = others.by_key.get(key, [])
     hidden = stage.hidden[other_port].get(key, [])
-    what = stage.family.unmatched_cause.removeprefix("no such ")
+    noun = stage.family.unmatched_cause.removeprefix("no such ")
     if not same and hidden:
         arrival = trace.recorder.traced_rows.arrivals(hidden[0])[0]
         called = capital(str(trace.recorder.traced_rows.raw(arrival)))
-        sentence = f"{called} has the same {what}, but did not reach the join. {others.barred.get(hidden[0], '')}"
+        sentence = f"{called} has the same {noun}, but did not reach the join. {others.barred.get(hidden[0], '')}"
         return UnmatchedReason("barred", sentence.strip(), arrival)
     if not same:
         return _no_equal_row(stage, port, row, name, others)
@@ -216,7 +216,7 @@ def _find_reason(
     for row_id in same:
         other = stage.entered[other_port][row_id][0]
         arrival = trace.recorder.traced_rows.arrivals(row_id)[0]
-        called = f"{trace.recorder.traced_rows.raw(arrival)} has the same {what}, but"
+        called = f"{trace.recorder.traced_rows.raw(arrival)} has the same {noun}, but"
         distance = stage.family.distance(stage.context, port, row, other)
         if distance is not None:
             reasons.append(
@@ -236,7 +236,7 @@ def _find_reason(
     reasons.sort(key=lambda candidate: candidate[0])
     first, more = reasons[0][1], len(reasons) - 1
     text = " ".join(capital(miss.text) for _, miss in reasons[:_SHOWN])
-    rest = f" And {more + 1 - _SHOWN} more rows of {name} have the same {what}." if more + 1 > _SHOWN else ""
+    rest = f" And {more + 1 - _SHOWN} more rows of {name} have the same {noun}." if more + 1 > _SHOWN else ""
     return UnmatchedReason(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
 
 
@@ -313,12 +313,12 @@ def run_trace(
 
 
 def trace_query(plan: QueryPlan, batches: Sequence[Batch], families: TraceableFamilies, name: str = "") -> Lineage:
-    """What became of all rows of a query."""
+    """Trace all rows of a query."""
     return lineage_of(run_trace(plan, batches, families), name or plan.into or "")
 
 
 def outcome_kinds(trace: Trace) -> dict[int, list[OutcomeKind]]:
-    """What became of each arrival of a query, in order, without a word about why."""
+    """The outcomes of each arrival of a query, in order, without their reasons."""
     kinds: dict[int, list[OutcomeKind]] = {}
     for event in sorted(trace.recorder.events, key=lambda event: event.batch):
         for arrival in trace.recorder.traced_rows.arrivals(event.row_id):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """Which rows of a source are meant: those with all of these values."""
+    """The requested rows of a source: those with all of these values."""
 
     source: Source
     values: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Question:
         return " and ".join(f"{name} {value_in_words(value)}" for name, value in self.values.items())
 
     def row_mask(self, rows: pa.Table) -> pa.Array:
-        """Which rows are meant."""
+        """A mask of the requested rows."""
         mask = pa.array([True] * rows.num_rows, pa.bool_())
         for name, value in self.values.items():
             column = rows.column(name)
@@ -82,7 +82,7 @@ def question_of(sources: Sequence[Source], name: str, assignments: Sequence[str]
 
 
 def find_source(sources: Sequence[Source], name: str) -> Source:
-    """The source of that name; refused if there is none."""
+    """The source of that name; refused if it does not exist."""
     source = next((candidate for candidate in sources if candidate.name.lower() == name.lower()), None)
     if source is None:
         raise refuse(
@@ -118,7 +118,7 @@ def values_of(fields: Sequence[Field], where: str, assignments: Sequence[str]) -
 
 
 def texts_of(names: Sequence[str], where: str, assignments: Sequence[str]) -> dict[str, str]:
-    """What was typed, by column; refused if there is no such column, or no value is named."""
+    """The typed values by column; refused if there is no such column, or no value is named."""
     columns = {name.lower(): name for name in names}
     texts: dict[str, str] = {}
     for text in assignments:
@@ -134,7 +134,7 @@ def texts_of(names: Sequence[str], where: str, assignments: Sequence[str]) -> di
 
 
 def _value(field: Field, text: str) -> Any:
-    """A text as a value of a column; NULL is none."""
+    """Convert a text to a value of a column; NULL becomes None."""
     kind = arrow_type(field.type)
     if text.strip().upper() == "NULL":
         return None
@@ -148,7 +148,7 @@ def _value(field: Field, text: str) -> Any:
 
 
 def _equal(column: pa.ChunkedArray, value: Any) -> Any:
-    """Which values equal one; those of structs, lists and maps Arrow does not compare."""
+    """A mask of the values that equal one; Arrow cannot compare structs, lists and maps."""
     if pa.types.is_nested(column.type):
         return pa.array([cell_value == value for cell_value in python_values(column)], pa.bool_())
     return pc.equal(column, pa.scalar(value, column.type))
@@ -196,7 +196,7 @@ class RecordedQuery:
         limits: Limits | None = None,
     ) -> RecordedQuery:
         """A query as it runs in UTC."""
-        plan = plan_query(query, OPERATORS, late="kept", limits=limits)
+        plan = plan_query(query, OPERATORS, late="side_output", limits=limits)
         return RecordedQuery(name, plan, script, checkpoint, storage, query, limits)
 
     def in_zone(self, zone: str) -> RecordedQuery:
@@ -205,12 +205,12 @@ class RecordedQuery:
         return (
             self
             if query is self.analyzed
-            else replace(self, plan=plan_query(query, OPERATORS, late="kept", limits=self.limits))
+            else replace(self, plan=plan_query(query, OPERATORS, late="side_output", limits=self.limits))
         )
 
     @property
     def sources(self) -> list[Source]:
-        """What it reads."""
+        """The sources that the query reads."""
         return read_sources(self.plan.relation)
 
     def parse_values(self, assignments: Sequence[str]) -> dict[str, str]:
@@ -221,7 +221,7 @@ class RecordedQuery:
 def find_queries(
     script: Script, queries: Sequence[AnalyzedQuery], storage: Storage, command: str, name: str | None
 ) -> list[RecordedQuery]:
-    """The queries of a script, or the one of that name; refused if there is none, or it never ran."""
+    """The queries of a script, or the one of that name; refused if it does not exist, or never ran."""
     recorded: list[RecordedQuery] = []
     for number, (parsed, query) in enumerate(zip(script.queries, queries, strict=True), 1):
         called = parsed.into or f"query{number}"
@@ -318,7 +318,7 @@ def read(spark: SparkSession, query: RecordedQuery) -> ReplayedQuery:
 
 
 def answer(read: ReplayedQuery, question: Question) -> Answer:
-    """What became of the rows that are meant, in a query."""
+    """Answer a question: the outcome of the requested rows, in a query."""
     query, replay = read.query, read.replay
     lineage = read.build_lineage(question)
     rows = [
@@ -335,7 +335,7 @@ def answer(read: ReplayedQuery, question: Question) -> Answer:
 
 
 def summary(read: ReplayedQuery) -> Summary:
-    """What became of all rows of a query."""
+    """Summarize the outcomes of all rows of a query."""
     query, replay = read.query, read.replay
     malformed: dict[str, int] = {}
     for row in replay.malformed:
@@ -346,7 +346,7 @@ def summary(read: ReplayedQuery) -> Summary:
 
 
 def find_provenance(read: ReplayedQuery, assignments: Sequence[str]) -> Provenance:
-    """What the rows of a result were made of that have these values."""
+    """Find the input rows behind the result rows that have these values."""
     query, replay = read.query, read.replay
     lineage = read.build_lineage()
     wanted = query.parse_values(assignments)

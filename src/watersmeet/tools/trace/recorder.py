@@ -1,4 +1,4 @@
-"""What became of rows, noted while they go through a query."""
+"""Record the outcomes of rows while they go through a query."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LEFT: Mapping[str, OutcomeKind] = {
     "discarded": "dropped",
     "dropped": "dropped",
 }
-"""What it means for a row that it left, by why."""
+"""The outcome of a row that left, by its reason."""
 
 
 @dataclass(frozen=True)
 class RowEvent:
-    """Something that became of a row on its way: by which other, and what ends its life."""
+    """One outcome of a row: ``by`` is the row that caused it, ``until`` the expiry of the row on the time axis."""
 
     row_id: int
     what: OutcomeKind
@@ -55,7 +55,7 @@ class WatermarkMove:
 
 @dataclass
 class TraceRecorder:
-    """The outcomes of rows: ``events``, the rows that ``matches``, and where watermarks ``watermark_moves``."""
+    """The ``events`` of rows, the row ids of each match in ``matches``, and the ``watermark_moves``."""
 
     traced_rows: TracedRows = field(default_factory=TracedRows)
     events: list[RowEvent] = field(default_factory=list[RowEvent])
@@ -66,7 +66,7 @@ class TraceRecorder:
     _tables: dict[tuple[str, Any], list[int]] = field(default_factory=dict[tuple[str, Any], list[int]])
 
     def end(self, stages: Iterable[TraceStage]) -> None:
-        """Note which rows are still kept."""
+        """Record the rows that are in the state at the end, and the outcome of rows without any other event."""
         for stage in stages:
             self._note_alive(stage)
         reported = {event.row_id for event in self.events if event.what in ("alive", "filtered", "null key")}
@@ -83,8 +83,8 @@ class TraceRecorder:
             for port, rows in enumerate(stage.entered):
                 for row_id, (row, batch) in rows.items():
                     if row_id not in reported and not alive.issuperset(self.traced_rows.arrivals(row_id)):
-                        what, reason = stage.family.outcome_without_output(stage.context, port, row)
-                        self.events.append(RowEvent(row_id, what, batch, reason))
+                        kind, reason = stage.family.outcome_without_output(stage.context, port, row)
+                        self.events.append(RowEvent(row_id, kind, batch, reason))
 
     def _note_alive(self, stage: TraceStage) -> None:
         context = stage.context
@@ -102,7 +102,7 @@ class TraceRecorder:
         return None
 
     def change_table(self, plan: ScanPlan, rows: pa.Table, numbers: list[int]) -> pa.Array:
-        """Note which rows of a table take the place of others; one that takes a row back goes by its number."""
+        """Record the rows of a table that replace others; a retraction gets the number of the row that it retracts."""
         key = [plan.source.field(name) for name in plan.source.primary_key]
         keyed = plan.changes == "upserts" or (key and all(key))
         row_ids: list[int] = []
@@ -119,10 +119,10 @@ class TraceRecorder:
     def _change(self, there: list[int], number: int, sign: str, *, is_keyed: bool, by_weight: bool) -> int:
         old = there.pop() if there and (is_keyed or sign == "-") else None
         if old is not None:
-            what: OutcomeKind = "deleted" if sign == "-" else "replaced"
+            kind: OutcomeKind = "deleted" if sign == "-" else "replaced"
             sentence = "deleted it from the table" if sign == "-" else "replaced it in the table"
             self.events.append(
-                RowEvent(old, what, self.batch, f"{capital(self._name(number))} {sentence}.", None, self._first(number))
+                RowEvent(old, kind, self.batch, f"{capital(self._name(number))} {sentence}.", None, self._first(number))
             )
         if sign == "+":
             there.append(number)
@@ -148,16 +148,16 @@ class TraceRecorder:
         for dropped in lost:
             for row in python_rows(dropped.rows):
                 if dropped.part is None:
-                    what, reason = (
+                    kind, reason = (
                         cast("OutcomeKind", "null key"),
                         "It has no element, or its primary key is NULL.",
                     )
                 else:
-                    what, reason = (
+                    kind, reason = (
                         "filtered",
                         f"WHERE drops it: {words.condition_words(dropped.part, row)} is not true.",
                     )
-                self.events.append(RowEvent(row[ROW], what, self.batch, reason))
+                self.events.append(RowEvent(row[ROW], kind, self.batch, reason))
 
     def note_mover(self, watermark: str, part: int | None, rows: pa.Table, column: str, lag: int) -> None:
         """Record which row may move a watermark: the one with the latest time, per partition that has one."""
@@ -189,7 +189,7 @@ class TraceRecorder:
                 self.watermark_moves.append(WatermarkMove(self.batch, column, value, None if by is None else by[0]))
 
     def note_late(self, stage: TraceStage, step: Any, context: TraceContext) -> None:
-        """Note who came too late, given what had been heard before."""
+        """Record late rows, each with the row that moved the watermark past it."""
         for port, row in getattr(step, "late", ()):
             row_id = row[row_column(port)]
             reason, column = stage.family.late_reason(context, port, row)
@@ -199,14 +199,14 @@ class TraceRecorder:
             self.events.append(RowEvent(row_id, "late", self.batch, f"{reason}{ending}", None, by))
 
     def _mover_of_watermark(self, column: str | None, watermark: int | None) -> tuple[int | None, str]:
-        """Return which row moved a watermark, and a sentence about it."""
+        """The row that moved a watermark, and a clause about it."""
         mover = None if column is None or watermark is None else self.find_mover(column, watermark)
         if mover is None or mover[0] is None:
             return None, ""
         return mover[0], f"; {self.traced_rows.raw(mover[0])} had moved it there in batch {mover[1]}"
 
     def note_dead(self, stage: TraceStage, port: int, table: pa.Table) -> None:
-        """Note which rows can match nothing."""
+        """Record the rows that cannot match."""
         context = stage.context
         for row_id in table.column(row_column(port)).to_pylist():
             if row_id in stage.late:
@@ -225,12 +225,12 @@ class TraceRecorder:
         keys = stage.ports[0].keys
         key_text = ", ".join(value_in_words(row[key]) for key in keys)
         group = f" in the group of {key_text}" if keys else ""
-        what: OutcomeKind = "counted" if comes else "taken back"
+        kind: OutcomeKind = "counted" if comes else "taken back"
         reason = f"It was counted{group}." if comes else f"It is no longer counted{group}."
-        self.events.append(RowEvent(row_id, what, self.batch, reason))
+        self.events.append(RowEvent(row_id, kind, self.batch, reason))
 
     def note_outputs(self, stage: TraceStage, rows: pa.Table, steps: list[Any], gone: list[RemovedRow]) -> None:
-        """Note who met whom, who came out alone, and who left."""
+        """Record matches, unmatched rows that were emitted, and rows that left the state."""
         alone: dict[int, int] = {}
         for row_ids, sign in self._pairs(stage, rows, steps):
             present = [(port, row_id) for port, row_id in enumerate(row_ids) if row_id is not None]
@@ -264,7 +264,7 @@ class TraceRecorder:
             if not (is_hidden and None not in row_ids):
                 yield row_ids, weight
         if is_hidden:
-            # Of these the result shows the left side once, whatever it met.
+            # A SEMI or ANTI join shows the left row once, with any number of matches.
             yield from (((pair[0][row_column(0)], pair[1][row_column(1)]), 1) for step in steps for pair in step.pairs)
 
     def _note_output(self, stage: TraceStage, port: int, row_id: int, others: list[int], sign: int) -> None:
@@ -279,10 +279,10 @@ class TraceRecorder:
         name = " and ".join(self._name(other) for other in others)
         row = stage.entered[port][row_id][0]
         until = stage.family.expiry(stage.context, port, row, row_id)
-        what, reason = (
+        kind, reason = (
             ("matched", f"It matched {name}.") if sign > 0 else ("taken back", f"It no longer matches {name}.")
         )
-        self.events.append(RowEvent(row_id, cast("OutcomeKind", what), self.batch, reason, until, by))
+        self.events.append(RowEvent(row_id, cast("OutcomeKind", kind), self.batch, reason, until, by))
 
     def _note_removal(self, stage: TraceStage, gone: RemovedRow, alone: dict[int, int]) -> None:
         context, row_id = stage.context, gone.row[row_column(gone.port)]
@@ -296,11 +296,11 @@ class TraceRecorder:
         if until is None and context.numbers and gone.by is not None:
             until = context.numbers.get(gone.by[row_column(gone.port)], (None, None))[0]
         ending = "" if reason.endswith(".") else f"{mover_words}."
-        self.events += [RowEvent(row_id, what, self.batch, f"{reason}{ending}", until, by) for what in whats]
+        self.events += [RowEvent(row_id, kind, self.batch, f"{reason}{ending}", until, by) for kind in whats]
 
     def _removal_kinds(self, gone: RemovedRow, alone: dict[int, int]) -> list[OutcomeKind]:
-        """What it means for a row that it left. One that a limit took may come out alone, and is both."""
-        what = LEFT[gone.reason]
+        """The outcomes of a row that left. One that a limit dropped may be emitted padded, too, and has both."""
+        kind = LEFT[gone.reason]
         if alone.pop(gone.row[row_column(gone.port)], None) is None:
-            return [what]
-        return [what, "padded"] if what == "dropped" else ["padded"]
+            return [kind]
+        return [kind, "padded"] if kind == "dropped" else ["padded"]

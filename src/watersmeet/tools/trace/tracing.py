@@ -66,7 +66,7 @@ class Trace(LocalQuery):
         return super().scan(plan, {**arrivals, **numbered})
 
     def join(self, plan: JoinPlan, inputs: list[LocalFrame], watermarks: Watermarks) -> LocalFrame:
-        """The rows that a join gives; which rows went no further before it, and who moves its watermarks."""
+        """Run a join; records the rows dropped before it, and the rows that move its watermarks."""
         stage = self.stages[id(plan)]
         for number, (port, side) in enumerate(zip(plan.ports, inputs, strict=True)):
             self.recorder.note_dropped(side.lost, Words({f.name: f.type for f in side.rows.schema}))
@@ -197,7 +197,7 @@ class CountingRecorder(TraceRecorder):
     """Notes whose events of most rows have no reason and name no other row."""
 
     def note_late(self, stage: TraceStage, step: Any, context: TraceContext) -> None:
-        """Note who came too late."""
+        """Record late rows."""
         for port, row in getattr(step, "late", ()):
             row_id = row[row_column(port)]
             stage.late[row_id] = self.batch
@@ -216,4 +216,4 @@ class CountingRecorder(TraceRecorder):
 
     def _note_removal(self, stage: TraceStage, gone: RemovedRow, alone: dict[int, int]) -> None:
         row_id = gone.row[row_column(gone.port)]
-        self.events += [RowEvent(row_id, what, self.batch, "") for what in self._removal_kinds(gone, alone)]
+        self.events += [RowEvent(row_id, kind, self.batch, "") for kind in self._removal_kinds(gone, alone)]

@@ -71,7 +71,7 @@ def test_a_case_that_is_saved_is_the_case_that_was_opened(name: str) -> None:
     again = parse_case(export_case(board_from_case(case)))
     assert run_case(again, "kernel").status == "passed"
     batches = (
-        replace(one, rows=other.rows, marks=other.marks, now=other.now, restart=other.restart)
+        replace(one, rows=other.rows, input_watermarks=other.input_watermarks, now=other.now, restart=other.restart)
         for one, other in zip(case.batches, again.batches, strict=True)
     )
     result = run_case(replace(case, batches=tuple(batches)), "kernel")
@@ -138,7 +138,7 @@ def test_a_board_without_a_query_says_what_to_write() -> None:
     [
         (BoardBatch(now="soon"), "`now` is 'soon'"),
         (BoardBatch(marks={"deliveries": "soon"}), "'soon' is not a watermark of `d.t`"),
-        (BoardBatch(marks={"nothing": "5"}), "`marks` names `nothing`"),
+        (BoardBatch(marks={"nothing": "5"}), "`input_watermarks` names `nothing`"),
     ],
 )
 def test_marks_and_clocks_that_cannot_be_read_are_refused(batch: BoardBatch, said: str) -> None:

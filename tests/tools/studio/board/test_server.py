@@ -46,7 +46,7 @@ def posted(address: str, path: str, **data: Any) -> Any:
 
 def test_every_answer_allows_no_script_but_its_own(serve: Serve) -> None:
     address = serve()
-    for path in ("/", "/static/board.js", "/static/lives.css", "/first", "/shelf", "/nothing", "/open/9999"):
+    for path in ("/", "/static/board.js", "/static/lifetimes.css", "/first", "/shelf", "/nothing", "/open/9999"):
         _, headers, _ = asked(address, path)
         assert "default-src 'none'; script-src 'self'; style-src 'self'" in headers["content-security-policy"], path
         assert headers["x-content-type-options"] == "nosniff"

@@ -119,7 +119,7 @@ class Running:
         self.thread.join(60)
 
 
-def test_the_page_shows_what_the_query_reports_as_it_does(  # noqa: PLR0915
+def test_the_page_shows_what_the_query_reports_as_it_does(  # noqa: PLR0915 - one query, seen by many views
     spark: SparkSession, browser: Browser, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.sql").write_text(SCRIPT)

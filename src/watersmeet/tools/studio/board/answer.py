@@ -47,7 +47,7 @@ from watersmeet.tools.testing.execute import trace_case as trace_rows
 
 
 def move_row(board: Board, batch: int, source: str, row: int, to: int) -> Board:
-    """The board with that moment in the first watermarked column of that row; refused where there is none.
+    """The board with that moment in the first watermarked column of that row; refused if the source has no such column.
 
     >>> from watersmeet.tools.studio.board.model import BoardBatch
     >>> batch = BoardBatch({"a": (("1", "5"),)})
@@ -128,8 +128,9 @@ def _batch(batch: CaseBatch, outcome: Outcome) -> dict[str, Any]:
     content: dict[str, Any] = {"restart": True} if batch.restart else {}
     if batch.rows:
         content["in"] = _FlowMap({name: [plain_value(row) for row in rows] for name, rows in batch.rows.items()})
-    if batch.marks:
-        content["marks"] = _FlowMap({name: plain_value(watermark) for name, watermark in batch.marks.items()})
+    if batch.input_watermarks:
+        watermarks = {name: plain_value(watermark) for name, watermark in batch.input_watermarks.items()}
+        content["input_watermarks"] = _FlowMap(watermarks)
     if batch.now is not None:
         content["now"] = batch.now
     content["out"] = _format_rows(outcome.out)
@@ -183,7 +184,7 @@ def evaluate_board(board: Board, view: BoardView, note: str = "") -> Json:
 
 
 def _run_board(board: Board, script: Script, view: BoardView) -> Json:
-    """The output of a query that may run, or why there is none."""
+    """The output of a query that may run, or the reason why it cannot run."""
     try:
         case, wrong = case_from_board(board, script)
         if wrong:
@@ -220,7 +221,7 @@ def _run_board(board: Board, script: Script, view: BoardView) -> Json:
 
 
 TOO_MUCH = "Remove some rows, or save a case: watersmeet test runs it with all rows."
-"""What to do with a board that cannot be computed for its size."""
+"""The hint for a board that is too large to compute."""
 
 
 def _too_many(rows: int) -> str:
@@ -300,7 +301,7 @@ def _texts(tables: Iterable[pa.Table]) -> list[list[str]]:
 
 
 def _rows(trace: Lineage) -> list[Json]:
-    """What became of each row of the board, by its place: batch, source and position; a row may be on several sides."""
+    """The outcome of each row of the board by its place: batch, source and position; a row may be on several sides."""
     lanes = {lane.arrival.number: lane for group in groups_of(trace) for lane in group.lanes}
     places = _places(trace)
     rows: list[Json] = []
@@ -334,7 +335,7 @@ def _outcome_json(lane: RowLane) -> Json:
 
 
 NOT_A_BOARD = (WrongBoardError, ValueError, KeyError, TypeError, RecursionError)
-"""What `parse_board` raises."""
+"""The errors that `parse_board` raises."""
 
 
 def respond(task: str, data: Any) -> tuple[int, Any]:
@@ -380,7 +381,7 @@ def _export(board: Board, _: Mapping[str, Any]) -> Json:
 TASKS: Mapping[str, Callable[[Board, Mapping[str, Any]], Json]] = {
     "answer": _evaluate, "move": _move, "save": _export,
 }  # fmt: skip
-"""What a page can ask about a board."""
+"""The tasks that a page can request for a board."""
 
 MOST_BYTES = 4 << 30
 """How much memory the process that computes may take."""
@@ -388,7 +389,7 @@ _HEAD = struct.Struct(">HQ")
 
 
 def read_message(pipe: IO[bytes]) -> tuple[int, bytes]:
-    """The number and the content of the next message; `EOFError` if there is none."""
+    """The number and the content of the next message; raises `EOFError` at the end of input."""
     head = pipe.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise EOFError
@@ -417,7 +418,7 @@ def answer_requests(seconds: float) -> None:
                 _, request = read_message(sys.stdin.buffer)
             except EOFError:
                 return
-            # Were the server killed meanwhile, nobody else would end this.
+            # Only this alarm ends the process if the server is killed meanwhile.
             _set_alarm(2 * seconds)
             status, content = respond(*json.loads(request))
             _set_alarm(0)

@@ -217,9 +217,8 @@ def _board_batch(batch: CaseBatch, sources: Mapping[str, Source]) -> BoardBatch:
         name: tuple(tuple(map(cell_text, _board_row(sources.get(name), row))) for row in rows)
         for name, rows in batch.rows.items()
     }
-    return BoardBatch(
-        rows, {name: cell_text(watermark) for name, watermark in batch.marks.items()}, batch.now or "", batch.restart
-    )
+    watermarks = {name: cell_text(watermark) for name, watermark in batch.input_watermarks.items()}
+    return BoardBatch(rows, watermarks, batch.now or "", batch.restart)
 
 
 def _board_row(source: Source | None, row: CaseRow) -> Sequence[Any]:
@@ -288,9 +287,9 @@ def _rows_of(
             for text, declared_field in zip(typed, source.fields, strict=True)
         ]
         bad = [
-            WrongCell(batch, source.name, number, column, f"{typed[column]} is not a value of type {one.type}.")
-            for column, (value, one) in enumerate(zip(values, source.fields, strict=True))
-            if not _fits(value, one.type)
+            WrongCell(batch, source.name, number, column, f"{typed[column]} is not a value of type {declared.type}.")
+            for column, (value, declared) in enumerate(zip(values, source.fields, strict=True))
+            if not _fits(value, declared.type)
         ]
         wrong += bad
         sign = ("-" if row[:1] == ("-",) or row[:1] == ["-"] else "+",) if signs else ()

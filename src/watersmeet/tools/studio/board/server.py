@@ -153,7 +153,7 @@ def application(session: BoardSession) -> ASGIApp:
     process = BoardProcess(session.seconds)
     routes = [
         Route("/", file_endpoint(_STATIC / "index.html")),
-        Route("/static/lives.css", _style),
+        Route("/static/lifetimes.css", _style),
         Route("/static/{name}", _static),
         Route("/first", _first_board(session)),
         Route("/shelf", _list_entries(session)),
@@ -287,7 +287,7 @@ class BoardProcess:
         self._stop: Callable[[], object] = lambda: None
 
     async def compute(self, task: str, data: Any, is_gone: Callable[[], Awaitable[bool]]) -> BoardAnswer:
-        """The answer to a task of `answer.TASKS`, or why there is none."""
+        """Run a task of `answer.TASKS`, and return its answer or the reason of its failure."""
         async with self._turn:
             if await is_gone():
                 return _GONE
@@ -313,7 +313,7 @@ class BoardProcess:
                 await asyncio.wait([answer])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """The process, started if there is none."""
+        """The worker process, started if it is not running."""
         if self._process is None or self._process.poll() is not None:
             # The modules of this process, whatever lies in the working folder. Ctrl-C is for the server.
             command = [sys.executable, "-P", "-c", f"{_START}answer_requests({self.seconds})", *sys.path]

@@ -250,7 +250,7 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
     descriptions: list[QueryDescription] = []
     for number, (parsed, query) in enumerate(zip(script.queries, queries, strict=True), 1):
         name = parsed.into or f"query{number}"
-        late = "kept" if query.late_into else "counted"
+        late = "side_output" if query.late_into else "counted"
         plan = plan_query(query, OPERATORS, late=late, chains=read_chaining(script))
         graph = query_topology(query, plan_details(plan, OPERATORS).with_sinks(script.sinks))
         joins = dict(zip(_operators(graph), join_plans(plan.relation), strict=False))
@@ -279,7 +279,7 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
 
 
 def _operators(graph: Topology) -> list[str]:
-    """What keeps rows, innermost first, as plans have their joins."""
+    """The operators that store rows, innermost first, in the order of the plan's joins."""
     return [node.step.operator for node in graph.nodes if node.step.operator]
 
 

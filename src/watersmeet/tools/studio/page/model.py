@@ -224,7 +224,7 @@ def _text(watermark: int | None) -> str | None:
 
 
 def _holdback_text(described: QueryDescription, following: HistoryFollower) -> str:
-    """Which side holds the others back, in words."""
+    """Name the side that holds the others back."""
     slowest, last = following.totals.slowest, following.totals.last
     if last is None or not last.own:
         return ""
@@ -254,7 +254,7 @@ def _others(described: QueryDescription, last: Progress, column: str) -> list[tu
 
 
 def _next(described: QueryDescription, last: Progress | None) -> list[str]:
-    """What expires next: the retention of each side according to the plan, and the current earliest rows."""
+    """The next rows to expire: the retention of each side according to the plan, and the current earliest rows."""
     facts = [dict(box.facts) for box in described.drawing.boxes if box.kind == "join"]
     lines = [line for fact in facts for line in fact.get("kept", ())]
     watermarks: Mapping[str, str] = {} if last is None else last.watermarks

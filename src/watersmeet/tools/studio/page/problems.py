@@ -22,7 +22,7 @@ from watersmeet.tools.forecast.alerts import forecast_alerts
 from watersmeet.tools.studio.page.description import OperatorSide, QueryDescription, WatermarkColumn
 
 Unit = Literal["time", "number", "arrivals"]
-"""What lengths are of: microseconds, numbers of a column, or rows that arrived."""
+"""The unit of lengths: microseconds, numbers of a column, or rows that arrived."""
 BARS = 14
 """How many bars a histogram has at most."""
 PAIR = "Between the two rows of a pair"
@@ -52,7 +52,7 @@ def spreads_of(described: QueryDescription, following: HistoryFollower) -> list[
 
 
 def quantile(counts: Mapping[str, int], share: float) -> int:
-    """What so large a share of the lengths does not exceed.
+    """The length that at least this share of the lengths does not exceed.
 
     >>> quantile({"1": 98, "9": 1, "13": 1}, 0.99)
     4
@@ -115,7 +115,7 @@ may become so.
 SILENT_AFTER = 60.0
 """Seconds after which a source that brought rows before counts as silent, if batches are not longer than that."""
 RECENT = 600.0
-"""What happened in so many seconds before the latest batch counts as of now."""
+"""The seconds before the latest batch that count as recent."""
 LATE_SHARE, FULL_SHARE, WAITING_SHARE = 0.01, 0.8, 0.2
 ANOTHER = "Rows then wait longer. Start the changed query with `watersmeet run --accept`."
 NEVER_MATCHED = 1000
@@ -273,7 +273,7 @@ def find_backpressure(described: QueryDescription, following: HistoryFollower, n
         return
     share = sum(item.backpressure for item in recent) / len(recent)
     if share > WAITING_SHARE:
-        busiest = max(recent[-1].operators.items(), key=lambda one: one[1].busy, default=None)
+        busiest = max(recent[-1].operators.items(), key=lambda named: named[1].busy, default=None)
         where = (
             f"{busiest[0]} is busy {busiest[1].busy:.0%} of the time: more shards and cores would help."
             if busiest is not None and busiest[1].busy > 0.5

@@ -1,4 +1,4 @@
-"""Serves the page over HTTP: files, data as JSON, updates and metrics. Who may read it, `tools.studio.web` decides."""
+"""Serves the page over HTTP: files, data as JSON, updates and metrics. `tools.studio.web` decides about access."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Watch:
             self.rows.take(progress)
 
     def versions(self) -> dict[str, str]:
-        """What changes when there is something new to be shown of a query."""
+        """A version of each query, which changes when there is something new to show of it."""
         with self._lock:
             for _, following in self._queries.values():
                 following.poll()
@@ -85,7 +85,7 @@ class Watch:
         return {"name": self.name, "now": now, "queries": queries, "has_metrics": self.metrics is not None}
 
     def query(self, name: str) -> dict[str, object] | None:
-        """Everything shown of a query; None: there is none of that name."""
+        """Everything shown of a query; None if no query has that name."""
         now = time.time()
         with self._lock:
             if name not in self._queries:
@@ -105,7 +105,7 @@ class Watch:
         return NOT_YET if self.ask is None else self.ask(name, row.values, read)
 
     def query_drawing(self, name: str) -> dict[str, object] | None:
-        """The drawing of a query; None: there is none of that name."""
+        """The drawing of a query; None if no query has that name."""
         return query_drawing_json(self._queries[name][0]) if name in self._queries else None
 
 
@@ -163,7 +163,7 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
 
 
 async def _changes(watch: Watch, request: Request, stopping: Event | None) -> AsyncIterator[str]:
-    """What there is new, as server-sent events: the versions of all queries, whenever one of them changes."""
+    """Stream server-sent events: the versions of all queries, whenever one of them changes."""
     sent_versions: dict[str, str] | None = None
     waited = 0.0
     while not (stopping is not None and stopping.is_set()) and not await request.is_disconnected():

@@ -1,4 +1,4 @@
-// The picture of lives, as the server draws it: rows in it can be pointed at, reached by key, and moved in time.
+// The picture of lifetimes, as the server draws it: rows in it can be pointed at, reached by key, and moved in time.
 
 const SECOND = 1e6, STEPS = [1, 1e3, SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, 60 * SECOND, 300 * SECOND, 600 * SECOND, 1800 * SECOND, 3600 * SECOND, 86400 * SECOND];
 

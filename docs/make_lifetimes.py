@@ -1,4 +1,4 @@
-"""Draws docs/images/lives-*.svg: for each family, from the stories of the drawing board, and of cases of concepts."""
+"""Draw docs/images/lifetimes-*.svg: each family from a story of the drawing board, and the cases in concepts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from watersmeet.tools.testing.execute import trace_case
 ROOT = Path(__file__).parent.parent
 STORIES = ROOT / "src" / "watersmeet" / "tools" / "studio" / "board" / "stories"
 CONCEPTS = ROOT / "docs" / "concepts.md"
-BELOW = re.compile(r"^```yaml\n((?:(?!^```).)*)^```\n\n!\[[^\]]*\]\(images/lives-(\w+)\.svg\)", re.M | re.S)
+BELOW = re.compile(r"^```yaml\n((?:(?!^```).)*)^```\n\n!\[[^\]]*\]\(images/lifetimes-(\w+)\.svg\)", re.M | re.S)
 """A case with its picture below."""
 
 
@@ -28,7 +28,7 @@ def pictures() -> Iterator[tuple[Path, str]]:
 
 
 def _kept(name: str) -> Path:
-    return ROOT / "docs" / "images" / f"lives-{name}.svg"
+    return ROOT / "docs" / "images" / f"lifetimes-{name}.svg"
 
 
 if __name__ == "__main__":
