@@ -263,7 +263,7 @@ _OURS = (
 def is_bounded(crossings: Iterable[PythonTransfer], room: int | None) -> bool:
     """Whether rows cross, and none exceeds its room; our own records have spacers, see `packing`."""
     rows = [transfer.input_schema for transfer in crossings if not _is_ours(transfer)]
-    return room is not None and bool(rows) and all(_width(transfer) <= room for transfer in rows)
+    return room is not None and bool(rows) and all(_width(schema) <= room for schema in rows)
 
 
 def _is_ours(transfer: PythonTransfer) -> bool:
