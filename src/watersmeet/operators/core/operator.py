@@ -232,7 +232,7 @@ class StepReport:
     - ``matched``: pairs, or for more than two ports rows of the result
     - ``padded``: unmatched rows that were emitted: padded, or to a side output
     - ``state``: rows in the state; ``dropped``: rows that a limit removed, and rows that the operator cannot use: a
-      change of a table without a key (for an as-of join, without a time), a second version of a key and time
+      change of a table without a key, or a version without a time; a second version of a key and time
     - ``partitions``: partitions in the windows; empty for other families
     - ``written``: rows that were written to the state, new ones and those of merged runs
     - ``stored``: the written rows and their bytes, by the name of a spine

@@ -260,13 +260,13 @@ _OURS = (
 
 def is_bounded(crossings: Iterable[PythonTransfer], room: int | None) -> bool:
     """Whether rows cross, and none exceeds its room; our own records have spacers, see `packing`."""
-    rows = [crossing.input_schema for crossing in crossings if not _is_ours(crossing)]
-    return room is not None and bool(rows) and all(_width(crossing) <= room for crossing in rows)
+    rows = [transfer.input_schema for transfer in crossings if not _is_ours(transfer)]
+    return room is not None and bool(rows) and all(_width(schema) <= room for schema in rows)
 
 
-def _is_ours(crossing: PythonTransfer) -> bool:
+def _is_ours(transfer: PythonTransfer) -> bool:
     return any(
-        crossing.input_schema.names == given and made in (None, crossing.output_schema.names) for given, made in _OURS
+        transfer.input_schema.names == given and made in (None, transfer.output_schema.names) for given, made in _OURS
     )
 
 
