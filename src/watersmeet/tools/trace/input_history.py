@@ -33,7 +33,7 @@ from watersmeet.physical.identity import scan_names
 from watersmeet.schema import arrow_type, quote
 from watersmeet.spark.connectors.malformed import PLACE, REASON, VALUE, place_of
 from watersmeet.spark.connectors.reading import is_static, order_of_files
-from watersmeet.spark.connectors.static import copy_of
+from watersmeet.spark.connectors.static import copy_of, read_settings
 from watersmeet.spark.run.rebuild_input import refuse_trace, replay_frame, whole_topics
 from watersmeet.spark.state.offset_log import OffsetLog, plain_path
 from watersmeet.tools.trace import Batch
@@ -125,7 +125,7 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, s
             source,
             _in_order(shown.toArrow()),
             log,
-            is_static=is_static(source) and not copy_of(source, storage).is_dir(),
+            is_static=is_static(source) and not copy_of(source, storage, read_settings(spark, source)).is_dir(),
         )
     except PySparkException as error:
         raise refuse_trace(source, str(error).strip().partition("\n")[0]) from error
