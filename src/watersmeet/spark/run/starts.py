@@ -24,7 +24,7 @@ from watersmeet.errors import Place, refuse
 from watersmeet.locations import Storage
 from watersmeet.metrics.progress import ProgressSchema
 from watersmeet.physical.difference import NamedIdentity
-from watersmeet.physical.identity import identity_of, scan_words
+from watersmeet.physical.identity import identity_of, outcome_digest, scan_words
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
 from watersmeet.spark.connectors import sink_connector
@@ -130,8 +130,8 @@ def token_of(description: NamedIdentity) -> str:
 
 
 def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
-    """The identity of a query, with its display names."""
-    return NamedIdentity(identity_of(plan, shards), scan_words(plan))
+    """What a query is, with its words."""
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan))
 
 
 def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
@@ -210,7 +210,7 @@ def before_start(spark: SparkSession, checkpoint: str | Storage, now: Owner) -> 
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, str(checkpoint), NEW_CHECKPOINT_HINT)
-        now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt)
+        now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt, changed=was.changed)
     set_accepted_states(spark, now.accepted)
     # Without a finished batch there is no state yet that others could have left.
     is_new = not folder.has_files(COMMITS_FOLDER) if was is None else was.format < now.format
