@@ -212,9 +212,10 @@ def before_start(spark: SparkSession, checkpoint: str | Storage, now: Owner) -> 
         was.check(now, str(checkpoint), NEW_CHECKPOINT_HINT)
         now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt, changed=was.changed)
     set_accepted_states(spark, now.accepted)
-    # Without a finished batch there is no state yet that others could have left.
-    is_new = not folder.has_files(COMMITS_FOLDER) if was is None else was.format < now.format
-    if not is_new:
+    # Without a finished batch there is no state yet that others could have left. Through Spark Connect, a program may
+    # have been killed before it wrote down whose it is: workers find out if it is another query's.
+    is_missing = was is None and (is_remote() or not folder.has_files(COMMITS_FOLDER))
+    if not is_missing and (was is None or was.format >= now.format):
         return _do_nothing
     if is_remote():
         # Whether a server keeps the checkpoint on this machine is seen when the query runs.
