@@ -47,8 +47,8 @@ BY_PLACE = frozenset({"csv"})
 """Formats whose columns are read by their place in a row, whatever they are called."""
 
 Declaration = Mapping[str, Any]
-"""What decides about the rows of a copy: table, format, changes, options, columns, and their order where it counts;
-``settings`` of the session that read them."""
+"""The declaration of a copy: table, format, changes, options, and columns, in order where it counts, and the
+``settings`` of the session that read it."""
 
 TIME_ZONE = "spark.sql.session.timeZone"
 _PARSERS = frozenset({"spark.sql.legacy.timeparserpolicy", "spark.sql.columnnameofcorruptrecord"})

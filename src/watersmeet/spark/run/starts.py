@@ -130,7 +130,7 @@ def token_of(description: NamedIdentity) -> str:
 
 
 def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
-    """What a query is, with its words."""
+    """The identity of a query, with its display names."""
     return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan))
 
 
