@@ -103,16 +103,16 @@ class Draft:
         """
         if self.refusals or not self.scope.is_whole or not self.is_bounded:
             return ()
-        return self._analyzed().latest_key
+        return self._query_with_key().latest_key
 
     def finish(self) -> AnalyzedQuery:
         """The query once every pass has gone over it without a refusal."""
-        analyzed = self._analyzed()
+        analyzed = self._query_with_key()
         sink = self.script.sink(self.query.into)
         in_records = analyzed.result == "stream" and sink is not None and sink_format(sink).has_text_keys
         return with_stored_key(analyzed, self.query.store, in_records=in_records)
 
-    def _analyzed(self) -> AnalyzedQuery:
+    def _query_with_key(self) -> AnalyzedQuery:
         """The query with its key, before that is stored in a format."""
         assert self.relation is not None, "build_relation builds the relation of every query"
         assert _is_bounded(self.relation), "a join that is not bounded is refused by its family"
