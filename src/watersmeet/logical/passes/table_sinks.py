@@ -17,6 +17,7 @@ from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
 from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
 from watersmeet.logical.nodes import LEFT_ONLY, Lateral, ParsedJoin, Relation, ResultKind, StorageFormats
+from watersmeet.logical.passes.column_types import type_of
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.scope import KEY
 from watersmeet.logical.query import AnalyzedQuery, QueryWarning
@@ -273,7 +274,20 @@ def with_record_key(source: Source) -> Source:
 
 def key_formats(draft: Draft) -> Draft:
     """The draft with the refusal of joins by keys whose formats differ, and of formats in which nothing is stored."""
-    return draft.with_refusals([*_check_joins(draft, draft.query.relation), *_check_store(draft, draft.query.store)])
+    store = draft.query.store
+    draft = draft.with_refusals([*_check_joins(draft, draft.query.relation), *_check_store(draft, store)])
+    return draft if store is None else draft.with_warnings(_warn_cut_times(draft, store))
+
+
+def _warn_cut_times(draft: Draft, store: StorageFormats) -> Iterator[QueryWarning]:
+    """Times in a key that is stored as JSON, which Spark writes with milliseconds."""
+    if store.key != JSON or draft.refusals or not draft.is_bounded or not draft.scope.is_whole:
+        return
+    for expr in replace(draft, query=replace(draft.query, store=None)).finish().key:
+        if (type_of(expr, draft.scope.sources) or "").upper().startswith("TIMESTAMP"):
+            time = expression_in_words(expr)
+            consequence = f"keys whose {time} differs by less than a millisecond are one key"
+            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}.", store.span)
 
 
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:
