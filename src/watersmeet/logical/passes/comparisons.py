@@ -311,7 +311,7 @@ def _warn_quoted_columns(draft: Draft, expr: Expr) -> Iterator[QueryWarning]:
 
 
 LATEST = "SELECT TABLE over a stream"
-"""What compares keys where the result is the latest row of each."""
+"""The comparisons of keys where the result is the latest row of each."""
 
 _COLLATED = re.compile(r"\bCOLLATE\s+(?!UTF8_BINARY\b)", re.IGNORECASE)
 
