@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench.contender import FRAMES
 from bench.data import LAG_SECONDS, SECONDS_PER_BATCH, Workload
-from watersmeet.tools.forecast.costs import MEASURED, times_written
+from watersmeet.tools.forecast.inputs import MEASURED, times_written
 from watersmeet.tools.forecast.query import ForecastInput, batch_seconds
 
 STATE, TIME = 0.2, 0.4

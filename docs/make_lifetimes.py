@@ -8,7 +8,7 @@ from pathlib import Path
 
 from watersmeet.tools.studio.drawing import draw_timeline
 from watersmeet.tools.testing import parse_case, read_case
-from watersmeet.tools.testing.assertions import trace_case
+from watersmeet.tools.testing.execute import trace_case
 
 ROOT = Path(__file__).parent.parent
 STORIES = ROOT / "src" / "watersmeet" / "tools" / "studio" / "board" / "stories"

@@ -37,7 +37,7 @@ LONG = (
     "tests/spark/state/test_rescale.py",
     "tests/spark/connectors/test_ranges.py",
     "tests/spark/connectors/test_file_order.py",
-    "tests/spark/connectors/test_table_sinks.py",
+    "tests/spark/connectors/test_sinks.py",
     "tests/spark/connectors/test_restored_checkpoints.py",
     "tests/spark/run/test_rebuild.py",
 )
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _with_kafka(conf: dict[str, str]) -> dict[str, str]:
     """Settings with the jars of Kafka's connector; without them where they cannot be had."""
     from watersmeet.errors import WatersmeetError
-    from watersmeet.spark.session.jars import with_connectors
+    from watersmeet.spark.session.java import with_connectors
 
     with suppress(WatersmeetError):
         return with_connectors(["kafka"], conf, os.environ)

@@ -21,10 +21,17 @@ from typer.testing import CliRunner
 
 import watersmeet as ws
 from watersmeet.cli.app import app
+from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import WatersmeetError
+from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS
+from watersmeet.formats.protobuf.descriptor import PROTOBUF
+from watersmeet.formats.records import Feed, Records
+from watersmeet.formats.sink import DisplaySink, MemorySink, SinkFormat
+from watersmeet.formats.source import SourceFormat
 from watersmeet.parser import read_expression
 from watersmeet.project import Spec, read_yaml
 from watersmeet.queries import analyze, read_script
+from watersmeet.spark.connectors import CHANGE_DECODERS, SINK_CONNECTORS, SOURCE_CONNECTORS
 from watersmeet.tools.testing import parse_case, read_case, run_case
 
 ROOT = Path(__file__).parent.parent
@@ -82,6 +89,30 @@ def test_contributing_and_architecture_name_files_that_exist(page: str) -> None:
     patterns = [re.sub(r"<\w+>", "*", path) for path in named]
     missing = [path for path in patterns if not any([*ROOT.glob(path), *(ROOT / "src/watersmeet").glob(path)])]
     assert len(named) >= MAPS[page] and not missing
+
+
+def files_promised(folder: str, format_class: type[SourceFormat | SinkFormat | Feed]) -> set[str]:
+    """The files in which the page of the architecture says that a format is: of its name, or others for several."""
+    rows = (ROOT / "docs/design/architecture.md").read_text("utf-8").splitlines()
+    row = next(row for row in rows if f"`{folder}/<format>.py`" in row)
+    names = (format_class.name,) if issubclass(format_class, Feed) else format_class.names
+    return {f"{folder}/{name}.py" for name in names} | set(re.findall(rf"`({folder}/\w+\.py)`", row))
+
+
+def test_every_format_is_in_the_file_that_the_architecture_promises() -> None:
+    # These are what all formats share, or those that Spark alone reads and writes.
+    shared = (SourceFormat, SinkFormat, DisplaySink, MemorySink, Records)
+    for format_class in {*SOURCE_FORMATS, *SINK_FORMATS, *FEEDS}.difference(shared):
+        module = format_class.__module__.removeprefix("watersmeet.").replace(".", "/")
+        assert f"{module}.py" in files_promised("formats", format_class)
+    registered = (*SOURCE_CONNECTORS.items(), *SINK_CONNECTORS.items(), *CHANGE_DECODERS.items())
+    for format_class, connector in registered:
+        if format_class not in shared:
+            path = f"spark/connectors/{connector.partition('.')[0]}.py"
+            assert path in files_promised("spark/connectors", format_class)
+            assert (ROOT / "src/watersmeet" / path).exists()
+    # The formats of the values of records are not formats of sources, and have files of their own.
+    assert all((ROOT / f"src/watersmeet/spark/connectors/{name}.py").exists() for name in (AVRO, PROTOBUF))
 
 
 def test_contributing_is_short() -> None:

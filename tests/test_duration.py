@@ -56,7 +56,7 @@ def test_a_duration_in_microseconds(text: str, micros: int):
         ("INTERVAL '1.5:30' HOUR TO MINUTE", "does not have the form"),
     ],
 )
-def test_what_is_no_duration_says_why(text: str, sentence: str):
+def test_malformed_durations_say_why(text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         parse_duration(text)
 
@@ -84,5 +84,5 @@ def test_a_duration_for_people(micros: int, text: str):
 
 @given(st.integers(min_value=0, max_value=10**15))
 @settings(derandomize=True, max_examples=examples(100))
-def test_what_is_written_for_people_reads_back(micros: int):
+def test_formatted_durations_read_back(micros: int):
     assert parse_duration(format_duration(micros).replace("µs", "us")) == micros

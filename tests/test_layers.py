@@ -11,14 +11,17 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "watersmeet"
 OPERATORS = PACKAGE / "operators"
+FAMILIES = sorted(path.parent.name for path in OPERATORS.glob("*/definition.py"))
 
 
 def imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -81,6 +84,38 @@ def test_no_contract_ignores_an_import() -> None:
     assert "ignore_imports" not in text
 
 
+CONTRACTS: Mapping[str, Any] = {
+    contract["id"]: contract
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+}
+TOP_LEVEL = {
+    f"watersmeet.{path.stem}" for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+} - {"watersmeet.__init__"}
+BELOW_KERNELS = {
+    "watersmeet.deprecation", "watersmeet.duration", "watersmeet.functions", "watersmeet.locations",
+    "watersmeet.operators", "watersmeet.schema", "watersmeet.testing", "watersmeet.version",
+}  # fmt: skip
+"""Packages that no kernel has a reason to import, but that bring nothing with them, and `operators` itself."""
+DESCRIPTIONS = {"__init__", "analyze", "explain", "parse", "plan", "relation", "unbounded"}
+"""The modules of a family that know the query; all others are what its kernel is made of."""
+
+
+def test_contracts_list_every_module() -> None:
+    """They name modules by hand: a new one must be in them."""
+    assert TOP_LEVEL - {"watersmeet.parser"} == set(CONTRACTS["one-parser"]["source_modules"])
+    forbidden = {name for name in CONTRACTS["kernels-alone"]["forbidden_modules"] if name.startswith("watersmeet.")}
+    assert forbidden == TOP_LEVEL - BELOW_KERNELS
+    kernels = {module_of(path) for path in OPERATORS.glob("*/*.py") if path.stem not in DESCRIPTIONS}
+    listed = [re.escape(name).replace(r"\*", r"\w+") for name in CONTRACTS["kernels-alone"]["source_modules"]]
+    assert {name for name in kernels if not re.match(rf"({'|'.join(listed)})(\.|$)", name)} == set()
+
+
+def test_families_do_not_import_each_other() -> None:
+    """A bar stands for independence in the layers of import-linter, a colon does not."""
+    layer = next(layer for layer in CONTRACTS["layers"]["layers"] if "operators.asof" in layer)
+    assert set(layer.split(" | ")) == {f"watersmeet.operators.{family}" for family in FAMILIES}
+
+
 def test_the_contracts_hold() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -141,9 +176,6 @@ def is_description(module: str, name: str) -> bool:
         made = getattr(found, "__dataclass_params__", None)
         return issubclass(found, Exception) or (made is not None and made.frozen)
     return not inspect.isroutine(found)
-
-
-FAMILIES = sorted(path.parent.name for path in OPERATORS.glob("*/definition.py"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

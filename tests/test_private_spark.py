@@ -121,7 +121,7 @@ def test_a_private_use_is_seen(text: str) -> None:
     assert [*uses(text)]
 
 
-def test_nothing_private_of_spark_is_used_outside_its_room() -> None:
+def test_private_spark_is_used_in_its_room_only() -> None:
     modules = [path for path in ROOT.rglob("*.py") if ROOM not in path.parents]
     found = {str(path.relative_to(ROOT)): [*uses(path.read_text("utf-8"))] for path in modules}
     assert {name: names for name, names in found.items() if names} == {}

@@ -15,7 +15,7 @@ from bench.data import Workload
 from bench.peers import data, topics
 from bench.peers.queries import FLINK, PATHWAY, SPARK, WATERSMEET, WITHIN, Compared
 from bench.running import TREE, told_by
-from watersmeet.spark.session.jars import fetch_jars
+from watersmeet.spark.session.java import fetch_jars
 
 BATCHES = 16
 JOBS = Path(__file__).parent

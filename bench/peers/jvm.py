@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.spark.session.jars import fetch_jars
-from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.java import fetch_jars, prepare_java
 
 KAFKA_STREAMS, HAZELCAST = "kafka-streams", "hazelcast"
 _JACKSON = "com.fasterxml.jackson.core:jackson-databind:2.16.2"

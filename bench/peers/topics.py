@@ -27,7 +27,7 @@ from bench.data import LAG_SECONDS, SIDES, Workload
 from bench.memory import Peak
 from bench.peers import jvm
 from bench.running import TREE, data_of
-from watersmeet.spark.session.jars import fetch_jars
+from watersmeet.spark.session.java import fetch_jars
 
 WATERSMEET, SPARK, FLINK = "watersmeet", "spark-memory", "flink"
 PEERS = (WATERSMEET, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         why,
         window_join,
     )
-    from watersmeet.tools.testing.assertions import test
+    from watersmeet.tools.testing.execute import test
 
 __all__ = [
     "Refusal", "WatersmeetError", "__version__", "advise", "asof_join", "explain", "jars", "join", "progress", "sql",
@@ -38,9 +38,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """The calls that need more than errors are imported when first used, so that ``import watersmeet`` stays quick."""
     if name == "test":
-        from watersmeet.tools.testing import assertions
+        from watersmeet.tools.testing import execute
 
-        return assertions.test
+        return execute.test
     if name in __all__:
         from watersmeet import api
 

@@ -47,7 +47,7 @@ from watersmeet.calls import (
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.deprecation import accept_old_arguments
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.formats.connectors import formats_in
+from watersmeet.formats.packages import formats_in
 from watersmeet.formats.source import MalformedPolicy
 from watersmeet.locations import Storage, resolve_references
 from watersmeet.logical.nodes import Script
@@ -56,14 +56,7 @@ from watersmeet.metrics.progress import Totals
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical import ChainGroups, LateRows, plan_query, read_chaining
-from watersmeet.project import (
-    Project,
-    has_local_storage,
-    open_project,
-    storage_folder,
-    storage_location,
-    with_columns,
-)
+from watersmeet.project import Project, has_local_storage, open_project, storage_folder, storage_location, with_columns
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.explain.physical import Explanation
 
@@ -317,7 +310,7 @@ def jars(*formats: str) -> str:
 
         SparkSession.builder.config("spark.jars", ws.jars("kafka")).getOrCreate()
     """
-    from watersmeet.spark.session.jars import connector_jars
+    from watersmeet.spark.session.java import connector_jars
 
     return ",".join(map(str, connector_jars(formats, {}, os.environ)))
 

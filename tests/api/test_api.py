@@ -208,7 +208,7 @@ def test_sql_over_frames(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "where", ["o.a > 11", "d.b IS NULL", "d.b > 20 OR o.a = 12", "o.a > 10 AND d.b < 22", "o.a + d.b > 31"]
 )
-def test_where_filters_the_result_of_a_join(spark: SparkSession, where: str) -> None:
+def test_filters_apply_to_the_result_of_a_join(spark: SparkSession, where: str) -> None:
     left, right = both(spark)
     text = (
         f"SELECT STREAM o.a, d.b FROM orders o FULL JOIN deliveries AS d WITHIN 10 MINUTES ON o.id = d.id WHERE {where}"
@@ -255,7 +255,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
     return [file.relative_to(folder) for file in folder.rglob(pattern)]
 
 
-def test_where_nobody_has_set_partitions_a_query_gets_as_many_as_cores(spark: SparkSession, tmp_path: Path) -> None:
+def test_partitions_are_as_many_as_cores_by_default(spark: SparkSession, tmp_path: Path) -> None:
     other = spark.newSession()
     partitions = "spark.sql.shuffle.partitions"
     for name in (partitions, "spark.sql.execution.arrow.maxRecordsPerBatch"):

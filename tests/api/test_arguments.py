@@ -70,7 +70,7 @@ def wrong_values(frame: DataFrame) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("call", MAKE)
-def test_nothing_but_refusals_comes_of_wrong_arguments(frame: DataFrame, call: str) -> None:
+def test_wrong_arguments_give_refusals_alone(frame: DataFrame, call: str) -> None:
     right = right_arguments(call, frame)
     named = [n for n, p in signature(MAKE[call]).parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     refused = 0

@@ -72,7 +72,7 @@ def test_the_slow_side_is_named(spark: SparkSession, tmp_path: Path) -> None:
     assert so_far.watermarks["right.t"] == minute(5)
 
 
-def test_what_is_no_query_has_no_progress(spark: SparkSession) -> None:
+def test_frames_without_a_query_have_no_progress(spark: SparkSession) -> None:
     with pytest.raises(WatersmeetError, match="not a streaming query"):
         ws.progress(spark.range(1))  # type: ignore[arg-type]
 

@@ -112,9 +112,7 @@ def test_every_call_takes_results_of_every_other(three: tuple[DataFrame, ...], t
     assert len(shown) == 4 * len(times) + 1 + 5 + 6
 
 
-def test_what_belongs_to_a_whole_query_must_be_the_same_in_all_of_it(
-    three: tuple[DataFrame, ...], tmp_path: Path
-) -> None:
+def test_settings_of_a_whole_query_must_agree_in_all_of_it(three: tuple[DataFrame, ...], tmp_path: Path) -> None:
     a, b, c = (
         streamed(tmp_path / n, [f]).withWatermark(f"{n}_time", "1 minute") for n, f in zip("abc", three, strict=True)
     )

@@ -42,7 +42,7 @@ def given(spark: SparkSession, folder: Path, schema: str, *batches: Sequence[tup
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_only_what_a_join_can_make_null_is_nullable(query: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_that_no_join_makes_null_are_not_nullable(query: str, spark: SparkSession, tmp_path: Path) -> None:
     def empty(name: str, third: StructField) -> DataFrame:
         (tmp_path / name).mkdir()
         number = [StructField("id", LongType(), nullable=False)]

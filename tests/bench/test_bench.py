@@ -124,7 +124,7 @@ def test_help_names_what_there_is(main: Callable[[list[str]], object], capsys: p
     ("arguments", "said"),
     [(["--sections", "throughput,speed"], "no section: speed"), (["--beside", "/nowhere"], "has no src/watersmeet")],
 )
-def test_what_is_not_there_is_refused(arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_sections_are_refused(arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         bench.main(arguments)
     assert (ended.value.code, said in capsys.readouterr().err) == (2, True)

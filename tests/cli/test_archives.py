@@ -224,7 +224,7 @@ def test_a_form_without_sizes_can_still_be_read(archive: Path, elsewhere: Path, 
     assert (elsewhere / "storage" / "checkpoints" / QUERY / "commits" / "0").is_file()
 
 
-def test_what_was_put_next_to_the_checkpoint_is_taken_back(
+def test_files_put_next_to_the_checkpoint_are_taken_back(
     archive: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fails at the very end."""

@@ -113,7 +113,7 @@ def test_check_refuses_what_is_most_likely_a_mistake(shop: Path) -> None:
     assert "note: Spark has no function named `uper`. Unless you register it: did you mean `upper`?" in noted.stdout
 
 
-def test_what_spark_would_pass_over_is_refused_before_it_is_called(shop: Path) -> None:
+def test_options_that_spark_would_ignore_are_refused_before_the_start(shop: Path) -> None:
     sql = shop / "sql" / "joined.sql"
     sql.write_text(sql.read_text().replace("(path", "(maxFilePerTrigger 1, path", 1))
     refused = watersmeet("check", shop, "--deep")

@@ -56,7 +56,7 @@ def test_line_ends_of_another_system_are_no_part_of_the_layout(folder: Path) -> 
     assert (folder / "messy.sql").read_bytes() == CLEAN.encode()
 
 
-def test_nothing_is_written_if_one_file_cannot_be_read(folder: Path) -> None:
+def test_fmt_writes_no_file_if_one_cannot_be_read(folder: Path) -> None:
     (folder / "wrong.sql").write_text("SELECT a FORM b;")
     done = watersmeet("fmt", folder)
     assert done.exit_code == 1
@@ -64,7 +64,7 @@ def test_nothing_is_written_if_one_file_cannot_be_read(folder: Path) -> None:
     assert (folder / "messy.sql").read_text() == MESSY
 
 
-def test_what_is_no_sql_file(folder: Path, tmp_path: Path) -> None:
+def test_fmt_refuses_other_files_than_sql(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (folder / "latin.sql").write_bytes(b"SELECT '\xe9' FROM a")
     for path, condition in ((folder / "no.sql", "FILE_NOT_FOUND"), (tmp_path / "empty", "WRONG_PROJECT")):
@@ -73,7 +73,7 @@ def test_what_is_no_sql_file(folder: Path, tmp_path: Path) -> None:
     assert "cannot be read as text" in watersmeet("fmt", folder).stderr
 
 
-def test_what_init_and_demo_write_and_the_examples_are_in_canonical_layout(tmp_path: Path) -> None:
+def test_scripts_of_init_demo_and_examples_are_in_canonical_layout(tmp_path: Path) -> None:
     assert watersmeet("init", tmp_path / "shop").exit_code == 0
     for kind in ("folder", "kafka"):
         prepare_folder(tmp_path / kind, kind)

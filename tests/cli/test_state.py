@@ -132,7 +132,7 @@ def test_a_query_runs_once_at_a_time(project: Path) -> None:
         assert "[CHECKPOINT_IN_USE]" in watersmeet("run", project, "--once").stderr
 
 
-def test_what_is_not_there_or_not_clear_is_refused(project: Path, archive: Path, tmp_path: Path) -> None:
+def test_missing_or_ambiguous_states_are_refused(project: Path, archive: Path, tmp_path: Path) -> None:
     assert "choose one with --query" in watersmeet("state", "export", project).stderr.replace("\n", " ")
     assert "[UNKNOWN_SINK]" in watersmeet("state", "export", project, "--query", "intervl_left").stderr
     assert "[FOLDER_NOT_EMPTY]" in watersmeet("state", "export", project, "--query", QUERY, "--to", archive).stderr

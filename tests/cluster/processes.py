@@ -21,7 +21,7 @@ LONG = pytest.mark.skipif(not os.environ.get("WATERSMEET_CLUSTER"), reason="`mak
 def jars_of(*packages: str, is_whole: bool = False) -> list[Path]:
     """The jars of packages, from the user's cache or from Maven Central; the test is skipped where it has neither."""
     from watersmeet.errors import WatersmeetError
-    from watersmeet.spark.session.jars import fetch_jars
+    from watersmeet.spark.session.java import fetch_jars
 
     try:
         return fetch_jars(packages, os.environ, is_whole=is_whole)

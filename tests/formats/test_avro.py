@@ -187,7 +187,7 @@ def test_rows_that_are_written_are_read_by_fastavro_and_by_ourselves() -> None:
         assert not again.bad.any() and again.values.to_pylist() == told
 
 
-def test_what_a_writer_did_not_have_is_what_the_schema_of_the_reader_says() -> None:
+def test_defaults_of_the_reader_replace_fields_that_the_writer_lacks() -> None:
     price = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
     inner = {"type": "record", "name": "In", "fields": [{"name": "old", "type": "string"}]}
     writer = {"type": "record", "name": "R", "fields": [{"name": "st", "type": inner}]}
@@ -230,12 +230,12 @@ def test_a_type_that_a_column_cannot_have_is_refused(type_: Any, wanted: Any, re
 
 
 @pytest.mark.parametrize("text", ["{", '{"type": "record"}', '"Unknown"', '{"type": "enum", "name": "E"}', "7"])
-def test_what_is_no_schema_is_refused(text: str) -> None:
+def test_malformed_schemas_are_refused(text: str) -> None:
     with pytest.raises(SchemaError):
         read_schema(text)
 
 
-def test_where_schemas_are_is_not_what_makes_a_state_another_one() -> None:
+def test_places_of_schemas_do_not_change_a_state() -> None:
     options = {"subscribe": "a", "value.format": "avro", "schema.registry.url": "http://a", "avro.schema": "{}"}
     assert source_format(Source("s", (), format="kafka", options=options)).row_options == {
         "subscribe": "a", "value.format": "avro",

@@ -45,7 +45,7 @@ def test_columns_of_several_files_are_merged_if_their_types_agree(tmp_path: Path
     assert types(found(tmp_path / "day=2026-01-01", ignoreExtension="false")) == {"id": "INT", "x": "FLOAT"}
 
 
-def test_what_is_no_file_of_avro_is_refused_by_name(tmp_path: Path):
+def test_other_files_than_avro_are_refused_by_name(tmp_path: Path):
     whole = write_avro(tmp_path / "a.avro", record(("id", "int"))).read_bytes()
     for torn in (b"PAR1", whole[:3], whole[:30], whole.replace(b"avro.schema", b"avro.nothing")[:80]):
         (tmp_path / "a.avro").write_bytes(torn)

@@ -35,7 +35,7 @@ def test_every_connector_is_that_of_one_format() -> None:
     from watersmeet.formats.sink import SinkFormat
     from watersmeet.spark import connectors
     from watersmeet.spark.connectors.reading import SourceConnector
-    from watersmeet.spark.connectors.table_sinks import SinkConnector
+    from watersmeet.spark.connectors.sinks import SinkConnector
 
     registers: list[tuple[Any, Any, Any]] = [
         (connectors.SOURCE_CONNECTORS, SOURCE_FORMATS, SourceConnector),
@@ -49,7 +49,7 @@ def test_every_connector_is_that_of_one_format() -> None:
         assert all(callable(one) if base is None else issubclass(one, base) for one in loaded)
 
 
-def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -> None:
+def test_row_options_are_not_rates_or_credentials() -> None:
     options = {
         "subscribe": "orders", "Value.Format": "json", "kafka.bootstrap.servers": "h:1", "kafka.isolation.level": "x",
         "maxOffsetsPerTrigger": "5", "failOnDataLoss": "false", "startingOffsets": "latest", "password": "p",
@@ -144,8 +144,8 @@ def test_options_that_no_spark_is_needed_to_refuse(refused, script, reason):
     assert refusal.place is not None
 
 
-def test_what_needs_a_client_of_kafka_says_so_before_anything_else(monkeypatch):
-    from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target
+def test_missing_clients_of_kafka_are_refused_first(monkeypatch):
+    from watersmeet.spark.connectors.sinks import SinkTarget, check_target
 
     monkeypatch.setattr("watersmeet.formats.kafka.find_spec", lambda name: None)
     for option in ({"delivery": "exactly_once"}, {"partitions": "3"}):

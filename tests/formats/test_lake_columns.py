@@ -111,7 +111,7 @@ def test_delta_tells_its_columns_in_a_checkpoint_if_versions_before_are_gone(tmp
     assert "is incomplete" in refused("delta", tmp_path, versionAsOf="9")
 
 
-def test_what_the_log_of_delta_does_not_name_is_refused_by_name(tmp_path: Path):
+def test_columns_missing_in_the_log_of_delta_are_refused_by_name(tmp_path: Path):
     assert refused("delta", tmp_path) == f"{tmp_path} has no Delta table yet"
     commit(tmp_path, 0, metadata(schema(("id", "long"))))
     assert "has no version 1" in refused("delta", tmp_path, versionAsOf="1")
@@ -214,7 +214,7 @@ def test_columns_of_delta_are_shown_and_stay_from_the_first_start(tmp_path: Path
     assert read() == [["id", "t", "name"]] * 2
 
 
-def test_only_the_cause_is_reported_where_columns_are_not_known(tmp_path: Path):
+def test_unknown_columns_are_reported_with_their_cause_alone(tmp_path: Path):
     (tmp_path / "q.sql").write_text(
         SQL
         + """\
@@ -232,7 +232,7 @@ def test_only_the_cause_is_reported_where_columns_are_not_known(tmp_path: Path):
     assert told == [("UNKNOWN_COLUMNS", "o"), ("UNKNOWN_COLUMNS", "c"), ("UNKNOWN_SOURCE", "nothing")]
 
 
-def test_nothing_follows_from_columns_that_are_not_known():
+def test_unknown_columns_cause_no_refusal():
     for case in map(read_case, FILES[::3]):
         script, unread = read_readable(case.sql)
         if case.fails or not script.sources:

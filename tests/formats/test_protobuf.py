@@ -239,7 +239,7 @@ def test_google_reads_what_is_written(seed: int, file: Path) -> None:
     assert [shown(ORDER.FromString(value)) for _, value in kept] == [shown(row) for row, _ in kept]
 
 
-def test_what_a_message_has_no_room_for_is_not_written(file: Path) -> None:
+def test_values_without_room_in_a_message_are_not_written(file: Path) -> None:
     messages = read_messages(str(file), "shop.Order")
 
     def wrong(name: str, type_: Any, value: Any = None) -> str:

@@ -47,7 +47,7 @@ def test_the_next_server_is_tried_if_one_is_silent(known: served.Registry) -> No
     assert asked is not None and asked.latest("a").texts == (ITEM,)
 
 
-def test_what_is_refused_says_why_and_nobody_sees_the_password(known: served.Registry) -> None:
+def test_refusals_of_a_registry_say_why_without_the_password(known: served.Registry) -> None:
     with pytest.raises(NotRegisteredError, match=r"404 \(Subject 'b' not found\)"):
         asked_of(known).latest("b")
     with pytest.raises(RegistryError, match=r"401 \(Unauthorized\)"):

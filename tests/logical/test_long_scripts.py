@@ -81,7 +81,7 @@ def test_steps_to_list_columns_grow_with_the_views_and_with_their_columns():
     "expression",
     ["(" * 10_000 + "id > 1" + ")" * 10_000, "NOT " * 10_000 + "id > 1", "abs(" * 10_000 + "id" + ")" * 10_000],
 )
-def test_what_is_nested_too_deeply_is_refused(expression: str):
+def test_deep_nesting_is_refused(expression: str):
     with pytest.raises(WatersmeetError) as raised:
         analyze(read_script(f"{STREAM} SELECT STREAM id FROM s WHERE {expression};"))
     assert [refusal.condition for refusal in raised.value.refusals] == ["SYNTAX_ERROR"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.formats.connectors import connector_of
+from watersmeet.formats.packages import connector_of
 from watersmeet.queries import read_script
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import Trigger, run_script

@@ -14,7 +14,7 @@ from tests.avro_files import READ, long, record, write_avro
 
 from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.connectors import connector_of
+from watersmeet.formats.packages import connector_of
 from watersmeet.formats.records import ddl
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import run_script

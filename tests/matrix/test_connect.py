@@ -117,7 +117,7 @@ def test_a_script_runs_and_continues(server: str, tmp_path: Path) -> None:
 
 
 @joins
-def test_what_the_server_refuses_is_a_refusal_at_its_place(server: str, tmp_path: Path) -> None:
+def test_refusals_of_the_server_have_their_place(server: str, tmp_path: Path) -> None:
     script = make_project(tmp_path / "shop", orders=400)
     text = script.read_text().replace("path 'data", f"path '{script.parent}/data")
     script.write_text(text.replace("deliveries'", "nowhere'"))

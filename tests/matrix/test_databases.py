@@ -35,7 +35,7 @@ def refused(folder: Path, command: str, *options: str) -> dict[str, str]:
     return {"exit": str(said.returncode), **refusal}
 
 
-def test_what_to_do_without_a_driver_and_without_a_server(tmp_path: Path) -> None:
+def test_missing_drivers_and_servers_are_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "q.sql").write_text(SQL)
     lacking = refused(tmp_path, "check", "--deep")

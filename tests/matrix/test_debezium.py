@@ -19,8 +19,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.session import session
-from watersmeet.spark.session.jars import fetch_jars, with_connectors
-from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.java import fetch_jars, prepare_java, with_connectors
 
 psycopg = pytest.importorskip("psycopg")
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)

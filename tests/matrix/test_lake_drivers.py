@@ -21,8 +21,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.formats.sink import Changes
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.outputs import Write
-from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import SinkTarget, Write
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

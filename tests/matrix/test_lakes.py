@@ -21,7 +21,7 @@ from watersmeet.formats.columns import columns_of
 from watersmeet.formats.records import ddl
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import SinkTarget
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import run_script
 

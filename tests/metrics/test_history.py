@@ -56,7 +56,7 @@ batches = st.lists(st.tuples(counts, counts, counts, st.booleans()), max_size=12
 
 @settings(max_examples=examples(60))
 @given(batches, st.integers(400, 4000))
-def test_what_is_counted_stays_exact_however_small_the_file_must_be(
+def test_counts_stay_exact_however_small_the_file_must_be(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, bool]], largest: int
 ) -> None:
     storage = tmp_path_factory.mktemp("storage")

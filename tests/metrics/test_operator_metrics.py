@@ -10,7 +10,7 @@ from tests.examples import examples
 
 from watersmeet.metrics.metrics import by_join
 from watersmeet.metrics.progress import ProgressSchema, progress_of
-from watersmeet.operators.core.shard_metrics import ShardMetrics, merge_shard_metrics, to_text
+from watersmeet.operators.core.operator import ShardMetrics, merge_shard_metrics, to_text
 
 quick = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 maybe = st.none() | st.integers(-5, 5)

@@ -105,7 +105,7 @@ def test_a_row_at_the_lowest_time_is_not_late_at_its_own_mark() -> None:
     assert (report.late, report.matched, report.state) == ((0, 0), 2, (2, 1))
 
 
-def test_how_late_a_row_is_never_wraps_around() -> None:
+def test_lateness_never_wraps_around() -> None:
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
     join, store = IntervalJoinOperator("inner", side("l"), side("r"), -5, 5, bounds), MemoryStore()
     join.step(store, {}, {"l.t": HIGHEST - 1})

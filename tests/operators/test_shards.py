@@ -276,7 +276,7 @@ def test_a_state_without_null_keys_is_its_own() -> None:
     assert places_null_keys(COMPUTED, store, 2)
 
 
-def test_only_rows_that_are_shown_must_be_found_again() -> None:
+def test_hidden_rows_need_not_be_found_again() -> None:
     assert COMPUTED.null_key_spines == (("left", "#l0"),)
     assert replace(COMPUTED, kind="semi").null_key_spines == ()
     weights = replace(COMPUTED, left=replace(COMPUTED.left, upsert_key=()))

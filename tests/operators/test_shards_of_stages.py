@@ -97,7 +97,7 @@ def test_the_first_rows_of_groups_are_their_definition_in_several_shards(data: s
 
 @quick
 @given(test_finality.batches(), st.sampled_from((test_finality.FIRST, test_finality.MOST)), SHARDS, SHARDS, st.data())
-def test_what_is_final_is_forgotten_in_several_shards(
+def test_final_groups_are_forgotten_in_several_shards(
     batches: list[tuple[list[tuple[int, int]], int | None]],
     behind: TopNOperator | GroupByOperator,
     shards: int,

@@ -83,7 +83,7 @@ def test_distance_of_matched_rows_in_time(query: str, unit: str | None, bound: i
         ("SELECT TABLE l.k, l.t FROM l ORDER BY t LIMIT 1", {0}),
     ],
 )
-def test_what_is_written_is_counted_by_side(query: str, kept: set[int]) -> None:
+def test_written_rows_are_counted_by_side(query: str, kept: set[int]) -> None:
     plan, report = stepped(query)
     keeping = state_schema_of(plan.operator.name)
     ports = {keeping.spine(plan.operator.identity, spine).port for spine in report.stored}

@@ -54,7 +54,7 @@ def test_two_outputs_may_not_share_a_sink(refused):
     assert refusal.condition == "DUPLICATE_NAME"
 
 
-def test_where_stays_behind_a_sync_join(analyzed):
+def test_filters_stay_behind_a_sync_join(analyzed):
     query = analyzed(f"{STREAMS} SELECT STREAM a.t FROM a SYNC JOIN b WHERE b.ok;")
     assert [expression_in_words(part) for part in query.where] == ["b.ok"]
 
@@ -123,7 +123,7 @@ def test_the_time_of_versions_is_no_bound_behind_them(refused):
     assert refusal.condition == "UNBOUNDED_STATE"
 
 
-def test_only_filters_on_what_asks_move_before_the_join(analyzed):
+def test_filters_on_the_asking_side_alone_move_before_the_join(analyzed):
     text = "ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k WHERE a.v = 'x' AND b.ok"
     query = analyzed(f"{STREAMS} SELECT STREAM a.k FROM a {text};")
     assert [expression_in_words(part) for part in query.relation.left.filters] == ["a.v = 'x'"]
@@ -153,7 +153,7 @@ def test_batches_need_no_watermark(analyzed, join: str):
         ("d ASOF JOIN b MATCH_CONDITION (d.t >= b.t) ON d.k = b.k", "An as-of join of the table d"),
     ],
 )
-def test_where_a_table_cannot_stand(refused, source: str, what: str):
+def test_unsupported_sides_of_a_join_are_refused(refused, source: str, what: str):
     refusals = refused(f"{STREAMS} SELECT 1 AS one FROM {source};")
     assert refusals[0].condition in {"UNSUPPORTED_STATEMENT", "TYPE_MISMATCH"}
     assert f"{what} is not supported." in [refusal.message for refusal in refusals]

@@ -120,7 +120,7 @@ def test_an_interval_is_microseconds(text: str, micros: int):
 @pytest.mark.parametrize(
     "text", ["INTERVAL 2 MONTHS", "INTERVAL '1-2' YEAR TO MONTH", "TIMESTAMP '2020-01-01'", "x'1F'", r"'a\n'"]
 )
-def test_what_only_spark_can_evaluate_stays_text(text: str):
+def test_expressions_for_spark_alone_stay_text(text: str):
     expr = read_expression(text)
     assert (expr.op, expr.text, expr.refs) == ("other", text, ())
 
@@ -215,7 +215,7 @@ def test_words_are_names_where_a_name_is_expected():
         ("struct(t.*)", "UNSUPPORTED_STATEMENT", None),
     ],
 )
-def test_what_cannot_be_read_is_refused(text: str, condition: str, found: str | None):
+def test_unreadable_expressions_are_refused(text: str, condition: str, found: str | None):
     with pytest.raises(WatersmeetError) as error:
         read_expression(text)
     assert error.value.getCondition() == condition

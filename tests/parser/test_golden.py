@@ -21,5 +21,5 @@ def test_the_refusals_of_a_script(name: str):
     assert f"{error.value}\n" == (GOLDEN / f"{name}.txt").read_text("utf-8")
 
 
-def test_there_are_goldens():
+def test_goldens_exist():
     assert len(NAMES) >= 8

@@ -151,7 +151,7 @@ def test_grouping():
         ("INSERT INTO store SELECT store FROM store", None),
     ],
 )
-def test_how_a_result_is_stored(text: str, store: StorageFormats | None):
+def test_result_has_its_storage_formats(text: str, store: StorageFormats | None):
     read = query(text).store
     assert (read and (read.key, read.value)) == (store and (store.key, store.value))
 

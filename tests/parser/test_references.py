@@ -97,8 +97,9 @@ GIVEN_TO_SPARK = {
     # Sources, by `read_source` and `find_files`: of a script that `resolve_options` gave, or of the topics of one.
     "spark/connectors/reading.py", "spark/connectors/kafka.py",
     # Sinks: of such a script, too.
-    "spark/connectors/outputs.py", "spark/connectors/lakes.py", "spark/connectors/files.py",
-    "spark/connectors/snapshots.py", "spark/run/running.py", "spark/connectors/compaction.py",
+    "spark/connectors/sinks.py", "spark/connectors/delta.py", "spark/connectors/iceberg.py",
+    "spark/connectors/files.py", "spark/connectors/snapshots.py", "spark/run/running.py",
+    "spark/connectors/compaction.py",
     # None of a script.
     "spark/run/rebuild_input.py", "spark/state/checkpoint.py", "cli/demo_data.py",
 }  # fmt: skip

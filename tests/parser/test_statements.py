@@ -308,7 +308,7 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("SELECT * FROM a WHERE x IN (SELECT 1)", "A subquery", "SELECT"),
     ],
 )
-def test_what_is_not_supported_is_refused_at_its_place(text: str, what: str, at: str):
+def test_unsupported_clauses_are_refused_at_their_place(text: str, what: str, at: str):
     with pytest.raises(WatersmeetError) as error:
         read_script(text)
     (refusal,) = error.value.refusals
@@ -442,7 +442,7 @@ def test_scripts_of_the_cases_can_be_read(text: str):
     assert all(part.op in (">=", ">") for part in asked.relation.on.args)
 
 
-def test_what_cannot_be_read_hides_nothing_else():
+def test_unreadable_statements_hide_no_others():
     text = "SET a : 1;\nSELECT STREAM o.id, x.id FROM orders o JOIN elsewhere x WITHIN 1h ON o.id = x.id;"
     with pytest.raises(WatersmeetError) as caught:
         read_script(text, external_names={"Orders"})
@@ -461,7 +461,7 @@ def test_what_cannot_be_read_hides_nothing_else():
         "CREATE STREAM s (id BIGINT) USING json OPTIONS (path '/in)", "CREATE MATERIALIZED VIEW s AS SELECT 1",
     ],
 )  # fmt: skip
-def test_what_an_unreadable_statement_would_declare_is_not_missed(unread: str):
+def test_declarations_of_an_unreadable_statement_are_not_missed(unread: str):
     with pytest.raises(WatersmeetError) as caught:
         read_script(f"{unread};\nSELECT STREAM s.id FROM s;\nSELECT STREAM t.id FROM t;", external_names=())
     *others, last = caught.value.refusals

@@ -61,7 +61,7 @@ def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
         ("SELECT TABLE k, rank() OVER (ORDER BY k) AS r FROM b", "use QUALIFY"),
     ],
 )
-def test_what_is_refused(text: str, hint: str) -> None:
+def test_wrong_top_n_queries_are_refused(text: str, hint: str) -> None:
     with pytest.raises(WatersmeetError) as caught:
         query(text)
     assert hint in str(caught.value)

@@ -11,7 +11,7 @@ from watersmeet.duration import MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import windows_in
 from watersmeet.logical.nodes import Item, Lateral, Query, Scan
-from watersmeet.operators.core.columnar import Windows
+from watersmeet.operators.core.condition import Windows
 from watersmeet.queries import read_script
 
 
@@ -129,14 +129,14 @@ def test_names_of_columns_stay():
         ("SELECT k FROM TABLE(orders)", "write the name alone: `orders`"),
     ],
 )
-def test_what_else_is_refused(text: str, hint: str):
+def test_further_windows_are_refused(text: str, hint: str):
     with pytest.raises(WatersmeetError) as caught:
         query(text)
     assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize("named", ["TABLE b", "TABLE(b)", "(TABLE b)", "input => TABLE(b)"])
-def test_what_a_function_is_applied_to_may_stand_in_brackets(named: str):
+def test_argument_of_a_function_may_stand_in_brackets(named: str):
     found = query(f"SELECT * FROM TABLE(IMPOSE_ORDER({named}, DESCRIPTOR(t), INTERVAL '5' SECONDS))")
     assert isinstance(found.relation, Scan)
     assert (found.relation.source, [mark.column for mark in found.relation.watermarks]) == ("b", ["t"])

@@ -160,7 +160,7 @@ def test_a_free_edit_may_change_what_becomes_of_rows(name: str) -> None:
 HOUR = 3_600_000_000
 
 
-def test_what_follows_is_reported_with_its_times() -> None:
+def test_effects_are_reported_with_their_times() -> None:
     marks = [{"0.ts": 5 * HOUR, "1.ts": 6 * HOUR}]
     (longer,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, marks).effects
     assert longer.consequence.startswith(

@@ -205,19 +205,19 @@ OTHER = {
 
 
 @pytest.mark.parametrize("edit", SAME)
-def test_what_only_presents_a_query_is_not_in_its_identity(edit: str) -> None:
+def test_presentation_of_a_query_is_not_in_its_identity(edit: str) -> None:
     before, edits = SAME[edit]
     assert difference(told(before), told(edited(before, edits))) is None
     assert canonical_json(told(before).identity) == canonical_json(told(edited(before, edits)).identity)
 
 
 @pytest.mark.parametrize("edit", OTHER)
-def test_what_changes_a_state_is_reported_in_the_users_words(edit: str) -> None:
+def test_differences_of_a_state_are_reported_in_the_users_words(edit: str) -> None:
     before, edits, words = OTHER[edit]
     assert difference(told(before), told(edited(before, edits))) == words
 
 
-def test_how_long_a_side_may_be_idle_does_not_matter() -> None:
+def test_idle_time_of_a_side_does_not_matter() -> None:
     idle = edited(JOIN, {r"(?s)^(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"})
     assert difference(told(idle), told(edited(idle, {"1 MINUTE": "2 MINUTES"}))) is None
 

@@ -10,7 +10,7 @@ from typing import cast, get_args
 
 import pytest
 
-from watersmeet.logical.passes.table_sinks import with_static_sources
+from watersmeet.logical.passes.sinks import with_static_sources
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import JoinPlan, QueryPlan, RelationPlan, ScanPlan, plan_query
 from watersmeet.physical.nodes import PlanNode

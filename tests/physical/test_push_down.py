@@ -7,9 +7,8 @@ import pytest
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.order import TopN
 from watersmeet.operators.group.kernel import GroupByOperator
-from watersmeet.physical import join_plans, plan_query
+from watersmeet.physical import WHY, join_plans, plan_query
 from watersmeet.physical.identity import identity_of, stage_digest
-from watersmeet.physical.push_down import WHY
 from watersmeet.queries import analyze, read_script
 
 BIDS = """
@@ -55,7 +54,7 @@ def test_the_first_rows_of_groups_that_end(shown: str, behind: str, by: tuple[st
         (SINCE, "", "SELECT TABLE since, max(n) AS n FROM counts GROUP BY since;"),
     ],
 )
-def test_what_lies_between_decides(shown: str, having: str, behind: str) -> None:
+def test_stages_between_decide_about_push_down(shown: str, having: str, behind: str) -> None:
     script = BIDS.format(shown=shown, having=having) + behind
     queries = analyze(read_script(script))
     groups = [join.operator for query in queries for join in join_plans(plan_query(query, OPERATORS).relation)]

@@ -96,7 +96,7 @@ def test_anything_else_is_block_nested_and_says_so(on: str) -> None:
         ("LEFT ANTI", ("spread", "all")),
     ],
 )
-def test_where_the_rows_of_a_block_nested_join_go(kind: str, routes: tuple[str, str]) -> None:
+def test_rows_of_a_block_nested_join_are_routed_by_its_kind(kind: str, routes: tuple[str, str]) -> None:
     shown = "r.a" if kind == "RIGHT" else "l.a"
     join = only_join(f"SELECT TABLE {shown} FROM l {kind} JOIN r ON l.c2 < r.c3;")
     assert tuple(port.route for port in join.ports) == routes
@@ -144,7 +144,7 @@ def test_stages_of_a_query_over_both() -> None:
         ("SELECT STREAM e.id, k.id AS other FROM k RIGHT JOIN e ON e.id = k.id;", (False, True)),
     ],
 )
-def test_what_a_join_with_tables_makes_null(sql: str, expected: tuple[bool, ...]) -> None:
+def test_join_with_tables_makes_columns_null(sql: str, expected: tuple[bool, ...]) -> None:
     [query] = analyze(read_script(TABLES + sql, "q.sql"))
     assert nullable(query) == expected
 

@@ -15,7 +15,7 @@ import watersmeet as ws
 from watersmeet.cli.check import spark_refusals
 from watersmeet.cli.script import open_script
 from watersmeet.formats.columns import FIXED
-from watersmeet.formats.connectors import OPTIONS
+from watersmeet.formats.options import OPTIONS
 from watersmeet.functions import builtin_signatures
 from watersmeet.logical.passes.comparisons import ANSI, NOT_COMPARED, READ_AS
 from watersmeet.schema import BY_NAME
@@ -70,7 +70,7 @@ TYPES = ("INT", "DOUBLE", "DECIMAL(10,2)", "STRING", "BOOLEAN", "DATE", "TIMESTA
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_what_spark_compares_is_known(spark: SparkSession, ansi: str):
+def test_functions_that_compare_are_known(spark: SparkSession, ansi: str):
     frame = spark.createDataFrame([], ", ".join(f"c{n} {type_}" for n, type_ in enumerate(TYPES)))
     refused, compared = set[frozenset[str]](), set[frozenset[str]]()
     before = str(spark.conf.get(ANSI))

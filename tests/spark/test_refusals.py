@@ -238,7 +238,7 @@ def test_all_refusals_of_a_script_are_reported_at_once(spark: SparkSession, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_if_one_query_does_not_start_none_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_queries_stop_if_one_does_not_start(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     second = "CREATE SINK nowhere USING rate;\n" + QUERY.replace("out", "nowhere")
     text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')") + second
@@ -246,7 +246,7 @@ def test_if_one_query_does_not_start_none_goes_on(spark: SparkSession, tmp_path:
     assert spark.streams.active == []
 
 
-def test_what_is_not_for_its_options_is_not_called_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_other_failures_are_not_blamed_on_options(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')")
     same = spark.readStream.format("rate").load().writeStream.format("noop").queryName("out").start()
@@ -296,7 +296,7 @@ USED = (
           "`out` writes to `c` in Kafka, but no server answers: j:1."]),
     ],
 )  # fmt: skip
-def test_what_kafka_says_is_reported_with_topics_and_servers(text: str, condition: str, expected: list[str]) -> None:
+def test_failures_of_kafka_are_reported_with_topics_and_servers(text: str, condition: str, expected: list[str]) -> None:
     found = kafka_failure(f"[STREAM_FAILED] ...\nCaused by: {text}\n\tat ...", USED)
     assert found is not None and {refusal.condition for refusal in found.refusals} == {condition}
     assert [refusal.message for refusal in found.refusals] == expected

@@ -297,8 +297,7 @@ def plan(
     with report_errors(context, format):
         from watersmeet.cli.forecast import plan_load
         from watersmeet.tools.forecast.cluster import ClusterRequest
-        from watersmeet.tools.forecast.costs import parse_size
-        from watersmeet.tools.forecast.rates import parse_rate
+        from watersmeet.tools.forecast.inputs import parse_rate, parse_size
 
         times = [_seconds(name, text) for name, text in (("within", within), ("lag", lag), ("batch", batch))]
         if not 1 <= times[2] <= 3600:
@@ -513,7 +512,7 @@ def compact(
     """
     with report_errors(context, format):
         from watersmeet.cli.compact import compact_project
-        from watersmeet.tools.forecast.costs import parse_size
+        from watersmeet.tools.forecast.inputs import parse_size
 
         sizes = parse_size(below), parse_size(to)
         if sizes[0] > sizes[1]:

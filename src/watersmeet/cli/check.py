@@ -60,13 +60,13 @@ def check_on_spark(path: Path, cluster: Cluster, against: str | None = None) -> 
 
 def _edits(opened: OpenedScript, spark: SparkSession, storage: Storage) -> Edits:
     from watersmeet.physical.change import ChangeEffect
-    from watersmeet.spark.run.prepare import prepare
+    from watersmeet.spark.run.prepare import StartOptions, prepare
     from watersmeet.spark.state.owner import OWNER
 
     if not (storage / "checkpoints").is_dir():
         raise refuse("NO_CHECKPOINT", path=storage, reason="there are no checkpoints in it")
     try:
-        prepared = prepare(opened.script, spark, storage, opened.queries, accepting="tell")
+        prepared = prepare(opened.script, spark, storage, opened.queries, StartOptions("tell"))
     except WatersmeetError as error:
         raise opened.project.relocate(error) from error
     edits: Edits = {}

@@ -16,9 +16,7 @@ from watersmeet.catalog import Sink, Source
 from watersmeet.cli.console import Format, show_wait
 from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import check_external_references, open_script
-from watersmeet.cli.state import (
-    checkpoints_at,
-)
+from watersmeet.cli.state import checkpoints_at
 from watersmeet.duration import format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.formats import sink_format
@@ -123,7 +121,7 @@ def _reads(source: Source, folder: str) -> bool:
 def _last_committed(sink: Sink, checkpoints: Sequence[Storage]) -> int | None:
     """The last finished batch of the checkpoint that a folder belongs to; None: that checkpoint is not here."""
     from watersmeet.spark.connectors.files import OWNER
-    from watersmeet.spark.connectors.outputs import BatchPlans
+    from watersmeet.spark.connectors.sinks import BatchPlans
     from watersmeet.spark.private.files import LocalFolder, folder_of
     from watersmeet.spark.private.introspection import query_id
 

@@ -330,8 +330,10 @@ class Broker:
 @contextmanager
 def broker() -> Generator[Broker]:
     """A broker that has been started; refuses if its jars cannot be had."""
-    from watersmeet.spark.session.jars import fetch_jars  # imported late: folders need no Spark
-    from watersmeet.spark.session.java import prepare_java
+    from watersmeet.spark.session.java import (
+        fetch_jars,  # imported late: folders need no Spark
+        prepare_java,
+    )
 
     jars = fetch_jars(PACKAGES, os.environ, is_whole=False)
     java = prepare_java(dict(os.environ)) / "bin" / "java"

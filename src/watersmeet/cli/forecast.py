@@ -29,9 +29,15 @@ from watersmeet.tools.forecast.cluster import (
     plan_cluster,
     spreads,
 )
-from watersmeet.tools.forecast.costs import MEASURED, format_quantity
+from watersmeet.tools.forecast.inputs import (
+    MEASURED,
+    format_quantity,
+    merge_rates,
+    observe_rates,
+    parse_rates,
+    read_sampled_rates,
+)
 from watersmeet.tools.forecast.query import ForecastInput, as_data, forecast_query, render
-from watersmeet.tools.forecast.rates import merge_rates, observe_rates, parse_rates, read_sampled_rates
 
 
 def forecast_project(path: Path, load: Load, format: Format) -> None:

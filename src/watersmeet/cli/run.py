@@ -30,7 +30,7 @@ from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_sum
 from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
 from watersmeet.cli.studio import Page, PageHooks
 from watersmeet.errors import WatersmeetError, escape_controls
-from watersmeet.formats.connectors import JARS, formats_in
+from watersmeet.formats.packages import JARS, formats_in
 from watersmeet.locations import Storage, checkpoint_at, is_local, resolve_references
 from watersmeet.metrics.endpoint import LOOPBACK, NAMES, serve_metrics
 from watersmeet.metrics.history import Recorder
@@ -265,6 +265,7 @@ def run_opened(
     """
     from watersmeet.spark.leases import NO_LEASES
     from watersmeet.spark.run import watching
+    from watersmeet.spark.run.prepare import StartOptions
     from watersmeet.spark.run.running import run_script
 
     observers = RunObservers.of(opened, spark, storage, metrics or MetricsRegistry(), (board.show, page_hooks.take))
@@ -276,19 +277,20 @@ def run_opened(
                 spark=spark,
                 storage=storage,
                 trigger=trigger,
-                accepting=policy.changed,
-                ahead=policy.ahead,
                 policy=watching.RestartPolicy(policy.restarts, "stop" if policy.stops_all else "go on"),
-                sample_rows="some" if page.has_rows else "none",
-                on_progress=observers.show,
-                on_start=observers.start,
-                on_failure=observers.fail,
-                on_life=observers.metrics.record_activity,
-                on_end=observers.end,
-                on_news=notify,
-                on_plans=observers.take_plans,
-                is_interrupted=lambda: bool(noted),
-                leases=leases or NO_LEASES,
+                options=StartOptions(
+                    policy.changed, "some" if page.has_rows else "none", policy.ahead, leases or NO_LEASES
+                ),
+                listeners=watching.Listeners(
+                    on_progress=observers.show,
+                    on_start=observers.start,
+                    on_failure=observers.fail,
+                    on_life=observers.metrics.record_activity,
+                    on_end=observers.end,
+                    on_news=notify,
+                    on_plans=observers.take_plans,
+                    is_interrupted=lambda: bool(noted),
+                ),
             )
         except KeyboardInterrupt:
             raise Interrupted(*noted[:1]) from None

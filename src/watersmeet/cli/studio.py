@@ -29,8 +29,8 @@ from watersmeet.project import SPEC_NAME
 from watersmeet.tools.studio.board.model import blank_other_queries
 from watersmeet.tools.studio.drawing import draw_timeline
 from watersmeet.tools.testing import Case, read_case
-from watersmeet.tools.testing.assertions import trace_case
 from watersmeet.tools.testing.case import script_of
+from watersmeet.tools.testing.execute import trace_case
 from watersmeet.tools.trace import Lineage
 
 if TYPE_CHECKING:

@@ -11,11 +11,14 @@ from collections.abc import Iterator
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal
-from watersmeet.formats.databases import Jdbc, PostgresSink
+from watersmeet.formats.debezium import Debezium
+from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
+from watersmeet.formats.iceberg import IcebergSink, IcebergSource
+from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
-from watersmeet.formats.lakes import Delta, DeltaSink, DeltaSource, IcebergSink, IcebergSource
-from watersmeet.formats.records import KEY_FORMAT, VALUE_FORMAT, Debezium, Feed, Records
+from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.records import KEY_FORMAT, VALUE_FORMAT, Feed, Records
 from watersmeet.formats.sink import DisplaySink, MemorySink, SinkFormat
 from watersmeet.formats.source import MALFORMED, SourceFormat, wrong_policy
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.operators.core.aggregates import NAMES
-from watersmeet.operators.core.columnar import Windows, windows_of
+from watersmeet.operators.core.condition import Windows, windows_of
 from watersmeet.schema import quote
 
 

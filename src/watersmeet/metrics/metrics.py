@@ -18,8 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
 
-from watersmeet.operators.core.operator import HISTOGRAMS
-from watersmeet.operators.core.shard_metrics import ShardMetrics, merge_shard_metrics
+from watersmeet.operators.core.operator import HISTOGRAMS, ShardMetrics, merge_shard_metrics
 
 Health = Literal[0, 1]
 """1: its query runs; 0: it has failed."""
@@ -244,7 +243,7 @@ REPORTS = "reports"
 def by_join(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The numbers of each join, from the texts of all tasks.
 
-    >>> from watersmeet.operators.core.shard_metrics import to_text
+    >>> from watersmeet.operators.core.operator import to_text
     >>> by_join(to_text("a and b", {"sum": {"rows": rows}}) for rows in (1, 2))
     {'a and b': {'rows': 3}}
     """

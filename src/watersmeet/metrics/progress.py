@@ -21,9 +21,8 @@ from watersmeet.metrics.metrics import (
     sum_number,
     sum_reported,
 )
-from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.operator import END_OF_INPUT, EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX
 from watersmeet.operators.core.python_values import DistantTime
-from watersmeet.operators.core.shard_metrics import EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX
 
 RESULT_OBSERVATION = "watersmeet"
 """The observation that counts the rows of the result."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from watersmeet.logical.passes import FamilyAnalysis
-    from watersmeet.operators.explainer import Forecaster, JoinExplainer, StageExplainer
+    from watersmeet.operators.explainer import FamilyTracer, Forecaster, JoinExplainer, StageExplainer
     from watersmeet.operators.state.state_schema import StateSchema
-    from watersmeet.operators.tracer import FamilyTracer
     from watersmeet.parser import Grammar
     from watersmeet.physical.change import ChangeRule
     from watersmeet.physical.nodes import JoinPlanner, StagePlanner

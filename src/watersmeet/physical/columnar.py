@@ -1,7 +1,7 @@
 """Where rows on their way to an exchange need not become rows of Spark's: workers go it over whole columns.
 
 Rows come from files that workers read themselves, or from the records of the join before, which are columns already.
-What a plan asks for on that way is then a few steps over columns (`watersmeet.operators.core.columnar`). Whatever is
+What a plan asks for on that way is then a few steps over columns (`watersmeet.operators.core.condition`). Whatever is
 not sure to give the values that Spark gives is left to Spark: functions, casts, and comparisons in which it would cast.
 
 Each step is a value that workers apply to whole columns.
@@ -19,9 +19,12 @@ from watersmeet.duration import parse_duration
 from watersmeet.formats import source_format
 from watersmeet.logical.expressions import COMPARISONS, LISTED, Expr, windows_in
 from watersmeet.operators.core.changes import CHANGE, OP, WEIGHT
-from watersmeet.operators.core.columnar import (
+from watersmeet.operators.core.condition import (
+    Apply,
     AssignWindows,
+    ColumnRef,
     Compute,
+    Condition,
     DeriveChange,
     FieldAccess,
     Filter,
@@ -29,17 +32,8 @@ from watersmeet.operators.core.columnar import (
     Step,
     windows_of,
 )
-from watersmeet.operators.core.condition import Apply, ColumnRef, Condition
 from watersmeet.operators.core.routing import LONGEST_DECIMAL
-from watersmeet.physical.nodes import (
-    JoinPlan,
-    LateralPlan,
-    PortPlan,
-    RelationPlan,
-    ScanPlan,
-    ViewPlan,
-    join_plans,
-)
+from watersmeet.physical.nodes import JoinPlan, LateralPlan, PortPlan, RelationPlan, ScanPlan, ViewPlan, join_plans
 from watersmeet.physical.ports import plain_condition
 from watersmeet.schema import INTEGERS, normalise_type
 

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Place, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import format_names
-from watersmeet.formats.connectors import CONNECTORS, connector_of
 from watersmeet.formats.kafka import Topics
+from watersmeet.formats.packages import CONNECTORS, connector_of
 from watersmeet.locations import local_path
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.jvm import death_of, root_cause

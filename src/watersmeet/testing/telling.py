@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from watersmeet.deprecation import warn_renamed
-from watersmeet.tools.testing.assertions import trace_case
+from watersmeet.tools.testing.execute import trace_case
 
 __all__ = ["trace_case"]
 

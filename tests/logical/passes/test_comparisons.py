@@ -49,5 +49,5 @@ def test_a_collation_is_refused_by_name(clause: str, query: str) -> None:
         "SELECT TABLE k, v FROM s GROUP BY CAST(lower(k) AS STRING)",
     ],
 )
-def test_what_bytes_distinguish_is_accepted(query: str) -> None:
+def test_collations_that_bytes_distinguish_are_accepted(query: str) -> None:
     analyze(read_script(f"{SOURCES} {query};"))

@@ -54,7 +54,7 @@ def test_a_constant_holds_for_both_sides(analyzed):
     assert texts(join.left_only) == texts(join.right_only) == ["1 = 2"]
 
 
-def test_what_is_always_true_is_left_out(analyzed):
+def test_conditions_that_are_always_true_are_left_out(analyzed):
     join = analyzed(select("l.k = r.k AND true")).relation
     assert not (join.left_only or join.right_only or join.residual)
 

@@ -61,7 +61,7 @@ def test_strict_lenses_refuses_it(refused):
 
 @pytest.mark.parametrize("dialect", ["watersmeet", "lenses", "lenses-strict"])
 @pytest.mark.parametrize("on", [OTHER, "len(c.name) > 10 AND c.id = 1 OR c._key > 1"])
-def test_what_has_one_reading_or_is_over_one_side_is_not_warned_of(analyzed, dialect, on):
+def test_conditions_of_one_reading_or_one_side_are_not_warned_of(analyzed, dialect, on):
     query = analyzed(script(on, dialect))
     assert [warned.message for warned in query.warnings if "No equality" not in warned.message] == []
 
@@ -82,7 +82,7 @@ def test_ours_takes_the_other_reading_where_only_that_can_run(analyzed):
     assert warned.message.startswith("AND before OR would be refused here")
 
 
-def test_what_can_run_in_no_reading_is_refused_as_it_stands(refused):
+def test_query_that_runs_in_no_reading_is_refused_as_it_stands(refused):
     [refusal] = refused(script("c.id = o.id AND c._key > 1 OR o.item = 'x'", within=""))
     assert refusal.condition == "UNBOUNDED_STATE"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from watersmeet.logical.passes.table_sinks import key_columns
+from watersmeet.logical.passes.sinks import key_columns
 from watersmeet.logical.relation import AnalyzedView
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators import OPERATORS
@@ -47,7 +47,7 @@ def texts(parts) -> list[str]:
         ("SELECT TABLE _key, _value.v FROM two", {"_key": "named_struct('a', two.a, 'b', two.b)", "v": "two.v"}),
     ],
 )
-def test_what_a_facet_stands_for(analyzed, query, expected):
+def test_facet_stands_for_its_columns(analyzed, query, expected):
     outputs = analyzed(f"{PLAIN} {query};").outputs
     assert {output.name: expression_in_words(output.expr) for output in outputs} == expected
 
@@ -69,7 +69,7 @@ def test_the_key_of_a_record_is_a_column_that_star_leaves_out(analyzed, key_form
     assert (field.type, field.hidden) == (type_, True)
 
 
-def test_what_else_is_the_key_goes_before_that_of_the_record(analyzed):
+def test_declared_keys_go_before_that_of_the_record(analyzed):
     options = "USING kafka OPTIONS (subscribe 'a', value.format 'json')"
     query = analyzed(f"CREATE TABLE a (id BIGINT, v STRING, PRIMARY KEY (id)) {options}; SELECT TABLE _key FROM a;")
     assert texts([query.outputs[0].expr]) == ["a.id"]
@@ -126,7 +126,7 @@ def test_a_view_stores_its_key_in_another_format(analyzed):
         ("VALUE AS json", "SELECT STREAM n FROM named", "named.id"),
     ],
 )
-def test_how_the_key_of_a_result_is_stored(analyzed, store, query, key):
+def test_key_of_a_result_is_stored(analyzed, store, query, key):
     query = analyzed(f"{PLAIN}{INSERTED} INSERT INTO files {query} STORE {store};")
     assert texts(query.key) == [key]
     assert key in render_query(query, PlanDetails(OPERATORS))

@@ -102,7 +102,7 @@ def test_joins_of_the_left_side_with_the_other_kind(refused, sides, kind, hint):
 
 
 @pytest.mark.parametrize("kind", ["SEMI", "ANTI"])
-def test_what_a_hint_names_instead_runs(analyzed, kind):
+def test_hinted_query_runs(analyzed, kind):
     view = "CREATE VIEW orders_seen AS SELECT TABLE id, count(*) AS n FROM orders GROUP BY id;"
     sql = f"SELECT TABLE customers.name FROM customers LEFT {kind} JOIN orders_seen ON customers.id = orders_seen.id;"
     assert isinstance(analyzed(f"{SOURCES}{view}{sql}").relation, AnalyzedTableJoin)

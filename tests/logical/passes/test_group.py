@@ -29,7 +29,7 @@ def test_outputs_are_computed_from_the_group(analyzed):
     assert {ref.source for output in query.outputs for ref in output.expr.references} == {GROUP}
 
 
-def test_what_stands_twice_is_computed_once(analyzed):
+def test_repeated_aggregates_are_computed_once(analyzed):
     query = analyzed(f"{SOURCES} SELECT TABLE sum(n) AS a, sum(s.n) + 1 AS b, k FROM s GROUP BY k, s.k;")
     assert (len(query.group.by), len(query.group.aggregates)) == (1, 1)
 
@@ -44,13 +44,13 @@ def test_what_stands_twice_is_computed_once(analyzed):
         ("trim(k), k", "concat(trim(k), k)", "concat(k0, k1)"),
     ],
 )
-def test_what_is_grouped_by_is_found_inside_other_texts(analyzed, by, item, expected):
+def test_grouping_expressions_are_found_inside_other_texts(analyzed, by, item, expected):
     query = analyzed(f"{SOURCES} SELECT TABLE {item} AS x, count(*) AS n FROM s GROUP BY {by};")
     assert shown(query)["x"] == expected
 
 
 @pytest.mark.parametrize("item", ["window(at, '6 minutes').start", "ltrim(k)", "trim(k, 'x')", "trim(upper(k))"])
-def test_what_only_looks_equal_is_not_grouped_by(refused, item):
+def test_expressions_that_look_equal_are_not_grouped_by(refused, item):
     sql = f"{SOURCES} SELECT TABLE {item} AS x, count(*) AS n FROM s GROUP BY trim(k), window(at, '5 minutes');"
     assert [refusal.condition for refusal in refused(sql)] == ["NOT_GROUPED"]
 
@@ -106,11 +106,11 @@ def test_without_group_by_all_rows_are_one_group(analyzed):
         ("SELECT STREAM count(*) AS c FROM s", ["RESULT_IS_A_TABLE"]),
     ],
 )
-def test_what_is_refused(refused, sql, expected):
+def test_wrong_groupings_are_refused(refused, sql, expected):
     assert [refusal.condition for refusal in refused(f"{SOURCES} {sql};")] == expected
 
 
-def test_nothing_follows_from_a_misspelt_name_in_group_by(refused):
+def test_misspelt_name_in_group_by_is_the_only_refusal(refused):
     found = refused("CREATE TABLE t (id BIGINT, name STRING); SELECT TABLE name, count(*) AS n FROM t GROUP BY nme;")
     assert [refusal.condition for refusal in found] == ["UNKNOWN_COLUMN"]
 

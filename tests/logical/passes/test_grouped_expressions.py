@@ -18,7 +18,7 @@ CREATE STREAM s (id BIGINT, t BIGINT, name STRING, st STRUCT<a: BIGINT, b: STRIN
         ("upper(name) || 'x'", "upper(name)", "`#group.k0` || 'x'"),
     ],
 )
-def test_what_is_grouped_by_is_found_inside_an_expression(analyzed, shown: str, by: str, computed: str):
+def test_grouping_expressions_are_found_inside_an_expression(analyzed, shown: str, by: str, computed: str):
     query = analyzed(f"{SOURCES} SELECT {shown} AS v, count(*) AS n FROM s GROUP BY {by};")
     assert query.outputs[0].expr.sql() == computed
 

@@ -78,7 +78,7 @@ def test_a_join_may_stand_before_it(analyzed):
         ("s LATERAL xs AS s", "DUPLICATE_NAME", "`s`"),
     ],
 )
-def test_what_is_refused(refused, relation, condition, words):
+def test_wrong_laterals_are_refused(refused, relation, condition, words):
     refusals = refused(f"{SOURCES} SELECT STREAM 1 AS one FROM {relation};")
     assert [refusal.condition for refusal in refusals] == [condition]
     assert words in refusals[0].message

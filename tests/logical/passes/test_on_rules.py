@@ -56,7 +56,7 @@ def texts(parts) -> list[str]:
 @pytest.mark.parametrize("dialect", ["watersmeet", "lenses", "lenses-strict"])
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize(("on", "keys", "single", "both"), TAKEN)
-def test_what_every_dialect_takes(analyzed, dialect, join, on, keys, single, both):
+def test_rules_of_every_dialect_are_accepted(analyzed, dialect, join, on, keys, single, both):
     query = analyzed(f"{SOURCES}SET watersmeet.dialect = {dialect}; SELECT c.id FROM {JOINS[join]} {on};")
     found = query.relation
     assert (words(found.keys), texts(found.left_only), texts(found.residual)) == (keys, single, both)
@@ -66,7 +66,7 @@ def test_what_every_dialect_takes(analyzed, dialect, join, on, keys, single, bot
 
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize(("on", "place", "why", "instead"), REFUSED)
-def test_what_lenses_refuses_runs_unless_its_dialect_is_set(analyzed, refused, join, on, place, why, instead):
+def test_conditions_refused_by_lenses_run_unless_its_dialect_is_set(analyzed, refused, join, on, place, why, instead):
     sql = f"SELECT c.id FROM {JOINS[join]} {on};"
     assert analyzed(SOURCES + sql).relation.keys == ()
     for dialect in ("lenses", "Lenses-Strict"):

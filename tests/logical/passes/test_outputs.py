@@ -28,7 +28,7 @@ def test_other_joins_forward_too(analyzed):
     assert found == ["k: r.k", "d: r.d"]
 
 
-def test_what_only_spark_can_type_is_cast(analyzed):
+def test_columns_that_spark_alone_can_type_are_cast(analyzed):
     found = outputs(analyzed, "k BIGINT, x BIGINT, one BIGINT", f"SELECT STREAM l.n * 2 AS x, 1 AS one {WINDOWS}")
     assert found == ["k: l.k", "x: CAST(l.n * 2 AS BIGINT)", "one: CAST(1 AS BIGINT)"]
 

@@ -67,7 +67,7 @@ CREATE TABLE bag (id INT, name STRING);
         ),
     ],
 )
-def test_what_bounds_the_state_of_a_query(analyzed: Analyzed, query: str, state: str) -> None:
+def test_state_of_a_query_has_a_named_bound(analyzed: Analyzed, query: str, state: str) -> None:
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {query};"))) == state
 
 
@@ -128,7 +128,7 @@ KEPT = "bounded by time, and by the number of keys: "
         ),
     ],
 )  # fmt: skip
-def test_what_is_final_behind_windows_is_bounded_by_time(analyzed: Analyzed, query: str, state: str) -> None:
+def test_final_rows_behind_windows_are_bounded_by_time(analyzed: Analyzed, query: str, state: str) -> None:
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {VIEWS} {query};"))) == state
 
 

@@ -49,7 +49,7 @@ def test_functions_that_spark_does_not_have(expression: str, condition: str, hin
         "TUMBLE(t, INTERVAL '5' MINUTES)", "hop_start(t, INTERVAL '1' MINUTE, INTERVAL '5' MINUTES)",
     ],
 )  # fmt: skip
-def test_what_may_be_called(expression: str):
+def test_suspicions_leave_functions_that_may_be_called(expression: str):
     assert not find_suspicions(read_script(f"{STREAM}; SELECT STREAM {expression} AS x FROM s;")).refusals
 
 
@@ -74,7 +74,7 @@ def test_formats_and_options(declared: str, told: list[str]):
     assert [refusal.hint for refusal in find_suspicions(script).refusals] == told
 
 
-def test_nothing_in_the_cases_is_taken_for_a_mistake():
+def test_cases_are_not_taken_for_mistakes():
     cases = [case for path in FILES if (case := read_case(path)).fails is None]
     assert len(cases) > 150
     assert not [refusal for case in cases for refusal in find_suspicions(read_script(case.sql, case.path)).refusals]
@@ -130,7 +130,7 @@ def test_a_plain_comparison_is_not_noted(analyzed: Analyzed, condition: str):
 @pytest.mark.parametrize(
     ("condition", "types"), [("s.id > s.t", "BIGINT with TIMESTAMP"), ("r.b = s.d", "BOOLEAN with")]
 )
-def test_what_spark_does_not_compare_is_refused(refused: Refused, condition: str, types: str):
+def test_types_that_spark_does_not_compare_are_refused(refused: Refused, condition: str, types: str):
     [refusal] = refused(f"{PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.d = r.d WHERE {condition};")
     assert refusal.condition == "TYPE_MISMATCH"
     assert types in refusal.message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.logical.conftest import Analyzed, Refused
 
-from watersmeet.logical.passes.table_sinks import result_columns
+from watersmeet.logical.passes.sinks import result_columns
 
 TABLES = """
 CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id));
@@ -61,7 +61,7 @@ def test_a_stream_has_no_changes(refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("sink", ["wrong", "upserted_files", "kept_topic", "nowhere", "pg_log"])
-def test_what_a_format_cannot_do_is_refused(refused: Refused, sink: str) -> None:
+def test_formats_refuse_changes_that_they_cannot_write(refused: Refused, sink: str) -> None:
     [refusal] = refused(f"{TABLES} INSERT INTO {sink} {JOINED};")
     assert refusal.condition == "WRONG_OPTION" and "changes" in refusal.label
 

@@ -156,7 +156,7 @@ def test_a_lookup_without_a_key_is_warned_of(analyzed):
         ("c LEFT SEMI JOIN a ON c.id = a.id AND concat(a.addr, c.name) = 'x'", True),
     ],
 )
-def test_what_only_spark_evaluates_across_the_sides(analyzed, refused, join, is_refused):
+def test_conditions_for_spark_alone_across_the_sides(analyzed, refused, join, is_refused):
     if is_refused:
         assert [r.condition for r in refused(f"{SOURCES} SELECT c.id FROM {join};")] == ["UNSUPPORTED_CONDITION"]
     else:
@@ -213,7 +213,7 @@ def test_a_join_above_a_lookup_asks_the_stream_for_its_watermark(refused):
         ("o JOIN d WITHIN 5 ON o.id = d.order_id JOIN c ON c.id = o.customer_id", False),
     ],
 )
-def test_nothing_is_late_for_a_table(analyzed, refused, join, is_refused):
+def test_rows_of_a_table_are_never_late(analyzed, refused, join, is_refused):
     sql = f"{SOURCES} INSERT INTO s SELECT c.id FROM {join} LATE INTO late;"
     if is_refused:
         assert [refusal.message for refusal in refused(sql)] == ["LATE INTO of a join with a table is not supported."]
@@ -245,7 +245,7 @@ def test_outputs_that_joins_with_tables_do_not_have(refused, join, clause, what)
         ("SELECT TABLE item, count(*) AS n FROM o GROUP BY item", "table"),
     ],
 )
-def test_what_the_result_is(analyzed, select, result):
+def test_result_of_a_query_is_a_table_or_a_stream(analyzed, select, result):
     query = analyzed(f"{SOURCES} {select};")
     assert (query.result, query.warnings) == (result, ())
 

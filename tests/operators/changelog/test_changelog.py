@@ -180,7 +180,7 @@ def test_an_upsert_replaces_and_an_equal_one_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_gone_from_both_tables_leaves_no_state(kind: Any) -> None:
+def test_rows_gone_from_both_tables_leave_no_state(kind: Any) -> None:
     shown = Port((), (), ("r.k",), "r.k", exact=True) if kind in ("semi", "anti") else side("r")
     join, store = ChangelogJoinOperator(kind, side("l"), shown, budget=TINY), MemoryStore()
     for sign in (1, -1):

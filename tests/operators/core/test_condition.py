@@ -22,7 +22,7 @@ SUM = Apply(">", (Apply("+", (ColumnRef("x"), ColumnRef("y"))), Constant(1)))
         Apply("or", (Apply(">", (ColumnRef("x"), Constant(10))), Constant(None), SUM)),
     ],
 )
-def test_what_is_decided_is_not_evaluated_further(condition: Condition) -> None:
+def test_decided_conditions_are_not_evaluated_further(condition: Condition) -> None:
     found = evaluate(condition, lambda name: TABLE[name].combine_chunks(), TABLE.num_rows).to_pylist()
     assert found == [evaluate_row(condition, row) for row in TABLE.to_pylist()]
 

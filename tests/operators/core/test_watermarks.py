@@ -14,7 +14,7 @@ from watersmeet.operators.state.cache import RunCache
 from watersmeet.tools.testing import MemoryStore
 
 
-def test_what_is_silent_follows_in_the_declared_order() -> None:
+def test_silent_sources_follow_in_the_declared_order() -> None:
     bounds = [Bound("l1", "r1", 0), Bound("r1", "l1", 0), Bound("l2", "r1", 0)]
     received = {"l1": 1, "l2": 30, "r1": 20}
     active = {NOW: 5, "l1": 0, "r1": 0}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.operators.core.operator import END_OF_INPUT, StateOverflowError
-from watersmeet.operators.group import groups
-from watersmeet.operators.group.groups import EndCounts
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.state import shard
+from watersmeet.operators.state.shard import EndCounts
 from watersmeet.operators.state.spine import DIRECTORY, ShardState
 from watersmeet.tools.testing import MemoryStore
 
@@ -73,12 +73,12 @@ def test_a_batch_of_one_row_costs_the_same_with_ten_times_the_state(grouping: Gr
 def test_a_state_that_lists_every_end_goes_on(grouping: GroupByOperator, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     with monkeypatch.context() as before:
-        before.setattr(groups, "MOST_ENDS", 10**9)
+        before.setattr(shard, "MOST_ENDS", 10**9)
         grouping.step(store, arrivals(range(3_000)), {})
     assert len(ShardState(store, grouping.canonical_names).directory.numbers["groups"]) == 3_000
     assert grouping.step(store, arrivals(range(3_000, 3_001)), {}).report.state == (3_001,)
     numbers = ShardState(store, grouping.canonical_names).directory.numbers
-    assert len(numbers["groups"]) <= groups.MOST_ENDS
+    assert len(numbers["groups"]) <= shard.MOST_ENDS
     json.dumps(numbers)
     # The key 0 has the first end, which is GAP: 1,000 sessions have ended by 7 * 999 + GAP.
     report = grouping.step(store, {}, {"t": 7 * 999 + GAP}).report
@@ -87,7 +87,7 @@ def test_a_state_that_lists_every_end_goes_on(grouping: GroupByOperator, monkeyp
 
 
 def test_the_limit_is_that_of_groups_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "MOST_ENDS", 4)
+    monkeypatch.setattr(shard, "MOST_ENDS", 4)
     limited = SESSIONS.with_limit(100, "fail")
     store = MemoryStore()
     limited.step(store, arrivals(range(100)), {})
@@ -101,7 +101,7 @@ def test_the_limit_is_that_of_groups_that_have_not_ended(monkeypatch: pytest.Mon
 @settings(derandomize=True, max_examples=examples(100), deadline=None, database=None)
 @given(st.data())
 def test_coarse_counts_are_never_below_the_exact_ones(data: st.DataObject) -> None:
-    most, groups.MOST_ENDS = groups.MOST_ENDS, data.draw(st.sampled_from((8, 12, 1_024)))
+    most, shard.MOST_ENDS = shard.MOST_ENDS, data.draw(st.sampled_from((8, 12, 1_024)))
     end = st.integers(-40, 40) | st.sampled_from((-(2**63), 2**63 - 1, 2**63 - 2))
     try:
         counts, alive = EndCounts(), list[int]()
@@ -114,7 +114,7 @@ def test_coarse_counts_are_never_below_the_exact_ones(data: st.DataObject) -> No
             ends = np.array([*come, *go], np.int64)
             counts = counts.with_changes(ends, np.array([1] * len(come) + [-1] * len(go), np.int64))
             assert counts.total == len(alive)
-            assert len(counts.counts) <= groups.MOST_ENDS
+            assert len(counts.counts) <= shard.MOST_ENDS
             mark = data.draw(st.integers(-50, 50))
             alive = [one for one in alive if one > mark]
             counts = EndCounts.of(json.loads(json.dumps(counts.open_after(mark).numbers)))
@@ -127,4 +127,4 @@ def test_coarse_counts_are_never_below_the_exact_ones(data: st.DataObject) -> No
                 break
         assert counts.open_after(END_OF_INPUT).total == 0
     finally:
-        groups.MOST_ENDS = most
+        shard.MOST_ENDS = most

@@ -136,7 +136,7 @@ def batches(
 
 @quick
 @given(batches(), st.sampled_from((FIRST, MOST)), st.data())
-def test_what_is_final_is_forgotten_and_nothing_else_changes(
+def test_final_groups_are_forgotten_and_results_stay(
     given_: list[tuple[list[tuple[int, int]], int | None]], behind: TopNOperator | GroupByOperator, data: st.DataObject
 ) -> None:
     groups, behind_, upgraded = MemoryStore(), MemoryStore(), data.draw(st.integers(0, 8))
@@ -185,7 +185,7 @@ def asked(draw: st.DrawFn) -> TopNOperator:
 
 @quick
 @given(batches(16, 30, SIZE), asked(), st.data())
-def test_what_will_never_be_among_the_first_is_left_out_and_nothing_else_changes(
+def test_outranked_groups_are_left_out_and_results_stay(
     given_: list[tuple[list[tuple[int, int]], int | None]], behind: TopNOperator, data: st.DataObject
 ) -> None:
     # Two shards, of which each knows its own rows; a state that was begun when all were handed on goes on.
@@ -399,7 +399,7 @@ def test_a_look_shows_nothing_that_is_final(behind: TopNOperator | GroupByOperat
         assert [row.second for row in rows.table.column("start").to_pylist()] == [10]
 
 
-def test_what_is_final_is_no_part_of_an_identity() -> None:
+def test_finality_is_not_part_of_an_identity() -> None:
     assert forgetful(FIRST).identity == FIRST.identity
     assert forgetful(MOST).identity == MOST.identity
     assert forgetful(COUNTS).identity == COUNTS.identity
@@ -407,7 +407,7 @@ def test_what_is_final_is_no_part_of_an_identity() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"changes": False}, {"final_key": "k"}])
-def test_only_groups_of_a_table_are_final(wrong: dict[str, Any]) -> None:
+def test_groups_of_a_table_alone_are_final(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="settled"):
         replace(FIRST, **wrong)
     with pytest.raises(ValueError, match="settled"):

@@ -438,7 +438,7 @@ def test_sums_of_doubles_are_rounded_once(values: list[float], total: float, mea
         assert (one("sum", pa.array(order)), one("avg", pa.array(order))) == (total, mean)
 
 
-def test_what_is_not_finite_is_counted_and_can_be_taken_back() -> None:
+def test_infinite_values_are_counted_and_can_be_taken_back() -> None:
     store = MemoryStore()
     assert changed(store, DOUBLES, [math.inf, 1.5], [1, 2])["sum"] == math.inf
     assert math.isnan(changed(store, DOUBLES, [-math.inf], [1])["sum"])
@@ -644,7 +644,7 @@ def test_every_function_is_called_in_these_tests() -> None:
     }
 
 
-def test_what_is_no_aggregate_of_a_grouping_is_refused() -> None:
+def test_other_functions_than_aggregates_are_refused() -> None:
     with pytest.raises(ValueError, match="median"):
         Aggregate("median", ("v",), "m")
 

@@ -29,7 +29,6 @@ from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.operator import StateOverflowError
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.group import groups as stored_groups
-from watersmeet.operators.group import members as stored_members
 from watersmeet.operators.group.definition import GroupReference
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 from watersmeet.operators.state.layout import Budget
@@ -44,7 +43,7 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and runs so small that a few rows fill several."""
     small = Budget(block=3, merge_at=3, smallest_tier=2, in_order=True, chunk=5)
     monkeypatch.setattr(stored_groups, "BUDGET", small)
-    monkeypatch.setattr(stored_members, "BUDGET", Budget(block=3, balanced=True, chunk=5))
+    monkeypatch.setattr(stored_groups, "MEMBERS_BUDGET", Budget(block=3, balanced=True, chunk=5))
 
 
 def sessions(rows: list[Row]) -> pa.Table:

@@ -75,7 +75,7 @@ def test_whole_numbers_of_any_width_are_ends(analyzed):
         ("b.t >= a.start AND b.t <> a.expires", "b.t <= a.start + INTERVAL 1 HOUR"),
     ],
 )
-def test_what_is_no_end_is_refused_with_what_would_bound(analyzed, refused, on, hint):
+def test_wrong_ends_are_refused_with_a_bound_as_hint(analyzed, refused, on, hint):
     [refusal] = refused(f"{SOURCES} SELECT STREAM a.id FROM a JOIN b ON {on};")
     assert refusal.condition == "UNBOUNDED_STATE"
     assert refusal.parameters["unbounded"] == "a"

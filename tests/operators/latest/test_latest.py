@@ -102,7 +102,7 @@ def test_the_changes_are_those_of_a_dictionary(data: st.DataObject) -> None:
         assert emission.report.state[0] >= len(there)
 
 
-def test_what_is_the_same_changes_nothing() -> None:
+def test_equal_rows_change_nothing() -> None:
     latest, store = LatestOperator(Port(("v",), (), ("t",), "t", exact=True), append=True), MemoryStore()
     rows = table([{"t": 1, "v": [1]}, {"t": 1, "v": [2]}]).drop_columns(["#position"])
     assert tuples(latest.step(store, {0: rows}, {}).rows) == [([2], 1)]

@@ -96,7 +96,7 @@ def test_a_small_run_is_held_but_has_no_file(tmp_path: Path, monkeypatch: pytest
     assert [path.stem for path in (tmp_path / "owner").iterdir()] == ["b"]
 
 
-def test_what_others_have_put_is_looked_at_when_some_of_the_budget_was_added(tmp_path: Path) -> None:
+def test_runs_of_others_are_looked_at_when_some_of_the_budget_was_added(tmp_path: Path) -> None:
     cache = RunCache(budget=160_000, folder=tmp_path)
     cache.put("owner", "a", batch(1))
     RunCache(folder=tmp_path).put("owner", "b", batch(*range(30_000)))
@@ -139,7 +139,7 @@ def test_a_join_gives_the_same_from_files_as_from_its_state(tmp_path: Path) -> N
     assert list((tmp_path / "runs").iterdir())
 
 
-def test_what_a_killed_worker_has_left_goes_as_well(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_worker_go_as_well(tmp_path: Path) -> None:
     (tmp_path / "owner").mkdir()
     left = [tmp_path / "owner" / f"{name}.123" for name in "ab"]
     for path in left:

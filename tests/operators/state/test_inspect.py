@@ -109,7 +109,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_broken_is_reported(case: str) -> None:
+def test_broken_states_are_reported(case: str) -> None:
     broken, said = BROKEN[case]
     join, store = ended(), MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1, 2, 3], "l.until": [70, 80, 90]})}, {"r.t": 9})

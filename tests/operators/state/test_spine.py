@@ -123,7 +123,7 @@ def changed(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list
     return there
 
 
-def test_only_blocks_that_are_read_are_decoded_and_notes_are_separate() -> None:
+def test_blocks_are_decoded_when_they_are_read_and_notes_are_separate() -> None:
     store = MemoryStore()
     state = ShardState(store)
     spine = state.spine("rows", LAYOUT, Budget(block=2))
@@ -140,7 +140,7 @@ def test_only_blocks_that_are_read_are_decoded_and_notes_are_separate() -> None:
     assert state.rows_written == 0
 
 
-def test_what_is_stored_is_called_by_canonical_names() -> None:
+def test_stored_entries_have_canonical_names() -> None:
     store = MemoryStore()
     state = ShardState(store, NAMES)
     state.spine("rows", LAYOUT).add(rows([(1, 5)], 7))
@@ -176,7 +176,7 @@ def test_another_format_is_refused(found: int | None) -> None:
     assert raised.value.parameters == {"found": str(found or "none"), "known": "1 and 2"}
 
 
-def test_nothing_to_remember_writes_nothing_and_what_is_the_same_is_not_written_again() -> None:
+def test_empty_and_unchanged_directories_are_not_written() -> None:
     class Counting(MemoryStore):
         puts = 0
 

@@ -134,7 +134,7 @@ def test_few_runs_and_little_that_cancels_out_stay(batches: list[list[Change]]) 
     assert all(block.rows <= TINY.block for run in state.spine.runs for block in run)
 
 
-def test_what_is_replaced_leaves_the_store() -> None:
+def test_replaced_rows_leave_the_store() -> None:
     store = MemoryStore()
     for sign in (1, -1) * 20:
         state = opened(store, TINY)

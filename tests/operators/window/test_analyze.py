@@ -142,7 +142,7 @@ def test_the_trigger_has_the_type_of_the_order():
     assert punctuation(Source("a", fields))[0].type == "STRUCT<side: STRING, at: BIGINT>"
 
 
-def test_where_stays_behind_a_window_join(analyzed):
+def test_filters_stay_behind_a_window_join(analyzed):
     query = analyzed(f"{STREAMS} SELECT STREAM l.k FROM l {C5} JOIN r {C5} ON l.k = r.k WHERE l.v = 'x';")
     assert [expression_in_words(part) for part in query.where] == ["l.v = 'x'"]
     assert query.relation.left.filters == ()
@@ -183,7 +183,7 @@ def test_refuses_values_of_another_type(refused, value: str, column: str):
     assert refusal.condition == "WRONG_VALUE"
 
 
-def test_nothing_follows_from_an_unknown_source(refused):
+def test_unknown_source_is_the_only_refusal(refused):
     text = f"{STREAMS} SELECT STREAM l.k FROM l {C5} LEFT JOIN x {C5} ON l.k = x.k PAD RIGHT WITH (z 1);"
     assert [refusal.condition for refusal in refused(text)] == ["UNKNOWN_SOURCE"]
 

@@ -99,7 +99,7 @@ def test_matches_come_before_evicted_rows_and_end_with_the_last(run: Runner) -> 
     ]
 
 
-def test_only_insertions_into_the_same_window_evict(run: Runner) -> None:
+def test_insertions_evict_in_the_same_window_only(run: Runner) -> None:
     step = run(window_join("full", side("l", COUNT[1]), side("r", COUNT[1])))
     step(left(1, 1))
     for value in range(3):
@@ -258,7 +258,7 @@ def test_nonsense_is_refused(wrong: Callable[[], Any]) -> None:
         wrong()
 
 
-def test_what_a_join_says_of_itself() -> None:
+def test_window_join_describes_itself() -> None:
     time = WindowSpec("time", 1)
     aged = WindowSpec("count", 1, None, ("rk",), PartitionLimit("age", 1))
     join = window_join("inner", side("l", COUNT[1]), side("r", aged), padded_column="p", max_rows=7)
@@ -302,7 +302,7 @@ def test_with_one_row_each_a_limit_on_rows_is_one_on_partitions(partitions: list
 
 @settings(derandomize=True, max_examples=examples(100), deadline=None, database=None)
 @given(visits, st.data())
-def test_what_a_visit_brought_lasts_until_the_next_end_of_its_partition(partitions: list[int], data: Any) -> None:
+def test_rows_of_a_visit_last_until_the_next_end_of_their_partition(partitions: list[int], data: Any) -> None:
     size = len(partitions)
     ends = [data.draw(st.integers(visit, size)) for visit in range(size)]
     expected = [min(ends[j] for j in range(i, size) if partitions[j] == partitions[i]) for i in range(size)]

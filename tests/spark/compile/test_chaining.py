@@ -17,6 +17,7 @@ from watersmeet.metrics.progress import Progress
 from watersmeet.project import resolve_paths
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.spark.state.owner import OWNER
 
 pytestmark = pytest.mark.spark
@@ -51,7 +52,13 @@ def run(spark: SparkSession, project: Path, part: int, together: str) -> list[Pr
         (project / name / f"{part}.json").write_text("\n".join(lines))
     script = resolve_paths(read_script(f"SET watersmeet.together = {together}; {QUERY}"), project)
     found: list[Progress] = []
-    run_script(script, spark=spark, storage=project / "storage", trigger="available_now", on_progress=found.append)
+    run_script(
+        script,
+        spark=spark,
+        storage=project / "storage",
+        trigger="available_now",
+        listeners=Listeners(on_progress=found.append),
+    )
     return [progress for progress in found if progress.operators]
 
 

@@ -140,7 +140,7 @@ def test_every_type_passes_a_join_of_streams(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
-def test_only_a_side_that_can_be_padded_becomes_nullable(spark: SparkSession, how: str) -> None:
+def test_padded_sides_alone_become_nullable(spark: SparkSession, how: str) -> None:
     schema = "id INT NOT NULL, t TIMESTAMP NOT NULL, v ARRAY<INT> NOT NULL, w STRUCT<a: INT NOT NULL>"
     left, right = spark.createDataFrame([], schema), spark.createDataFrame([], schema)
     joined = ws.join(left, right, ON_ID, within="1 hour", how=how, **TIMES)

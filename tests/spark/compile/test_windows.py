@@ -20,6 +20,7 @@ from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.tools.testing import arrow_table, read_case, run_case
 
 if TYPE_CHECKING:
@@ -105,7 +106,13 @@ def test_rows_that_stay_alone_go_to_sinks_of_their_own(spark: SparkSession, tmp_
         (tmp_path / side / "1.json").write_text("\n".join(lines) + "\n")
     seen: list[Progress] = []
     script = read_script(SCRIPT.format(folder=tmp_path))
-    run_script(script, spark=spark, storage=tmp_path / "storage", trigger="available_now", on_progress=seen.append)
+    run_script(
+        script,
+        spark=spark,
+        storage=tmp_path / "storage",
+        trigger="available_now",
+        listeners=Listeners(on_progress=seen.append),
+    )
     assert written(tmp_path / "pairs") == [{"v": "c", "w": "x"}]
     assert written(tmp_path / "lonely_left") == [{"k": 1, "v": "a"}]
     assert written(tmp_path / "lonely_right") == [{"k": 3, "w": "y"}]

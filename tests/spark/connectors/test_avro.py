@@ -288,7 +288,7 @@ def test_debezium_in_avro_is_followed(
     assert found.condition == "AVRO_SCHEMA" and "its rows have no `night`" in found.message
 
 
-def test_what_cannot_be_read_or_written_is_refused_before_the_start(
+def test_schemas_that_do_not_fit_are_refused_before_the_start(
     spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")

@@ -21,7 +21,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.spark.connectors import files as merged_files
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.compaction import Compaction, Sizes, checksum_rows
-from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import SinkTarget
 from watersmeet.spark.private.files import LocalFolder
 from watersmeet.spark.state.owner import lock_storage
 

@@ -17,6 +17,7 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.run.watching import Listeners
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +85,7 @@ def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: Sp
         (KEYED, {"id": 1, "name": "no envelope"}, "its `op` is not"),
     ],
 )
-def test_what_cannot_be_followed_stops_the_query(
+def test_changes_that_cannot_be_followed_stop_the_query(
     spark: SparkSession, source: Source, record: dict[str, Any], reason: str
 ) -> None:
     from watersmeet.spark.connectors.debezium import debezium_changes
@@ -104,7 +105,7 @@ def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
     ("unit", "number"), [("millis", 1714979289123), ("micros", 1714979289123000), ("nanos", 1714979289123000999)]
 )
 def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number: int) -> None:
-    from watersmeet.formats.records import Debezium
+    from watersmeet.formats.debezium import Debezium
     from watersmeet.spark.connectors.debezium import debezium_changes
 
     fields = (Field("at", "TIMESTAMP_NTZ"), Field("zoned", "TIMESTAMP"), Field("day", "DATE"))
@@ -128,7 +129,7 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
 
 @pytest.mark.smoke
 def test_delta_tells_rows_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.spark.connectors.debezium import delta_changes
+    from watersmeet.spark.connectors.delta import delta_changes
 
     rows = [
         (1, "a", "insert", 1),
@@ -285,7 +286,9 @@ def test_a_given_frame_of_changes_is_read_as_its_feed(spark: SparkSession) -> No
 def run(spark: SparkSession, folder: Path, sql: str, trigger: Trigger = "available_now") -> list[str]:
     news: list[str] = []
     script = read_script(sql.format(folder=folder))
-    run_script(script, spark=spark, storage=folder / "storage", trigger=trigger, on_news=news.append)
+    run_script(
+        script, spark=spark, storage=folder / "storage", trigger=trigger, listeners=Listeners(on_news=news.append)
+    )
     return news
 
 
@@ -368,9 +371,12 @@ def test_a_running_query_lets_rows_go_once_the_table_is_loaded(spark: SparkSessi
     script = read_script(LOOKUP.format(folder=tmp_path))
     with pytest.raises(KeyboardInterrupt):
         run_script(
-            script, spark=spark, storage=tmp_path / "storage", trigger="continuous", on_news=news.append,
-            is_interrupted=lambda: len(looked_up(tmp_path)) == 2,
-        )  # fmt: skip
+            script,
+            spark=spark,
+            storage=tmp_path / "storage",
+            trigger="continuous",
+            listeners=Listeners(on_news=news.append, is_interrupted=lambda: len(looked_up(tmp_path)) == 2),
+        )
     assert looked_up(tmp_path) == [(1, "b"), (2, "c")]
     assert news[0] == "looked: loading c: 1 row so far." and "looked: c loaded, 3 rows." in news
 

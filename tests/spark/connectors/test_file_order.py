@@ -226,7 +226,7 @@ def test_files_that_spark_noted_before_the_driver_died_come_first(spark: SparkSe
     assert sorted((row.id, row.n, row["_change"]) for row in batches[0]) == [(1, 0, "-"), (1, 2, "+"), (2, 98, "+")]
 
 
-def test_what_was_read_is_read_again_in_that_order(small_tasks: SparkSession, tmp_path: Path) -> None:
+def test_repeated_reads_have_the_same_order(small_tasks: SparkSession, tmp_path: Path) -> None:
     arrived = write(tmp_path, as_parquet=False)
     text = f"{LAST['upserts']}".replace("SELECT", "INSERT INTO out SELECT")
     sink = "CREATE SINK out USING json OPTIONS (path '{folder}/out', changes 'log');\n"

@@ -20,7 +20,7 @@ from watersmeet.catalog import Sink
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.connectors import files, sink_connector
-from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import SinkTarget
 from watersmeet.spark.private.files import HadoopStorage, LocalFolder
 
 pytestmark = pytest.mark.spark

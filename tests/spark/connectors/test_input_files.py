@@ -20,6 +20,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.connectors.reading import SETTINGS
 from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.run.watching import Listeners
 
 pytestmark = pytest.mark.spark
 
@@ -119,9 +120,12 @@ def test_a_run_leaves_files_to_spark_once_it_must(spark: SparkSession, tmp_path:
     text = script(tmp_path, {"late": "v STRING, w TIMESTAMP_NTZ"})
     with pytest.raises(KeyboardInterrupt):
         run_script(
-            read_script(text), spark=spark, storage=tmp_path / "storage", trigger="continuous", on_progress=seen,
-            on_news=news.append, is_interrupted=lambda: batches > 1,
-        )  # fmt: skip
+            read_script(text),
+            spark=spark,
+            storage=tmp_path / "storage",
+            trigger="continuous",
+            listeners=Listeners(on_progress=seen, on_news=news.append, is_interrupted=lambda: batches > 1),
+        )
     assert any("late is read by Spark from now on: its column `w` is INT32 (Date)" in line for line in news)
     run(spark, text, tmp_path)
     found = spark.read.parquet(str(tmp_path / "out" / "late")).select("id", "v", "w")

@@ -24,8 +24,9 @@ from watersmeet.cli.run import Cluster
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
-from watersmeet.spark.connectors.table_sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import SinkTarget
 from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.tools.advise.arrivals import disorder, numbers_of
 from watersmeet.tools.advise.sampling import sample_source
 from watersmeet.tools.trace import questions
@@ -46,7 +47,13 @@ def topic(kafka: str) -> str:
 
 def run(spark: SparkSession, text: str, folder: Path, trigger: Trigger = "available_now") -> list[Progress]:
     seen: list[Progress] = []
-    run_script(read_script(text), spark=spark, storage=folder / "storage", trigger=trigger, on_progress=seen.append)
+    run_script(
+        read_script(text),
+        spark=spark,
+        storage=folder / "storage",
+        trigger=trigger,
+        listeners=Listeners(on_progress=seen.append),
+    )
     return seen
 
 

@@ -24,6 +24,7 @@ from watersmeet.errors import WatersmeetError, refusal_in
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +73,9 @@ def folder(tmp_path: Path) -> Path:
 def run(spark: SparkSession, folder: Path, text: str, storage: str = "storage") -> list[Progress]:
     seen: list[Progress] = []
     path = folder.parent / storage
-    run_script(read_script(text), spark=spark, storage=path, trigger="end", on_progress=seen.append)
+    run_script(
+        read_script(text), spark=spark, storage=path, trigger="end", listeners=Listeners(on_progress=seen.append)
+    )
     return seen
 
 
@@ -159,7 +162,7 @@ def test_the_call_has_it_as_an_argument(spark: SparkSession, folder: Path) -> No
         ("USING csv OPTIONS (path '/x', mode 'PERMISSIVE')", "WRONG_OPTION"),
     ],
 )
-def test_what_would_hide_malformed_rows_is_refused(statement: str, condition: str) -> None:
+def test_options_that_would_hide_malformed_rows_are_refused(statement: str, condition: str) -> None:
     from watersmeet.formats import check_source
 
     [source] = read_script(f"CREATE STREAM s (id INT) {statement};").sources
@@ -288,7 +291,7 @@ def test_metadata_of_a_record_and_times_that_are_out_of_range_are_malformed(spar
 
 def test_a_value_that_does_not_fit_its_declared_type_stops_the_query(spark: SparkSession) -> None:
     """Of sources that bring their own types, with or without ANSI: there a plain cast would give another value."""
-    from watersmeet.spark.connectors.debezium import cast_columns
+    from watersmeet.spark.connectors.changes import cast_columns
 
     source = Source("stock", (Field("id", "INT"), Field("n", "DECIMAL(3,1)"), Field("at", "DATE"), Field("s", "INT")))
     frame = spark.sql("SELECT id, CAST(2.5 AS DOUBLE) AS n, TIMESTAMP '2024-01-01 10:00:00' AS at, s "

@@ -10,9 +10,8 @@ import pytest
 
 from watersmeet.catalog import Source
 from watersmeet.errors import WorkerRefusalError
-from watersmeet.spark.connectors import reading
-from watersmeet.spark.connectors.parquet import ParquetColumns
-from watersmeet.spark.connectors.reading import parquet_reader
+from watersmeet.spark.connectors import parquet
+from watersmeet.spark.connectors.parquet import ParquetColumns, parquet_reader
 
 WHOLE = {"k": pa.int64()}
 
@@ -133,8 +132,8 @@ def test_a_large_folder_is_not_looked_through(tmp_path: Path, monkeypatch: pytes
     opened: list[str] = []
     check = ParquetColumns.check
     monkeypatch.setattr(ParquetColumns, "check", lambda self, path: (opened.append(path), check(self, path)))
-    monkeypatch.setattr(reading, "SAMPLED", 2)
-    monkeypatch.setattr(reading, "MOST_FILES", 5)
+    monkeypatch.setattr(parquet, "SAMPLED", 2)
+    monkeypatch.setattr(parquet, "MOST_FILES", 5)
     source, schema = Source("s", (), options={"path": str(tmp_path)}), pa.schema([*WHOLE.items()])
     assert parquet_reader(source, ("k",), schema, recovers=True) is not None
     assert len(opened) == 2

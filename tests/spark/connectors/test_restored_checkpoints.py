@@ -21,15 +21,18 @@ from pyspark.sql import SparkSession
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.formats import SINK_FORMATS, sink_format
-from watersmeet.formats.databases import PostgresSink
+from watersmeet.formats.delta import DeltaSink
+from watersmeet.formats.iceberg import IcebergSink
 from watersmeet.formats.kafka import KafkaSink
-from watersmeet.formats.lakes import DeltaSink, IcebergSink
+from watersmeet.formats.postgres import PostgresSink
 from watersmeet.formats.sink import Changes, DisplaySink, MemorySink, SinkFormat
 from watersmeet.queries import read_script
-from watersmeet.spark.connectors.outputs import BatchPlans
+from watersmeet.spark.connectors.sinks import BatchPlans
 from watersmeet.spark.private.files import LocalFolder
+from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.run.starts import SinkAhead
+from watersmeet.spark.run.watching import Listeners
 
 pytestmark = pytest.mark.spark
 
@@ -131,9 +134,13 @@ class Query:
         news: list[str] = []
         script = read_script(self.case.script(self.folder, self.address, self.name))
         run_script(
-            script, spark=self.spark, storage=self.folder / self.storage, trigger="available_now", ahead=ahead,
-            on_news=news.append,
-        )  # fmt: skip
+            script,
+            spark=self.spark,
+            storage=self.folder / self.storage,
+            trigger="available_now",
+            options=StartOptions(ahead=ahead),
+            listeners=Listeners(on_news=news.append),
+        )
         return news
 
     def refused(self, ahead: SinkAhead = "refuse") -> Refusal:
@@ -426,7 +433,7 @@ def test_of_two_drivers_on_two_copies_of_a_checkpoint_one_stops_at_a_snapshot(
 def files_in(folder: Path, changes: str | None) -> tuple[Any, Any]:
     """Two drivers that write with one checkpoint."""
     from watersmeet.spark.connectors.files import Files
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.sinks import SinkTarget
 
     sink = Sink("out", "json", {"path": str(folder / "out")})
     target = SinkTarget(sink, "out", folder / "checkpoint", changes)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from watersmeet.spark.exchange.arrivals import InputBuffer, SpillFile
 from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, to_blob
+from watersmeet.spark.exchange.stateful import InputBuffer, SpillFile
 
 BLOBS = [(port, to_blob([pa.record_batch({"a": [10 * n + port] * 20})], place=n)) for n in range(12) for port in (0, 1)]
 SIZE = len(BLOBS[0][1])
@@ -56,7 +56,7 @@ def test_a_file_is_made_when_it_is_needed_and_leaves_nothing(tmp_path: Path) -> 
         spilled.read()
 
 
-def test_nothing_but_marks_and_late_rows_is_a_part_too() -> None:
+def test_part_of_watermarks_and_late_rows_alone_is_a_part_too() -> None:
     arrivals = InputBuffer(frozenset({0}))
     arrivals.add(1, WATERMARKS, b"{}")
     arrivals.add_late(0, b"late")

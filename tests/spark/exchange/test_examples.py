@@ -19,9 +19,8 @@ from watersmeet.operators.core.rowwise import compare, event_time
 from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
 from watersmeet.spark.exchange.output import MAX_CHARACTERS, ROWS_PER_KIND, Examples
 from watersmeet.tools.studio.page.model import RowSamples
-from watersmeet.tools.testing.case import CaseBatch
-from watersmeet.tools.testing.outcome import Outcome
-from watersmeet.tools.testing.outcome import compare as compare_case
+from watersmeet.tools.testing.case import CaseBatch, Outcome
+from watersmeet.tools.testing.case import compare as compare_case
 
 
 def examples(left: tuple[str, ...], right: tuple[str, ...]) -> Examples:
@@ -42,7 +41,7 @@ def test_a_key_or_a_time_tells_pairs_from_rows_alone() -> None:
     }
 
 
-def test_where_no_column_tells_it_is_not_guessed() -> None:
+def test_sides_without_a_telltale_column_are_not_guessed() -> None:
     found = examples(("l.k",), ("r.v",))
     found.take(pa.table({"l.k": [1], "r.v": pa.array([None], pa.int64())}))
     assert list(told(found)) == ["joined"]
@@ -54,7 +53,7 @@ def test_an_operator_that_says_which_side_is_missing_is_believed() -> None:
     assert {kind: rows[0]["l.k"] for kind, rows in told(found).items()} == {"matched": "1", "padded": "2"}
 
 
-def test_what_has_one_side_joins_nothing() -> None:
+def test_operators_of_one_side_give_no_examples() -> None:
     found = Examples(cast("StreamOperator", SimpleNamespace(ports=(Port(("l.k",), keys=("l.k",)),))))
     found.take(pa.table({"l.k": [1, None]}))
     assert list(told(found)) == ["out"]

@@ -15,6 +15,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,9 @@ def arrive(folder: Path, stream: str, number: int, *rows: tuple[Any, ...]) -> No
 def run(spark: SparkSession, folder: Path, query: str, settings: str = "") -> list[Progress]:
     seen: list[Progress] = []
     script = read_script(settings + SCRIPT.format(folder=folder) + query)
-    run_script(script, spark=spark, storage=folder / "storage", trigger="end", on_progress=seen.append)
+    run_script(
+        script, spark=spark, storage=folder / "storage", trigger="end", listeners=Listeners(on_progress=seen.append)
+    )
     return seen
 
 

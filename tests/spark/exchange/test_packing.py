@@ -29,7 +29,7 @@ ALL = {"e.t": [5, 9, None, 1], PART: [0, 0, 1, 1], PARTITION: ["a-0", "a-1", "a-
         (("e.t", PART, PARTITION), PARTS, {"e.t#0#@a-0": 4, "e.t#0#@a-1": 8, "e.t#1": 0}),
     ],
 )
-def test_what_a_batch_says_of_time(
+def test_batch_carries_its_watermarks(
     names: tuple[str, ...], lags: tuple[WatermarkLag, ...], expected: dict[str, int]
 ) -> None:
     pack = Pack(0, "one", None, (1,), lags, None, names)

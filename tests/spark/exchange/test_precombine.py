@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from watersmeet.operators.core.changes import MULTIPLICITY
 from watersmeet.operators.core.operator import Emission
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
-from watersmeet.spark.exchange.precombine import MIN_ROWS, Precombine
+from watersmeet.spark.exchange.columns import MIN_ROWS, Precombine
 from watersmeet.tools.testing import MemoryStore
 
 FUNCTIONS = ("count", "sum", "avg", "var_pop", "min", "max")
@@ -69,7 +69,7 @@ def test_rows_are_no_longer_merged_where_few_are_equal() -> None:
         ((Aggregate("count", (), "n"),), {"changes": True}, False),
     ],
 )
-def test_only_what_asks_for_no_order_and_keeps_no_row_takes_one_for_others(
+def test_operators_that_keep_rows_or_their_order_combine_none(
     aggregates: tuple[Aggregate, ...], given: dict[str, object], is_so: bool
 ) -> None:
     assert GroupByOperator(("k",), aggregates, **given).can_precombine is is_so  # pyright: ignore[reportArgumentType]

@@ -110,7 +110,7 @@ def states(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     client.sockfile.close()
 
 
-def test_what_shards_write_goes_out_at_once_each_to_its_own_state(server: Server, states: States) -> None:
+def test_writes_of_shards_go_out_at_once_each_to_its_own_state(server: Server, states: States) -> None:
     stores = [states.store(shard) for shard in (0, 1, 2)]
     stores[1].put("gone", b"x")
     states.flush()
@@ -182,7 +182,7 @@ def test_a_request_that_is_refused_fails_the_batch(states: States) -> None:
         states.flush()
 
 
-def test_what_another_version_has_stored_is_left_to_who_refuses_it(server: Server, states: States) -> None:
+def test_states_of_another_version_are_left_to_the_refusal(server: Server, states: States) -> None:
     server.values[0, "directory"] = b'{"format": 99}'
     one = states.store(0)
     states.fetch()

@@ -139,9 +139,7 @@ def test_rows_of_others_that_may_be_long_are_counted_as_ever(
     assert {row[0] for row in written(change(joined), tmp_path).collect()} == {None}
 
 
-def test_what_becomes_of_batches_decides_too(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handling_of_batches_decides_too(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     kept = writers._set
     monkeypatch.setattr(writers, "_set", lambda session, made: given.append(made.get(BYTES)) or kept(session, made))
@@ -164,7 +162,7 @@ def test_what_becomes_of_batches_decides_too(
     assert spark.read.json(str(tmp_path / "o")).count() == 100
 
 
-def test_where_plans_cannot_be_seen_spark_counts_as_ever(
+def test_hidden_plans_leave_the_count_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: Any) -> Any:

@@ -66,13 +66,13 @@ def test_modules_that_a_worker_does_not_need_are_found() -> None:
     assert foreign([*modules, *more]) == more
 
 
-def test_what_is_imported_before_workers_are_forked_is_operators_and_the_exchange() -> None:
+def test_modules_imported_before_the_fork_are_operators_and_the_exchange() -> None:
     loaded = loaded_by("from watersmeet.spark.private.daemon import import_once\nimport_once()")
     assert {module for module in IMPORTED_ONCE if module.startswith("watersmeet.")} <= {*loaded}
     assert foreign(loaded) == []
 
 
-def test_what_a_worker_unpickles_is_operators_and_the_exchange() -> None:
+def test_workers_unpickle_operators_and_the_exchange() -> None:
     modules = [cls.__module__ for cls in (ShardProcessor, Pack, Unpack)]
     imports = "\n".join(f"import {module}" for module in (*modules, *FAMILIES))
     loaded = loaded_by(imports)

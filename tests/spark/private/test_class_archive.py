@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.spark.folders import ARCHIVES, COMMANDS, shim, tidy
-from watersmeet.spark.session.jars import WANTED, archive_options
-from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.java import WANTED, archive_options, prepare_java
 
 USED, WRITTEN = "-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit="
 
@@ -119,7 +118,7 @@ def test_the_cache_keeps_what_is_used_and_the_few_used_last(environ: dict[str, s
     assert not any(path.exists() for path in held)
 
 
-def test_what_a_killed_process_has_begun_is_removed_and_what_it_has_written_stays(environ: dict[str, str]) -> None:
+def test_archive_begun_by_a_killed_process_is_removed_and_a_written_one_stays(environ: dict[str, str]) -> None:
     home = prepare_java(environ)
     begun = Path(archive_options(home, environ).split()[0].removeprefix(WRITTEN))
     gone = subprocess.Popen([sys.executable, "-c", ""])

@@ -23,10 +23,9 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.spark.exchange import packing, stateful
-from watersmeet.spark.exchange.arrivals import InputBuffer
 from watersmeet.spark.exchange.output import OUTPUT_NAMES, OutputBuffer, is_bounded
 from watersmeet.spark.exchange.packing import LATE, PACKED, REPORT, ROWS, SPACER, Pack, Unpack, from_blobs
-from watersmeet.spark.exchange.stateful import ShardProcessor, Shards
+from watersmeet.spark.exchange.stateful import InputBuffer, ShardProcessor, Shards
 from watersmeet.spark.private import transfer
 from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room_here
 
@@ -143,7 +142,7 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, "16384", None),
     ],
 )
-def test_there_are_spacers_where_spark_counts_records_alone(
+def test_spacers_come_where_spark_counts_records_alone(
     monkeypatch: pytest.MonkeyPatch, bytes_: str | None, records: str | None, room: int | None
 ) -> None:
     class Task:
@@ -186,6 +185,6 @@ FILES = PythonTransfer(schema(path=StringType()), PACKED_ROWS)
         ),
     ],
 )  # fmt: skip
-def test_which_queries_need_no_count_of_bytes(given: tuple[PythonTransfer, ...], expected: bool) -> None:
+def test_queries_of_fixed_width_rows_need_no_count_of_bytes(given: tuple[PythonTransfer, ...], expected: bool) -> None:
     assert is_bounded(given, 4096) is expected
     assert not is_bounded(given, None)

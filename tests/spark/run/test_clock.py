@@ -11,7 +11,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.private.files import LocalFolder
 from watersmeet.spark.private.writers import FORMAT
-from watersmeet.spark.run.clock import check_clocks, take_clocks
+from watersmeet.spark.run.starts import check_clocks, take_clocks
 from watersmeet.spark.state.owner import OWNER, Owner
 
 MARKS, CLOCK = {"path": "marks/*.json"}, {FORMAT: "rate"}

@@ -23,6 +23,7 @@ from watersmeet.metrics.progress import Progress
 from watersmeet.metrics.prometheus import MetricsRegistry
 from watersmeet.operators.core.operator import StreamOperator
 from watersmeet.queries import read_script
+from watersmeet.spark.run.watching import Listeners
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,10 +68,16 @@ class Running:
         with suppress(KeyboardInterrupt):
             try:
                 run_script(
-                    read_script(SCRIPT.format(folder=self.folder)), spark=self.spark, storage=self.folder / "storage",
-                    trigger="continuous", on_progress=self.take,
-                    on_failure=lambda query, why, again: self.metrics.fail(query), is_interrupted=self.stop.is_set,
-                )  # fmt: skip
+                    read_script(SCRIPT.format(folder=self.folder)),
+                    spark=self.spark,
+                    storage=self.folder / "storage",
+                    trigger="continuous",
+                    listeners=Listeners(
+                        on_progress=self.take,
+                        on_failure=lambda query, why, again: self.metrics.fail(query),
+                        is_interrupted=self.stop.is_set,
+                    ),
+                )
             except WatersmeetError as error:
                 self.failures.append(error)
 

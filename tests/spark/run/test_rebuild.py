@@ -19,7 +19,9 @@ from watersmeet.metrics.history import HistoryWriter
 from watersmeet.queries import read_script
 from watersmeet.spark.private.files import UnknownStateError
 from watersmeet.spark.run import rebuild
+from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.spark.state.changes import Accepting
 from watersmeet.tools.testing import Case, CaseBatch
 from watersmeet.tools.testing.execute import outcomes_of
@@ -75,10 +77,15 @@ def run(spark: SparkSession, folder: Path, queries: dict[str, str], accepting: A
     news: list[str] = []
     storage = folder / "storage"
     run_script(
-        read_script(text_of(folder, queries)), spark=spark, storage=storage, trigger="available_now",
-        accepting=accepting, on_news=news.append,
-        on_progress=lambda progress: HistoryWriter(storage, progress.query).append(progress),
-    )  # fmt: skip
+        read_script(text_of(folder, queries)),
+        spark=spark,
+        storage=storage,
+        trigger="available_now",
+        options=StartOptions(accepting=accepting),
+        listeners=Listeners(
+            on_news=news.append, on_progress=lambda progress: HistoryWriter(storage, progress.query).append(progress)
+        ),
+    )
     return news
 
 
@@ -181,9 +188,13 @@ def test_topics_are_read_again_by_their_offsets(spark: SparkSession, kafka: str,
             f"delivery 'exactly_once');\nINSERT INTO out {query};"
         )
         run_script(
-            read_script(text), spark=spark, storage=storage, trigger="available_now", accepting=accepting,
-            on_news=news.append,
-        )  # fmt: skip
+            read_script(text),
+            spark=spark,
+            storage=storage,
+            trigger="available_now",
+            options=StartOptions(accepting=accepting),
+            listeners=Listeners(on_news=news.append),
+        )
         return news
 
     def send(batches: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ import watersmeet as ws
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.run.watching import Listeners
 
 pytestmark = pytest.mark.spark
 
@@ -63,7 +64,13 @@ def declarations(folder: Path, using: str, options: str = "") -> str:
 def run(spark: SparkSession, folder: Path, text: str, trigger: Trigger) -> list[Progress]:
     """Run a script; what was reported."""
     reported: list[Progress] = []
-    run_script(read_script(text), spark=spark, storage=folder / "storage", trigger=trigger, on_progress=reported.append)
+    run_script(
+        read_script(text),
+        spark=spark,
+        storage=folder / "storage",
+        trigger=trigger,
+        listeners=Listeners(on_progress=reported.append),
+    )
     return reported
 
 

@@ -16,7 +16,9 @@ from tests.spark.exchange.test_examples import not_utf8
 
 from watersmeet.metrics.progress import Progress
 from watersmeet.parser import read_script
+from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.tools.studio.page.model import RowSamples
 
 pytestmark = pytest.mark.spark
@@ -76,9 +78,15 @@ def test_rows_of_any_value_are_shown(spark: SparkSession, odd_zone: None, tmp_pa
     def run() -> list[Progress]:
         seen: list[Progress] = []
         run_script(
-            read_script(text), spark=spark, storage=tmp_path / "q.storage", trigger="available_now", sample_rows="some",
-            on_progress=lambda progress: (seen.append(progress), shown.take(progress))[0], on_news=news.append,
-        )  # fmt: skip
+            read_script(text),
+            spark=spark,
+            storage=tmp_path / "q.storage",
+            trigger="available_now",
+            options=StartOptions(sample_rows="some"),
+            listeners=Listeners(
+                on_progress=lambda progress: (seen.append(progress), shown.take(progress))[0], on_news=news.append
+            ),
+        )
         return seen
 
     [first] = run()

@@ -13,10 +13,10 @@ import pytest
 from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.connectors import CONNECTORS, JAR_DIGESTS, connector_of, connectors_of, formats_in
+from watersmeet.formats.packages import CONNECTORS, JAR_DIGESTS, connector_of, connectors_of, formats_in
 from watersmeet.queries import read_script
-from watersmeet.spark.session import jars
-from watersmeet.spark.session.jars import FOLDER, fetch_jars, with_connectors
+from watersmeet.spark.session import java
+from watersmeet.spark.session.java import FOLDER, fetch_jars, with_connectors
 
 NOTHING = {"PATH": "", "XDG_CACHE_HOME": "/nowhere/to/be/made"}
 
@@ -46,7 +46,7 @@ def test_every_format_of_a_script_that_needs_a_connector_gets_that_of_its_spark(
         {"spark.driver.extraClassPath": "/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar"},
     ],
 )
-def test_what_the_user_gives_goes_before_ours(given: dict[str, str]) -> None:
+def test_jars_of_the_user_go_before_ours(given: dict[str, str]) -> None:
     assert with_connectors(["kafka"], given, NOTHING) == given
 
 
@@ -83,7 +83,7 @@ def test_a_folder_of_jars_stands_for_all_that_would_be_fetched(tmp_path: Path) -
 def test_a_connector_may_need_settings_in_addition_to_those_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jars, "spark_version", lambda: "4.1.4")
+    monkeypatch.setattr(java, "spark_version", lambda: "4.1.4")
     (tmp_path / "delta.jar").touch()
     environ = {**NOTHING, FOLDER: str(tmp_path)}
     found = with_connectors(["delta"], {}, environ)
@@ -149,7 +149,7 @@ def test_every_package_that_we_name_has_a_digest() -> None:
 
 def test_a_jar_that_is_not_what_its_name_says_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = hashlib.sha256(b"genuine").hexdigest()
-    monkeypatch.setattr("watersmeet.spark.session.jars.JAR_DIGESTS", {"a-1.jar": known})
+    monkeypatch.setattr("watersmeet.spark.session.java.JAR_DIGESTS", {"a-1.jar": known})
     with pytest.raises(WatersmeetError) as raised:
         fetch_jars(["g:a:1"], maven(tmp_path, "a-1.jar", b"forged"), is_whole=True)
     assert raised.value.refusals[0].condition == "WRONG_JAR"
@@ -163,7 +163,7 @@ def test_a_jar_that_is_not_what_its_name_says_is_not_used(tmp_path: Path, monkey
     assert raised.value.refusals[0].condition == "WRONG_JAR" and str(jar.parent) in raised.value.refusals[0].render()
 
 
-def test_what_one_registry_has_is_not_taken_for_what_another_has(tmp_path: Path) -> None:
+def test_schemas_of_one_registry_are_not_those_of_another(tmp_path: Path) -> None:
     environ = maven(tmp_path, "a-1.jar", b"of the first")
     assert [jar.read_bytes() for jar in fetch_jars(["g:a:1"], environ, is_whole=True)] == [b"of the first"]
     with pytest.raises(WatersmeetError) as raised:

@@ -13,7 +13,9 @@ from tests.spark.frames import add_file, run_all, streamed
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
+from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.spark.state.changes import Accepting
 from watersmeet.spark.state.owner import last_change
 
@@ -49,9 +51,13 @@ def run(spark: SparkSession, folder: Path, accepting: Accepting, news: list[str]
     text = TEXT.format(folder=folder, **{"longer": 10, "shorter": 10, "shown": "l.v,", "limits": "", **said})
     script = read_script(text)
     run_script(
-        script, spark=spark, storage=folder / "storage", trigger="available_now", accepting=accepting,
-        on_news=news.append,
-    )  # fmt: skip
+        script,
+        spark=spark,
+        storage=folder / "storage",
+        trigger="available_now",
+        options=StartOptions(accepting=accepting),
+        listeners=Listeners(on_news=news.append),
+    )
 
 
 def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -163,7 +169,13 @@ def test_windows_and_clocks_change_while_the_state_goes_on(spark: SparkSession, 
             text = "".join(json.dumps({"k": k, "t": t}) + "\n" for k, t in rows)
             (tmp_path / name / f"{batch}.json").write_text(text)
         script = read_script(OTHERS.format(folder=tmp_path, **said))
-        run_script(script, spark=spark, storage=tmp_path / "storage", trigger="available_now", accepting=accepting)
+        run_script(
+            script,
+            spark=spark,
+            storage=tmp_path / "storage",
+            trigger="available_now",
+            options=StartOptions(accepting=accepting),
+        )
 
     def rows(sink: str) -> list[tuple[object, ...]]:
         lines = [line for file in (tmp_path / sink).glob("*.json") for line in file.read_text().splitlines()]

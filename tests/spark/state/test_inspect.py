@@ -79,7 +79,7 @@ def test_every_operator_of_a_chain_and_windows(spark: SparkSession, checkpoints:
     assert [row.until for row in ends] == [TEN * 1_000_000 + 59_999_999]
 
 
-def test_what_is_no_checkpoint_is_refused(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
+def test_folders_without_a_checkpoint_are_refused(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(checkpoints / "interval_semi", tmp_path / "copy")
     for file in copy.glob("state/0/*/1.*"):
         file.write_bytes(b"torn")

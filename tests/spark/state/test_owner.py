@@ -43,7 +43,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_owner_is_refused_with_its_file(case: str) -> None:
+def test_malformed_owners_are_refused_with_their_file(case: str) -> None:
     text, reason = WRONG[case]
     found = refused(text)
     assert found.condition == "WRONG_OWNER"

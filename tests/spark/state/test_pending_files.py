@@ -38,7 +38,7 @@ def test_files_that_no_batch_has_read_wait(folder: Path) -> None:
     assert count_unread_files(folder, folder.parent / "nothing") == 3, "nothing has run yet"
 
 
-def test_what_is_not_cheap_to_know_is_not_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_files_are_unknown_where_listing_is_dear(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = folder.parent / "checkpoint"
     assert count_unread_files(folder.parent / "nowhere", checkpoint) is None
     assert count_unread_files(folder.parent, checkpoint) is None, "it has folders in it"
@@ -46,7 +46,7 @@ def test_what_is_not_cheap_to_know_is_not_known(folder: Path, monkeypatch: pytes
     assert count_unread_files(folder, checkpoint) is None
 
 
-def test_only_plain_folders_of_this_machine_are_looked_into(folder: Path) -> None:
+def test_plain_folders_of_this_machine_alone_are_looked_into(folder: Path) -> None:
     def source(name: str, format: str = "json", **options: str) -> Source:
         return Source(name, (), format=format, options=options)
 

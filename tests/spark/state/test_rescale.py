@@ -127,7 +127,7 @@ def test_a_query_of_a_program_goes_on_into_its_sink(spark: SparkSession, tmp_pat
     assert rows[0] == rows[1] and sum(rows[0].values()) > 20
 
 
-def test_what_is_in_use_damaged_or_unknown_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_states_in_use_damaged_or_unknown_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     project = extract(HERE / "format-2.tar.gz", tmp_path)
     storage = project / "storage"
     checkpoint = storage / "checkpoints" / "nested"

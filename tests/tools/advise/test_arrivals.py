@@ -119,7 +119,7 @@ def test_tables_that_never_change(ids: list[int], change: list[str] | None, look
     assert advise_table(replace(table, source=replace(table.source, options={"static": "true"}))) is None
 
 
-def test_what_is_proposed_may_run_whatever_the_columns_are_called() -> None:
+def test_proposals_may_run_whatever_the_columns_are_called() -> None:
     rng = np.random.default_rng(2)
     ids, times = rng.permutation(500), START + np.arange(500) * SECOND
     moment = pa.array(times).cast(pa.timestamp("us", "UTC"))
@@ -212,7 +212,7 @@ def test_joins_without_bounds_of_time_are_not_looked_at() -> None:
         assert join_pairs(script) == () and any(said in note for note in skip_notes(script))
 
 
-def test_what_is_written_now_is_shown_next_to_what_is_proposed() -> None:
+def test_current_values_are_shown_next_to_proposed_ones() -> None:
     left, right = Truth("even", reach=100, disorder=0, rows=3000, spacing=1).streams(1)
     mark = Watermark("at", Amount(500 * SECOND, is_interval=True))
     found = advised(replace(left, source=replace(left.source, watermarks=(mark,))), right, bounds=(0, 50 * SECOND))

@@ -129,7 +129,7 @@ def test_names_cannot_break_out_of_the_drawing() -> None:
     assert ElementTree.fromstring(text).find(f".//{SVG}script") is None
 
 
-def test_what_has_an_output_of_its_own_stands_below_the_result() -> None:
+def test_side_outputs_stand_below_the_result() -> None:
     late = PlanStep("sink", "late rows")
     nodes = (
         Node("join1", PlanStep("join", side_outputs=(late,))),

@@ -19,9 +19,8 @@ from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.forecast.cluster import ClusterRequest, plan_cluster, simulate, spread_over, spreads
-from watersmeet.tools.forecast.costs import MEASURED, runs_alive, times_written
+from watersmeet.tools.forecast.inputs import MEASURED, Rate, parse_rates, read_sampled_rates, runs_alive, times_written
 from watersmeet.tools.forecast.query import ForecastInput, QueryForecast, forecast_query, render
-from watersmeet.tools.forecast.rates import Rate, parse_rates, read_sampled_rates
 
 SECOND = 1_000_000
 STREAMS = """
@@ -104,7 +103,7 @@ def test_rows_are_written_as_often_as_the_law_says() -> None:
         (CHAIN, "the rate at which the previous join sends rows"),
     ],
 )
-def test_what_is_not_known_is_said(query: str, missing: str) -> None:
+def test_unknown_numbers_are_reported_as_unknown(query: str, missing: str) -> None:
     found = forecast(query, {"a": Rate(10)})
     assert any(missing in said for said in found.unknown_inputs), found.unknown_inputs
     assert found.memory is None and any(kept.rows is None for one in found.operators for kept in one.states)

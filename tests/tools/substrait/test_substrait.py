@@ -342,7 +342,7 @@ def test_names_must_fit() -> None:
         (b"\xf8\x07\x01", "number 127 of the plan is not a known field"),
     ],
 )  # fmt: skip
-def test_what_is_no_plan(text: bytes | str, said: str) -> None:
+def test_malformed_plans_are_refused(text: bytes | str, said: str) -> None:
     found = refusal(text)
     assert found.condition == "WRONG_SUBSTRAIT" and said in found.message, found.message
     assert found.message.startswith("plan.substrait ") and found.hint
@@ -360,7 +360,7 @@ def test_a_damaged_plan_is_read_or_refused_and_never_an_accident(about: str, dat
         assert error.refusals[0].hint
 
 
-def test_how_deep_a_plan_may_be() -> None:
+def test_deep_plans_are_refused() -> None:
     texts = [
         "SELECT id FROM orders WHERE " + " AND ".join(f"amount <> {n}" for n in range(count)) for count in (28, 40)
     ]

@@ -42,6 +42,6 @@ def test_a_case_that_only_spark_can_run_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("case", "on"), [(1, "kernel"), (None, "kernel"), ("interval/no-equality.yaml", "sprak"), ("none.yaml", "kernel")]
 )
-def test_what_is_no_case_is_refused(case: object, on: str) -> None:
+def test_malformed_cases_are_refused(case: object, on: str) -> None:
     with pytest.raises(WatersmeetError, match=r"WRONG_ARGUMENT|FILE_NOT_FOUND"):
         ws.test(case, on)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def test_without_a_project_paths_start_at_the_case(tmp_path: Path) -> None:
         ("2_queries.sql#dear", "there is no file `2_queries.sql`"),
     ],
 )
-def test_what_names_no_query_is_refused(shop: Path, query: str, reason: str) -> None:
+def test_cases_that_name_no_query_are_refused(shop: Path, query: str, reason: str) -> None:
     try:
         found = ran(shop / "cases", query).detail
     except WatersmeetError as error:

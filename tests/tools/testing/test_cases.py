@@ -16,8 +16,8 @@ from tests.case_files import FILES, case_file, case_name
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.tools.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
-from watersmeet.tools.testing.assertions import trace_case
 from watersmeet.tools.testing.case import cells_of
+from watersmeet.tools.testing.execute import trace_case
 
 OLD_AND_NEW = ("marks", "input_watermarks")
 
@@ -58,7 +58,7 @@ def test_rows_compare_as_a_multiset_or_in_order() -> None:
     assert compare(CaseBatch(out=((1,), (2,), (2,))), outcome, ordered=True) is None
 
 
-def test_what_nobody_reported_is_not_passed() -> None:
+def test_unreported_cases_are_not_passed() -> None:
     assert compare(CaseBatch(state={"l": 0}), Outcome()) is not None
     assert compare(CaseBatch(late=()), Outcome()) is not None
 
@@ -247,13 +247,13 @@ def two_types(left: tuple[str, Any], right: tuple[str, Any], condition: str, out
 
 @pytest.mark.parametrize("on", ["reference", "kernel"])
 @pytest.mark.parametrize("pair", TWO_TYPES)
-def test_what_spark_computes_otherwise_is_not_run(pair: str, on: Literal["reference", "kernel"]) -> None:
+def test_expressions_that_spark_computes_otherwise_are_not_run(pair: str, on: Literal["reference", "kernel"]) -> None:
     left_type, left, right_type, right, condition = TWO_TYPES[pair]
     result = run_case(two_types((left_type, left), (right_type, right), condition), on)
     assert result.status == "not run", result.detail
 
 
-def test_what_spark_computes_otherwise_is_neither_drawn_nor_traced() -> None:
+def test_expressions_that_spark_computes_otherwise_are_neither_drawn_nor_traced() -> None:
     left_type, left, right_type, right, condition = TWO_TYPES["TIMESTAMP and TIMESTAMP_NTZ"]
     with pytest.raises(NeedsSparkError, match="timestamp"):
         trace_case(two_types((left_type, left), (right_type, right), condition))
@@ -292,7 +292,7 @@ def test_a_case_whose_query_stops_fails_alone(condition: str, on: Literal["refer
         ("SELECT STREAM s.name FROM s WHERE s.xs > 0;", "{s: [['1', [2]]]}"),
     ],
 )
-def test_what_spark_would_cast_is_not_compared_in_the_process(sql: str, rows: str):
+def test_operands_that_spark_would_cast_are_not_compared_in_the_process(sql: str, rows: str):
     sources = "CREATE STREAM s (name STRING, xs ARRAY<BIGINT>); CREATE TABLE t (id BIGINT, PRIMARY KEY (id));"
     case = parse_case(f'{{name: x, sql: "{sources} {sql}", batches: [{{in: {rows}}}]}}', "x")
     assert run_case(case, "kernel").status == "not run"

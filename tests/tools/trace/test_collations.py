@@ -25,7 +25,7 @@ def evaluate(sql: str, rows: pa.Table) -> pa.Array:
     raise AssertionError(sql)
 
 
-def test_nothing_of_a_collation_is_computed_with_spark_at_hand() -> None:
+def test_collations_are_left_to_spark_if_it_is_at_hand() -> None:
     view = "(SELECT STREAM s.k AS k, s.n FROM s) AS v"
     token = SPARK_EVALUATOR.set(evaluate)
     try:

@@ -9,7 +9,7 @@ import pytest
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.tools.testing import parse_case, read_case, run_case
-from watersmeet.tools.testing.assertions import trace_case
+from watersmeet.tools.testing.execute import trace_case
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 

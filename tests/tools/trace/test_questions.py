@@ -66,7 +66,7 @@ def test_a_project_that_never_ran(shop: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["orders"], ["orders", "order_id=1", "--summary"]])
-def test_what_is_no_question_at_all(shop: Path, arguments: list[str]) -> None:
+def test_malformed_questions_are_refused(shop: Path, arguments: list[str]) -> None:
     assert watersmeet("why", shop, *arguments).exit_code == 2
 
 

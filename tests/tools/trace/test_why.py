@@ -20,6 +20,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.tools.trace import questions
 from watersmeet.tools.trace.questions import question_of
 
@@ -93,7 +94,9 @@ def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]
     script = read_script(SQL.format(folder=folder))
     progress: list[Progress] = []
     storage = folder / "storage"
-    run_script(script, spark=spark, storage=storage, trigger="available_now", on_progress=progress.append)
+    run_script(
+        script, spark=spark, storage=storage, trigger="available_now", listeners=Listeners(on_progress=progress.append)
+    )
     [query] = questions.find_queries(script, analyze(script), storage, "", None)
     yield Shop(folder, script, progress, query, questions.read(spark, query), spark)
 
@@ -146,7 +149,7 @@ def test_a_row_of_the_result_is_followed_back(shop: Shop) -> None:
     assert "watermark of d.delivery_time then: 2026-03-02 08:25:00" in made.text()
 
 
-def test_what_is_not_read_yet_or_gone_is_said(shop: Shop) -> None:
+def test_rows_not_read_yet_or_gone_are_reported_as_such(shop: Shop) -> None:
     written(shop.folder, "orders", 9, [order("77 new 1 11:00")])
     (shop.folder / "deliveries" / "0.json").rename(shop.folder / "kept")
     later = replace(shop, read=questions.read(shop.spark, shop.query))
@@ -189,7 +192,7 @@ def test_rows_of_a_checkpoint(shop: Shop) -> None:
         ws.why(JOIN, "orders", {"id": "a"}, orders=stream, deliveries=stream)
 
 
-def test_what_cannot_be_answered_is_refused(shop: Shop) -> None:
+def test_unanswerable_questions_are_refused(shop: Shop) -> None:
     """Keys of different types are compared by Spark's rules alone."""
     orders = shop.spark.createDataFrame([("1", 1)], "id STRING, at BIGINT")
     deliveries = shop.spark.createDataFrame([(1, "north", 3)], "id BIGINT, courier STRING, at BIGINT")

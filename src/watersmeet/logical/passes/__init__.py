@@ -19,13 +19,13 @@ from watersmeet.logical.passes.conditions import move_filters, split_condition
 from watersmeet.logical.passes.draft import Draft, Inputs
 from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
-from watersmeet.logical.passes.outputs import check_targets
 from watersmeet.logical.passes.resolve import expand, resolve
 from watersmeet.logical.passes.settings import check_settings
-from watersmeet.logical.passes.table_sinks import (
+from watersmeet.logical.passes.sinks import (
     check_result,
     check_static_tables,
     check_table_sinks,
+    check_targets,
     key_formats,
     with_record_key,
 )

@@ -18,8 +18,9 @@ from difflib import get_close_matches
 from watersmeet.catalog import NOWHERE, Sink, Source, Span, Watermark, is_folder_name
 from watersmeet.errors import Refusal, WatersmeetError, did_you_mean
 from watersmeet.formats import OWN, check_source, format_names, sink_format, source_format
-from watersmeet.formats.connectors import NEEDED, OPTIONS, unknown_options
-from watersmeet.formats.lakes import DeltaSource, IcebergSource
+from watersmeet.formats.delta import DeltaSource
+from watersmeet.formats.iceberg import IcebergSource
+from watersmeet.formats.options import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.sink import OWN as OWN_OF_SINKS
 from watersmeet.functions import ImpureCall, builtin_signatures, function_hint, impure_calls, is_time_of_now
 from watersmeet.locations import find_missing

@@ -18,8 +18,8 @@ from watersmeet.logical.passes.check_declarations import check_watermark
 from watersmeet.logical.passes.column_types import element_of, is_same_type, type_of, with_query_watermarks
 from watersmeet.logical.passes.draft import Draft
 from watersmeet.logical.passes.meaning import ResolvedRelation, check_names, is_resolved, resolve_expression
-from watersmeet.logical.passes.outputs import check_outputs
 from watersmeet.logical.passes.scope import KEY, VALUE, Scope, ScopeColumn, UnresolvedName, scope_of, show_column
+from watersmeet.logical.passes.sinks import check_outputs
 from watersmeet.logical.query import Output
 from watersmeet.logical.words import expression_in_words, word
 

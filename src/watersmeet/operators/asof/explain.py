@@ -21,9 +21,16 @@ from watersmeet.operators.asof.kernel import AsofJoinOperator
 from watersmeet.operators.core.changes import OP
 from watersmeet.operators.core.operator import LEFT, RIGHT
 from watersmeet.operators.core.rowwise import RemovedRow, Row
-from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance, ParsedSection
+from watersmeet.operators.explainer import (
+    Distance,
+    FamilyTracer,
+    JoinExplainer,
+    Names,
+    PairDistance,
+    ParsedSection,
+    TraceContext,
+)
 from watersmeet.operators.outcomes import OutcomeKind
-from watersmeet.operators.tracer import Distance, FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedAsofJoin, names: Names) -> list[Fact]:

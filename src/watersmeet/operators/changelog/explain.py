@@ -8,9 +8,8 @@ from watersmeet.logical.words import Fact, conditions, keys, kind_in_words, rows
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
 from watersmeet.operators.changelog.kernel import TableJoinOperator
 from watersmeet.operators.core.rowwise import Row
-from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance
+from watersmeet.operators.explainer import FamilyTracer, JoinExplainer, Names, PairDistance, TraceContext
 from watersmeet.operators.outcomes import OutcomeKind
-from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[Fact]:

@@ -1,4 +1,4 @@
-"""The groups of a shard: a spine of groups with their accumulators, in which the newest run that has a group wins.
+"""The groups of a shard, and the rows of groups for aggregates that must read all of them.
 
 Invariants. A run has each group at most once, and only neighbours are merged. A deleted group is stored as one without
 rows until no older run can have it. Blocks whose windows have all closed are dropped whole: their groups are never read
@@ -7,25 +7,46 @@ again.
 Groups of format 1, in which sums of doubles were doubles, are converted when read. ``sum(x)#1`` was the sum, and
 continues as the exact value of that double; ``moments(x)#1`` and ``#2`` were the mean and the sum of squared
 deviations. The type of these columns gives the format of a block, so no block is rewritten for it.
+
+Groups are a spine with their accumulators, in which the newest run that has a group wins. Rows are `Members`.
+
+``max`` cannot retract a row without the others, and ``count(DISTINCT x)`` must know which values it has seen. For such
+aggregates the state holds the columns they read: equal rows as one with their number, as in a table, and with the
+number of their last arrival, which orders the rows of a group. A row that is inserted and retracted leaves no trace, in
+whatever batches.
+
+Invariants of members. Equal rows of a group have equal codes, so rows that cancel out share a code. A group whose
+window has closed is never read again.
+
+Sessions are windows that grow as their rows arrive. A row brings a session from its time to a gap behind it, and
+sessions of one key that overlap or touch are one. All rows of an open session are stored in the `Members`, each with
+the session that it brought and its arrival number. When a batch changes the bounds of a session, its rows move from one
+group to another: the grouping sees changes of a table and does not know about sessions.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from watersmeet.operators.core.changes import first_positions, key_ids
+from watersmeet.operators.core.changes import WEIGHT, concat_tables, first_positions, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
-from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, as_int64, match, sort_order
-from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.matching import LOWEST, Bools, Ints, Pairs, as_int64, match, sort_order
 from watersmeet.operators.group.exact_sums import UNIT, Doubles, add_doubles
+from watersmeet.operators.group.fold import GroupedRows
 from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout, concat_rows, to_record_batch
 from watersmeet.operators.state.spine import ShardState, Spine
+from watersmeet.operators.state.table import BUDGET as MEMBERS_BUDGET
+from watersmeet.operators.state.table import CODE, NUMBER, StateTable, merge_equal_rows
+
+if TYPE_CHECKING:
+    from watersmeet.operators.group.kernel import GroupByOperator
 
 _BITS = 28
 """A count with more bits is split, as it cannot be a weight."""
@@ -85,8 +106,8 @@ def _to_doubles(array: pa.Array) -> Doubles:
     return array.to_numpy(zero_copy_only=False)
 
 
-CODE, END, COUNT = "#code", "#end", "count()#0"
-"""The stored columns of a group besides its keys and other accumulators: its code, the end of its window in
+END, COUNT = "#end", "count()#0"
+"""The stored columns of a group besides its keys, its code and other accumulators: the end of its window in
 microseconds, if it has one, and its number of rows.
 """
 
@@ -96,8 +117,6 @@ for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and
 key. It continues to do so, so that retractions equal the emitted rows.
 """
 
-MOST_ENDS = 1_024
-"""The number of different window ends that the directory counts exactly; every batch reads and writes it."""
 
 BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
 
@@ -166,101 +185,6 @@ def is_empty(groups: pa.RecordBatch, keys: Sequence[str]) -> Bools:
     return count == 0 if keys else np.zeros(len(count), np.bool_)
 
 
-@dataclass(frozen=True)
-class EndCounts:
-    """How many groups there are by the end of their windows; ends are rounded up to a multiple of ``grain``.
-
-    The grain is a power of two, and doubles until there are at most `MOST_ENDS` different ends: sessions have as many
-    as there are sessions, and every batch writes all counts. Groups whose windows have ended are counted until their
-    rounded end is reached, so that with a grain above 1 the total may be a little too high.
-    """
-
-    counts: Mapping[int, int] = field(default_factory=dict[int, int])
-    grain: int = 1
-
-    @staticmethod
-    def of(numbers: Mapping[str, Any]) -> EndCounts:
-        """The counts in the numbers of a directory; an older state has every end."""
-        counts = EndCounts(dict[int, int](numbers.get("groups", ())), int(numbers.get("grain", 1)))
-        return counts.coarsen(_grain_of(np.array(list(counts.counts), np.int64), counts.grain))
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The counts as numbers of a directory."""
-        return {"groups": sorted(self.counts.items()), **({"grain": self.grain} if self.grain > 1 else {})}
-
-    @property
-    def total(self) -> int:
-        """How many groups there are."""
-        return sum(self.counts.values())
-
-    def with_changes(self, ends: Ints, changes: Ints) -> EndCounts:
-        """The same after changes of groups with these ends.
-
-        >>> EndCounts({7: 2, 8: 1}).with_changes(np.array([8, 9]), np.array([-1, 1])).counts
-        {7: 2, 9: 1}
-        >>> EndCounts({8: 1}, grain=8).with_changes(np.array([3, 17]), np.array([1, 1])).counts
-        {8: 2, 24: 1}
-        """
-        grain = _grain_of(np.concatenate([np.array(list(self.counts), np.int64), ends]), self.grain)
-        # Few, which is why they are not sorted.
-        encoded = pa.array(_round_up(ends, grain)).dictionary_encode()
-        sums = np.bincount(encoded.indices, changes, len(encoded.dictionary)).astype(np.int64)
-        after = dict(self.coarsen(grain).counts)
-        for end, change in zip(encoded.dictionary.to_pylist(), sums.tolist(), strict=True):
-            after[end] = after.get(end, 0) + change
-        return EndCounts({end: number for end, number in after.items() if number}, grain)
-
-    def coarsen(self, grain: int) -> EndCounts:
-        """The same with ends rounded up to multiples of another grain, no smaller than its own."""
-        if grain == self.grain:
-            return self
-        after: dict[int, int] = {}
-        ends = _round_up(np.array(list(self.counts), np.int64), grain)
-        for end, number in zip(ends.tolist(), self.counts.values(), strict=True):
-            after[end] = after.get(end, 0) + number
-        return EndCounts(after, grain)
-
-    def open_after(self, watermark: int) -> EndCounts:
-        """The counts of windows that end after a watermark; without any left, ends are exact again.
-
-        A group without an end, or with one that did not fit, is open until the end of input.
-        """
-        never = int(HIGHEST) - 1 if watermark < END_OF_INPUT else END_OF_INPUT + 1
-        remaining = {end: number for end, number in self.counts.items() if end > watermark or end >= never}
-        return EndCounts(remaining, self.grain if remaining else 1)
-
-
-def ends_after(times: Ints, length: int) -> Ints:
-    """The ends that are so long after some times; the highest number is left to what has no end.
-
-    >>> ends_after(np.array([5, 2**63 - 1]), 10).tolist() == [15, 2**63 - 2]
-    True
-    """
-    return np.minimum(times, HIGHEST - 1 - length) + length
-
-
-def _grain_of(ends: Ints, grain: int) -> int:
-    """The smallest grain from this one on with which few enough different ends are left."""
-    ends = np.sort(ends)
-    # With the largest grain there are six at most, the ends of 64 bits among them.
-    while grain < 2**62 and np.count_nonzero(np.diff(_round_up(ends, grain))) >= MOST_ENDS:
-        grain *= 2
-    return grain
-
-
-def _round_up(ends: Ints, grain: int) -> Ints:
-    """Ends as the next multiples of a power of two; where these do not fit 64 bits, the highest but one.
-
-    The highest number is the end of groups that never end, and stays.
-    """
-    if grain == 1:
-        return ends
-    less = grain - 1
-    above = np.where(ends > HIGHEST - 1 - less, HIGHEST - 1, (ends + less) & ~np.int64(less))
-    return np.where(ends == HIGHEST, ends, above)
-
-
 def _match_groups(rows: KeyedRows, keys: pa.RecordBatch, codes: Ints, queried: Ints, ends: Ints | None) -> Pairs:
     """The pairs of queried groups and rows with equal keys."""
     if ends is None or END not in rows.times:
@@ -295,3 +219,148 @@ def _is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:
         newest[several] = False
         newest[several[first]] = True
     return newest
+
+
+@dataclass(frozen=True)
+class Members:
+    """The rows of groups: ``keys``, then what the aggregates read.
+
+    ``keep_duplicates``: equal rows are not put together.
+    """
+
+    table: StateTable
+    keys: tuple[str, ...]
+    keep_duplicates: bool = False
+
+    @staticmethod
+    def of(
+        state: ShardState,
+        keys: Sequence[str],
+        read: Sequence[str],
+        finality: FinalityBound | None,
+        *,
+        keep_duplicates: bool,
+    ) -> Members:
+        """Open the members of the groups of a shard; ``finality``: those of closed groups are dropped."""
+
+        def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
+            rows = rows if keep_duplicates else merge_equal_rows(rows, is_whole=is_oldest)
+            return rows if finality is None else rows.where(finality.is_open(rows))
+
+        times = () if finality is None else (finality.time,)
+        columns = tuple(dict.fromkeys((*keys, *read, CODE, *times)))
+        layout = RowLayout(columns, times, code=CODE, numbers=(WEIGHT, NUMBER))
+        return Members(StateTable(state.spine("members", layout, MEMBERS_BUDGET, alive)), tuple(keys), keep_duplicates)
+
+    def add(self, rows: pa.RecordBatch, codes: Ints, ends: Ints, weights: Ints, number: int) -> int:
+        """Take rows in, or out, in the order of arrival from this number on; returns the next number."""
+        columns = {name: rows.column(name) for name in rows.schema.names if name in self.table.layout.columns}
+        numbers = np.where(weights > 0, number + np.arange(len(codes)), LOWEST)
+        computed = {CODE: pa.array(codes), END: pa.array(ends), WEIGHT: pa.array(weights), NUMBER: pa.array(numbers)}
+        layout = self.table.layout
+        table = pa.table({name: columns[name] if name in columns else computed[name] for name in layout.run_columns})
+        stored = layout.sort(layout.rows(table))
+        self.table.spine.add(stored if self.keep_duplicates else merge_equal_rows(stored, is_whole=False))
+        return number + len(codes)
+
+    def rows(self, codes: Ints) -> KeyedRows:
+        """All rows of these codes (sorted, each once), in the order of their codes."""
+        rows = self.table.read_rows(codes)
+        rows = rows if self.keep_duplicates else merge_equal_rows(rows)
+        return rows.where(rows.weights > 0)
+
+    def group_members(self, keys: pa.RecordBatch, codes: Ints) -> tuple[GroupedRows, Ints]:
+        """All rows of these groups, in the order of arrival, and which of the groups have any: those it numbers."""
+        rows = self.rows(np.unique(codes))
+        rows = rows.take(np.argsort(rows.attributes[NUMBER], kind="stable"))
+        ids = np.zeros(len(rows), np.int64)
+        if self.keys and len(rows):
+            requested = pa.Table.from_batches([keys])
+            both = concat_tables([requested, pa.Table.from_batches([rows.table]).select(list(self.keys))])
+            numbers = key_ids(to_record_batch(both), self.keys)
+            place = np.full(int(numbers.max()) + 1, -1)
+            place[numbers[: len(codes)]] = np.arange(len(codes))
+            ids = place[numbers[len(codes) :]]
+            # Equal codes need not be equal keys.
+            rows, ids = rows.where(ids >= 0), ids[ids >= 0]
+        present, ids = np.unique(ids, return_inverse=True)
+        was_stored = np.zeros(len(present), np.bool_)
+        return GroupedRows(rows.table, ids.astype(np.int64), len(present), rows.weights, was_stored), present
+
+
+OWN, ARRIVAL = "#own", "#arrival"
+"""The session that a row brought, and its arrival number, which distinguishes equal rows."""
+
+
+def move_rows(
+    grouping: GroupByOperator, rows: pa.RecordBatch, members: Members, ended: int, number: int
+) -> pa.RecordBatch:
+    """Changes: arrivals in the sessions they fall into, and what that means for the rows of their keys that are there.
+
+    ``ended``: sessions up to there have ended, and no row comes to them. ``number`` is that of the first arrival.
+    """
+    assert grouping.session is not None
+    codes = _key_codes(grouping, rows)
+    stored = members.rows(np.unique(codes))
+    stored = stored.where(stored.times[END] > ended)
+    arrivals = number + np.arange(codes.size)
+    computed = {OWN: rows.column(grouping.session), ARRIVAL: pa.array(arrivals), CODE: pa.array(codes)}
+    names = [name for name in members.table.layout.columns if name != END]
+    new = pa.table({name: computed[name] if name in computed else rows.column(name) for name in names})
+    before = to_record_batch(concat_tables([pa.Table.from_batches([stored.table]).select(names), new]))
+    after = before.set_column(names.index(grouping.session), grouping.session, _merge_sessions(grouping, before))
+    is_new = np.arange(len(stored) + codes.size) >= len(stored)
+    sessions = [session_bounds(version.column(grouping.session)) for version in (before, after)]
+    is_moved = ~is_new & ((sessions[0][0] != sessions[1][0]) | (sessions[0][1] != sessions[1][1]))
+    # Rows that move together keep their order: that of arrival.
+    order = np.argsort(as_int64(before.column(ARRIVAL)), kind="stable")
+    retracted, inserted = np.flatnonzero(is_moved), order[(is_new | is_moved)[order]]
+    changes = pa.concat_tables([pa.table(before.take(pa.array(retracted))), pa.table(after.take(pa.array(inserted)))])
+    weights = np.where(np.arange(retracted.size + inserted.size) < retracted.size, -1, 1)
+    return to_record_batch(changes.append_column(WEIGHT, pa.array(weights)))
+
+
+def session_bounds(session: pa.StructArray) -> tuple[Ints, Ints]:
+    """The starts and the ends of sessions."""
+    return as_int64(pc.struct_field(session, [0])), as_int64(pc.struct_field(session, [1]))
+
+
+def _key_codes(grouping: GroupByOperator, rows: pa.RecordBatch) -> Ints:
+    """The codes of keys, without their sessions."""
+    if grouping.code is not None:
+        return as_int64(rows.column(grouping.code))
+    others = grouping.other_keys
+    return row_codes(rows, others) if others else np.zeros(len(rows), np.int64)
+
+
+def _merge_sessions(grouping: GroupByOperator, rows: pa.RecordBatch) -> pa.StructArray:
+    """The session of each row, out of those that the rows have brought."""
+    own, others = rows.column(OWN), grouping.other_keys
+    keys = key_ids(rows, others) if others else np.zeros(len(rows), np.int64)
+    starts, ends = session_bounds(own)
+    order = np.lexsort((starts, keys))
+    begins = _is_session_start(keys[order], starts[order], ends[order])
+    first, number = np.flatnonzero(begins), np.cumsum(begins) - 1
+    session_starts, session_ends = np.empty((2, len(order)), np.int64)
+    session_starts[order] = starts[order][first][number]
+    session_ends[order] = np.maximum.reduceat(ends[order], first)[number]
+    fields = [own.type.field(0), own.type.field(1)]
+    parts = [
+        pa.array(each).cast(field.type) for each, field in zip((session_starts, session_ends), fields, strict=True)
+    ]
+    return pa.StructArray.from_arrays(parts, fields=fields)
+
+
+def _is_session_start(keys: Ints, starts: Ints, ends: Ints) -> Bools:
+    """A mask of the rows that begin a session; they are in the order of their keys, and then of their starts.
+
+    >>> _is_session_start(np.array([0, 0, 0, 1]), np.array([1, 5, 9, 2]), np.array([6, 7, 12, 5])).tolist()
+    [True, False, True, True]
+    """
+    # The highest end so far of each key: ends as their ranks, so that those of a later key are always higher.
+    values, ranks = np.unique(ends, return_inverse=True)
+    _, places = np.unique(keys, return_inverse=True)
+    highest = values[np.maximum.accumulate(places * values.size + ranks) - places * values.size]
+    begins = np.ones(keys.size, np.bool_)
+    begins[1:] = (keys[1:] != keys[:-1]) | (starts[1:] > highest[:-1])
+    return begins

@@ -92,19 +92,20 @@ from watersmeet.operators.group.fold import (
     to_int64,
 )
 from watersmeet.operators.group.groups import (
-    CODE,
+    ARRIVAL,
     END,
     KEEPS_ZERO_SIGN,
-    EndCounts,
-    ends_after,
+    OWN,
+    Members,
     find_groups,
     is_empty,
+    move_rows,
     open_groups,
+    session_bounds,
 )
-from watersmeet.operators.group.members import ARRIVAL, OWN, Members, move_rows, session_bounds
 from watersmeet.operators.group.values import aggregate_values
 from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, RowLayout, to_record_batch
-from watersmeet.operators.state.shard import Shard
+from watersmeet.operators.state.shard import EndCounts, Shard, ends_after
 from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.state_schema import (
     UNTIL_REPLACED,
@@ -113,7 +114,7 @@ from watersmeet.operators.state.state_schema import (
     SpineSchema,
     StateSchema,
 )
-from watersmeet.operators.state.table import enforce_limit
+from watersmeet.operators.state.table import CODE, enforce_limit
 
 
 @dataclass(frozen=True)

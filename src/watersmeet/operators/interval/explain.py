@@ -20,10 +20,9 @@ from watersmeet.logical.words import (
 )
 from watersmeet.operators.core.rowwise import RemovedRow, Row, event_time
 from watersmeet.operators.core.watermarks import Bound
-from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance
+from watersmeet.operators.explainer import Distance, FamilyTracer, JoinExplainer, Names, PairDistance, TraceContext
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, RowExpiry
-from watersmeet.operators.tracer import Distance, FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[Fact]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from watersmeet.operators.core.rowwise import Row
-from watersmeet.operators.explainer import StageExplainer
+from watersmeet.operators.explainer import FamilyTracer, StageExplainer, TraceContext
 from watersmeet.operators.outcomes import OutcomeKind
-from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 EXPLAIN = StageExplainer(lambda group: [])
 

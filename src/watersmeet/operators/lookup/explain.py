@@ -7,11 +7,10 @@ from watersmeet.logical.nodes import PRESERVED, Side
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.logical.words import Fact, conditions, keys, kind_in_words, rows_of
 from watersmeet.operators.core.rowwise import RemovedRow, Row
-from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance
+from watersmeet.operators.explainer import FamilyTracer, JoinExplainer, Names, PairDistance, TraceContext
 from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 from watersmeet.operators.lookup.kernel import LookupJoinOperator
 from watersmeet.operators.outcomes import OutcomeKind
-from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[Fact]:

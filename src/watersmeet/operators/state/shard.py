@@ -9,7 +9,7 @@ Joins of a left and a right side share their kinds and the check of candidates a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from watersmeet.operators.core.condition import Condition, holds, null_safe_equal
 from watersmeet.operators.core.matching import (
+    HIGHEST,
     Bools,
     Histogram,
     Ints,
@@ -303,3 +304,102 @@ def verify_pairs(
         return rows.table.column(name).take(pa.array(positions))
 
     return candidates.where(holds(condition, column, len(candidates.probe)))
+
+
+MOST_ENDS = 1_024
+"""The number of different window ends that the directory counts exactly; every batch reads and writes it."""
+
+
+@dataclass(frozen=True)
+class EndCounts:
+    """How many groups there are by the end of their windows; ends are rounded up to a multiple of ``grain``.
+
+    The grain is a power of two, and doubles until there are at most `MOST_ENDS` different ends: sessions have as many
+    as there are sessions, and every batch writes all counts. Groups whose windows have ended are counted until their
+    rounded end is reached, so that with a grain above 1 the total may be a little too high.
+    """
+
+    counts: Mapping[int, int] = field(default_factory=dict[int, int])
+    grain: int = 1
+
+    @staticmethod
+    def of(numbers: Mapping[str, Any]) -> EndCounts:
+        """The counts in the numbers of a directory; an older state has every end."""
+        counts = EndCounts(dict[int, int](numbers.get("groups", ())), int(numbers.get("grain", 1)))
+        return counts.coarsen(_grain_of(np.array(list(counts.counts), np.int64), counts.grain))
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The counts as numbers of a directory."""
+        return {"groups": sorted(self.counts.items()), **({"grain": self.grain} if self.grain > 1 else {})}
+
+    @property
+    def total(self) -> int:
+        """How many groups there are."""
+        return sum(self.counts.values())
+
+    def with_changes(self, ends: Ints, changes: Ints) -> EndCounts:
+        """The same after changes of groups with these ends.
+
+        >>> EndCounts({7: 2, 8: 1}).with_changes(np.array([8, 9]), np.array([-1, 1])).counts
+        {7: 2, 9: 1}
+        >>> EndCounts({8: 1}, grain=8).with_changes(np.array([3, 17]), np.array([1, 1])).counts
+        {8: 2, 24: 1}
+        """
+        grain = _grain_of(np.concatenate([np.array(list(self.counts), np.int64), ends]), self.grain)
+        # Few, which is why they are not sorted.
+        encoded = pa.array(_round_up(ends, grain)).dictionary_encode()
+        sums = np.bincount(encoded.indices, changes, len(encoded.dictionary)).astype(np.int64)
+        after = dict(self.coarsen(grain).counts)
+        for end, change in zip(encoded.dictionary.to_pylist(), sums.tolist(), strict=True):
+            after[end] = after.get(end, 0) + change
+        return EndCounts({end: number for end, number in after.items() if number}, grain)
+
+    def coarsen(self, grain: int) -> EndCounts:
+        """The same with ends rounded up to multiples of another grain, no smaller than its own."""
+        if grain == self.grain:
+            return self
+        after: dict[int, int] = {}
+        ends = _round_up(np.array(list(self.counts), np.int64), grain)
+        for end, number in zip(ends.tolist(), self.counts.values(), strict=True):
+            after[end] = after.get(end, 0) + number
+        return EndCounts(after, grain)
+
+    def open_after(self, watermark: int) -> EndCounts:
+        """The counts of windows that end after a watermark; without any left, ends are exact again.
+
+        A group without an end, or with one that did not fit, is open until the end of input.
+        """
+        never = int(HIGHEST) - 1 if watermark < END_OF_INPUT else END_OF_INPUT + 1
+        remaining = {end: number for end, number in self.counts.items() if end > watermark or end >= never}
+        return EndCounts(remaining, self.grain if remaining else 1)
+
+
+def ends_after(times: Ints, length: int) -> Ints:
+    """The ends that are so long after some times; the highest number is left to what has no end.
+
+    >>> ends_after(np.array([5, 2**63 - 1]), 10).tolist() == [15, 2**63 - 2]
+    True
+    """
+    return np.minimum(times, HIGHEST - 1 - length) + length
+
+
+def _grain_of(ends: Ints, grain: int) -> int:
+    """The smallest grain from this one on with which few enough different ends are left."""
+    ends = np.sort(ends)
+    # With the largest grain there are six at most, the ends of 64 bits among them.
+    while grain < 2**62 and np.count_nonzero(np.diff(_round_up(ends, grain))) >= MOST_ENDS:
+        grain *= 2
+    return grain
+
+
+def _round_up(ends: Ints, grain: int) -> Ints:
+    """Ends as the next multiples of a power of two; where these do not fit 64 bits, the highest but one.
+
+    The highest number is the end of groups that never end, and stays.
+    """
+    if grain == 1:
+        return ends
+    less = grain - 1
+    above = np.where(ends > HIGHEST - 1 - less, HIGHEST - 1, (ends + less) & ~np.int64(less))
+    return np.where(ends == HIGHEST, ends, above)

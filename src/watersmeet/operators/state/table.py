@@ -16,7 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.operators.core.changes import OP, POSITION, WEIGHT, group_rows, key_ids, row_codes
+from watersmeet.operators.core.changes import (
+    OP,
+    POSITION,
+    WEIGHT,
+    first_positions,
+    group_rows,
+    key_ids,
+    row_codes,
+    row_ids,
+)
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, Stretches
 from watersmeet.operators.core.operator import StateOverflowError
 from watersmeet.operators.state.format import StateBlock
@@ -35,6 +44,8 @@ BUDGET = Budget(block=262_144, balanced=True, chunk=262_144)
 """Codes are hashes, so a batch of changes touches every block of a large table: the fixed cost of a block must be small
 against the batch, so blocks are few and large.
 """
+CODE, NUMBER = "#code", "#number"
+"""The code of a row, and the place in the order of arrival of the last row that made this one."""
 
 
 def table_layout(columns: Sequence[str], code: str | None, *notes: tuple[str, NoteKind]) -> RowLayout:
@@ -319,3 +330,31 @@ def _is_among(values: Ints, ascending: Ints) -> Bools:
     if not ascending.size:
         return np.zeros(values.size, np.bool_)
     return ascending[np.minimum(np.searchsorted(ascending, values), ascending.size - 1)] == values
+
+
+def merge_equal_rows(rows: KeyedRows, *, is_whole: bool = True) -> KeyedRows:
+    """Rows in the order of their codes with equal ones as one: their weights added, and the last number.
+
+    Those of weight zero are gone, if these are all the rows there are. If not, they say where a row came last that went
+    and came again in between.
+    """
+    if len(rows) < 2:
+        return rows.where(rows.weights != 0) if is_whole else rows
+    is_repeat = rows.codes[1:] == rows.codes[:-1]
+    shared = np.append(is_repeat, False) | np.append(False, is_repeat)
+    weights, numbers = rows.weights.copy(), rows.attributes[NUMBER].copy()
+    positions, first = np.flatnonzero(shared), np.zeros(0, np.int64)
+    if positions.size:
+        repeated = rows.table.take(pa.array(positions))
+        # The code follows from other columns.
+        ids = row_ids(repeated.drop_columns([CODE]) if repeated.num_columns > 1 else repeated)
+        first = first_positions(ids)
+        totals, last = np.zeros(first.size, np.int64), np.full(first.size, LOWEST)
+        np.add.at(totals, ids, weights[positions])
+        np.maximum.at(last, ids, numbers[positions])
+        weights[positions] = 0
+        weights[positions[first]], numbers[positions[first]] = totals, last
+    is_retained = weights != 0 if is_whole else ~shared
+    if not is_whole:
+        is_retained[positions[first]] = True
+    return rows.with_attributes(**{WEIGHT: weights, NUMBER: numbers}).where(is_retained)

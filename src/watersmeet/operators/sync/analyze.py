@@ -14,9 +14,9 @@ from watersmeet.logical.passes.conditions import check_families
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.family import BuildResult, FamilyAnalysis, Sources
 from watersmeet.logical.passes.meaning import ResolvedRelation
-from watersmeet.logical.passes.outputs import check_columns, wrong_output
 from watersmeet.logical.passes.scope import Scope
 from watersmeet.logical.passes.settings import SettingSpec, choice
+from watersmeet.logical.passes.sinks import check_columns, wrong_output
 from watersmeet.logical.passes.watermarks import watermark_hint, watermark_only_time
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 

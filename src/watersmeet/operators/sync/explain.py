@@ -6,10 +6,9 @@ from watersmeet.logical.nodes import Relation
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.logical.words import Fact
 from watersmeet.operators.core.rowwise import RemovedRow, Row, event_time, is_below
-from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance, ParsedSection
+from watersmeet.operators.explainer import FamilyTracer, JoinExplainer, Names, PairDistance, ParsedSection, TraceContext
 from watersmeet.operators.sync.analyze import AnalyzedSyncJoin, ParsedSyncJoin
 from watersmeet.operators.sync.kernel import SyncJoinOperator
-from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 _DISORDER = {
     "drop": "a late row, or a second row with the same time on its port, is dropped and counted",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from watersmeet.logical.query import AnalyzedTop
 from watersmeet.logical.words import Fact, expression_in_words
 from watersmeet.operators.core.rowwise import Row
-from watersmeet.operators.explainer import StageExplainer
+from watersmeet.operators.explainer import FamilyTracer, StageExplainer, TraceContext
 from watersmeet.operators.outcomes import OutcomeKind, value_in_words, window_end
-from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(top: AnalyzedTop) -> list[Fact]:

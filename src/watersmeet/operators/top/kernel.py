@@ -36,8 +36,6 @@ from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_
 from watersmeet.operators.core.operator import Emission, Port, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import SortColumn, TopN, are_least, ranks_of
 from watersmeet.operators.core.watermarks import delay_watermark
-from watersmeet.operators.group.groups import EndCounts, ends_after
-from watersmeet.operators.group.members import BUDGET, NUMBER, merge_equal_rows
 from watersmeet.operators.state.layout import (
     NO_WATERMARK,
     FinalityBound,
@@ -46,7 +44,7 @@ from watersmeet.operators.state.layout import (
     concat_rows,
     to_record_batch,
 )
-from watersmeet.operators.state.shard import Shard
+from watersmeet.operators.state.shard import EndCounts, Shard, ends_after
 from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.state_schema import (
     UNTIL_REPLACED,
@@ -55,13 +53,21 @@ from watersmeet.operators.state.state_schema import (
     SpineSchema,
     StateSchema,
 )
-from watersmeet.operators.state.table import StateTable, enforce_limit, to_changes
+from watersmeet.operators.state.table import (
+    BUDGET,
+    CODE,
+    NUMBER,
+    StateTable,
+    enforce_limit,
+    merge_equal_rows,
+    to_changes,
+)
 
 if TYPE_CHECKING:
     from watersmeet.operators.state.layout import FinalityBound, KeyedRows
 
 
-CODE, ARRIVAL = "#code", "#arrival"
+ARRIVAL = "#arrival"
 
 
 @dataclass(frozen=True)

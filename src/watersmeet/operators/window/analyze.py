@@ -45,9 +45,9 @@ from watersmeet.logical.passes.meaning import (
     resolve_condition,
     resolve_expression,
 )
-from watersmeet.logical.passes.outputs import check_columns, wrong_output
 from watersmeet.logical.passes.scope import Scope, make_extra_columns
 from watersmeet.logical.passes.settings import SettingSpec, choice
+from watersmeet.logical.passes.sinks import check_columns, wrong_output
 from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, Padding, UnboundJoin
 from watersmeet.logical.words import amount_in_words, expression_in_words, kind_in_words
 from watersmeet.operators.window.relation import (

@@ -19,9 +19,8 @@ from watersmeet.logical.words import (
     word,
 )
 from watersmeet.operators.core.rowwise import RemovedRow, Row
-from watersmeet.operators.explainer import JoinExplainer, Names, PairDistance
+from watersmeet.operators.explainer import FamilyTracer, JoinExplainer, Names, PairDistance, TraceContext
 from watersmeet.operators.outcomes import Axis
-from watersmeet.operators.tracer import FamilyTracer, TraceContext
 from watersmeet.operators.window.kernel import WindowJoinOperator, WindowSpec
 from watersmeet.operators.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, WindowClause
 from watersmeet.schema import is_moment

@@ -60,7 +60,7 @@ from watersmeet.spark.compile.frames import (
 )
 from watersmeet.spark.connectors import source_connector
 from watersmeet.spark.connectors.reading import PackFiles
-from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline
+from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline, Precombine
 from watersmeet.spark.exchange.output import OUTPUT_DDL
 from watersmeet.spark.exchange.packing import (
     LATE_OUTPUT_COLUMN,
@@ -79,7 +79,6 @@ from watersmeet.spark.exchange.packing import (
     Repack,
     Unpack,
 )
-from watersmeet.spark.exchange.precombine import Precombine
 from watersmeet.spark.exchange.rows import (
     SIDE_OUTPUT_COLUMNS,
     JoinOutput,

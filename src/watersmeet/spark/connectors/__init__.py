@@ -11,11 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.formats import feed_of, source_format
-from watersmeet.formats.databases import Jdbc, PostgresSink
+from watersmeet.formats.debezium import Debezium
+from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.files import FileSink, NamedColumns, Parquet, TextSource
+from watersmeet.formats.iceberg import IcebergSink, IcebergSource
+from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
-from watersmeet.formats.lakes import Delta, DeltaSink, DeltaSource, IcebergSink, IcebergSource
-from watersmeet.formats.records import Debezium, Feed, Records
+from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.records import Feed, Records
 from watersmeet.formats.sink import SinkFormat
 from watersmeet.formats.source import SourceFormat
 
@@ -24,31 +27,31 @@ if TYPE_CHECKING:
 
     from watersmeet.catalog import Source
     from watersmeet.spark.connectors.reading import SourceConnector
-    from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget
+    from watersmeet.spark.connectors.sinks import SinkConnector, SinkTarget
 
 SOURCE_CONNECTORS: Mapping[type[SourceFormat], str] = {
     SourceFormat: "reading.SourceConnector",
     TextSource: "files.TextConnector",
     NamedColumns: "files.NamedColumnsConnector",
-    Parquet: "files.ParquetConnector",
-    Jdbc: "reading.JdbcConnector",
+    Parquet: "parquet.ParquetConnector",
+    Jdbc: "jdbc.JdbcConnector",
     Kafka: "kafka.KafkaSourceConnector",
-    DeltaSource: "lakes.DeltaSourceConnector",
-    IcebergSource: "lakes.IcebergSourceConnector",
+    DeltaSource: "delta.DeltaSourceConnector",
+    IcebergSource: "iceberg.IcebergSourceConnector",
 }
 SINK_CONNECTORS: Mapping[type[SinkFormat], str] = {
-    SinkFormat: "table_sinks.SinkConnector",
+    SinkFormat: "sinks.SinkConnector",
     FileSink: "files.FileSinkConnector",
     PostgresSink: "postgres.PostgresConnector",
     KafkaSink: "kafka.KafkaSinkConnector",
-    DeltaSink: "lakes.DeltaSinkConnector",
-    IcebergSink: "lakes.IcebergSinkConnector",
+    DeltaSink: "delta.DeltaSinkConnector",
+    IcebergSink: "iceberg.IcebergSinkConnector",
 }
 CHANGE_DECODERS: Mapping[type[Feed], str] = {
-    Feed: "debezium.row_changes",
+    Feed: "changes.row_changes",
     Records: "records.decode_records",
     Debezium: "debezium.debezium_changes",
-    Delta: "debezium.delta_changes",
+    Delta: "delta.delta_changes",
 }
 """By the class of a format or feed, the module of this package that has its connector, and the name there."""
 

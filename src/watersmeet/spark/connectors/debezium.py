@@ -1,4 +1,4 @@
-"""Change feeds on Spark: Debezium's records in JSON and Avro, Delta's change feed, ``_change``, conditions."""
+"""Change feeds of Debezium on Spark: its records in JSON and Avro."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from pyspark.sql.types import DataType, DecimalType
 from watersmeet.catalog import Field, Source
 from watersmeet.codec.avro_schema import AvroType, field_of, read_schema, split_null
 from watersmeet.codec.binary import SchemaError
-from watersmeet.errors import Refusal, refuse
-from watersmeet.formats import source_format
-from watersmeet.formats.lakes import CHANGE_TYPE, VERSION
-from watersmeet.formats.records import DECIMALS, TIME_UNIT, TRUNCATE, Debezium, Unit, is_decimal, type_in_record
+from watersmeet.errors import refuse
+from watersmeet.formats.debezium import DECIMALS, TIME_UNIT, TRUNCATE, Debezium, Unit, is_decimal, type_in_record
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.schema import is_moment, quote
-from watersmeet.spark.connectors.codecs import OF_VALUE, decode_avro, reader_schema
+from watersmeet.spark.connectors.avro import decode_avro, reader_schema
+from watersmeet.spark.connectors.changes import refusal_column
 from watersmeet.spark.connectors.malformed import (
     CORRUPT_RECORD,
     PLACE,
@@ -32,21 +31,12 @@ from watersmeet.spark.connectors.malformed import (
     empty_error_columns,
     error_columns,
     explain_misread,
-    fit_column,
     permissive_options,
     with_corrupt_record,
 )
 from watersmeet.spark.connectors.ranges import json_range_error
-from watersmeet.spark.connectors.records import (
-    DELETE,
-    INSERT,
-    is_deleted,
-    key_error_columns,
-    key_of_record,
-    partition_of,
-    place_of_record,
-)
-from watersmeet.spark.exchange.packing import ORDER
+from watersmeet.spark.connectors.record_parts import OF_VALUE
+from watersmeet.spark.connectors.records import DELETE, INSERT, place_of_record
 
 _ROWS = ("before", "after")
 _UNITS: Mapping[str, Unit] = {
@@ -126,64 +116,6 @@ def decode_envelope(source: Source, frame: DataFrame, form: Form) -> DataFrame:
     return opened.select(
         *parts, F.col("value").isNotNull().alias("is_told"), *origin, F.col(quote(OF_VALUE.error_column)).alias(REASON)
     )
-
-
-def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
-    """The changes in rows of Delta's change data feed.
-
-    By key, they count in the order of their versions, and within one what goes does so before anything comes: Delta
-    delivers them otherwise. Rows in its form that have no version count as they are delivered; of an upsert the row
-    before it is left out then.
-    """
-    kind = F.col(CHANGE_TYPE)
-    reason = "its `_change_type` is not a change type of Delta"
-    hint = "read Delta's change data feed, or leave CHANGES FROM out."
-    sign = (
-        F.when(kind.isin("insert", "update_postimage"), INSERT)
-        .when(kind.isin("delete", "update_preimage"), DELETE)
-        .otherwise(refusal_column(source, reason, hint, "string"))
-    )
-    changes = frame.withColumn(CHANGE, sign)
-    columns = (*cast_columns(source, frame), F.col(CHANGE), *error_columns(frame))
-    if not source.primary_key:
-        return changes.select(*columns)
-    if VERSION not in frame.columns:
-        return changes.where(kind.isNull() | (kind != "update_preimage")).select(*columns)
-    order = F.col(VERSION).cast("bigint") * 2 + (F.col(CHANGE) == INSERT).cast("bigint")
-    return changes.select(*columns, order.alias(ORDER))
-
-
-def row_changes(source: Source, frame: DataFrame) -> DataFrame:
-    """The declared columns and the key of a record, if there is one.
-
-    For a table also ``_change``: from a condition, from a column of that name, or always ``+``.
-    """
-    key = key_of_record(source, frame)
-    columns = [
-        *cast_columns(source, frame),
-        *key,
-        *(error_columns(frame) or (key_error_columns(source, frame) if key else ())),
-    ]
-    if source.kind == "stream":
-        names = {name.lower() for name in frame.columns}
-        is_kafka = source_format(source).has_partitions and names.issuperset(("topic", "partition"))
-        return frame.select(*columns, *((partition_of(place_of_record(frame)),) if is_kafka else ()))
-    if "deletes" in source.lowercase_options:
-        return frame.select(*columns, F.when(is_deleted(source), DELETE).otherwise(INSERT).alias(CHANGE))
-    has_change = source.field(CHANGE) is None and any(name.lower() == CHANGE for name in frame.columns)
-    return frame.select(*columns, *((F.col(CHANGE).cast("string"),) if has_change else ()))
-
-
-def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
-    """The declared columns, in the declared types; a value that does not fit stops the query."""
-    types = {field.name.lower(): field.dataType for field in frame.schema}
-    return [fit_column(source, f.name, DataType.fromDDL(f.type), types.get(f.name.lower())) for f in source.fields]
-
-
-def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
-    """A column that stops the query with a refusal when it is evaluated."""
-    text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).to_message()
-    return F.raise_error(F.lit(text)).cast(type_)
 
 
 _OPS = ("c", "r", "u", "d")

@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark.sql import is_remote
@@ -35,11 +35,22 @@ from watersmeet.formats.sink import PATH
 from watersmeet.locations import local_path
 from watersmeet.logical.expressions import quote
 from watersmeet.spark.connectors.malformed import fit_column, load_text
-from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, SinkBatch, Write, drain_batch, write_rows
 from watersmeet.spark.connectors.ranges import fields_of, widen_file, widen_orc, widen_schema
-from watersmeet.spark.connectors.reading import ColumnReader, SourceConnector, parquet_reader
+from watersmeet.spark.connectors.reading import SourceConnector
+from watersmeet.spark.connectors.sinks import (
+    BATCH,
+    BatchPlans,
+    SinkBatch,
+    SinkConnector,
+    SinkTarget,
+    Write,
+    batch_writer,
+    drain_batch,
+    plans_of,
+    run_of,
+    write_rows,
+)
 from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
-from watersmeet.spark.connectors.table_sinks import SinkConnector, SinkTarget, batch_writer, plans_of, run_of
 from watersmeet.spark.private.files import LocalFolder, folder_of, is_reachable
 from watersmeet.spark.private.introspection import query_id
 from watersmeet.spark.time_texts import text_options
@@ -433,14 +444,6 @@ class NamedColumnsConnector(SourceConnector[NamedColumns]):
         declared = {f.name.lower(): f for f in fields_of(schema)}
         fitted = [fit_column(self.source, f.name, f.dataType, types.get(n), file) for n, f in declared.items()]
         return frame.select(*fitted, *(quote(name) for name in frame.columns if name.lower() not in declared))
-
-
-class ParquetConnector(NamedColumnsConnector):
-    """Reads files of Parquet."""
-
-    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
-        """The reader of these columns for workers; None if it is not known to give the same values as Spark."""
-        return parquet_reader(self.source, columns, schema, recovers=recovers)
 
 
 class FileSinkConnector(SinkConnector[FileSink]):

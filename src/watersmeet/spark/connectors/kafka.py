@@ -33,14 +33,20 @@ from watersmeet.formats.kafka import NEW_TOPIC, Kafka, KafkaSink, Topics
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.schema import quote
-from watersmeet.spark.connectors.codecs import OF_KEY, OF_VALUE, message_encoder, record_schema
-from watersmeet.spark.connectors.outputs import BATCH, BatchPlans, SinkBatch, Write, drain_batch
+from watersmeet.spark.connectors.avro import record_schema
+from watersmeet.spark.connectors.protobuf import message_encoder
 from watersmeet.spark.connectors.reading import SourceConnector
+from watersmeet.spark.connectors.record_parts import OF_KEY, OF_VALUE
 from watersmeet.spark.connectors.records import encode_records, value_of
-from watersmeet.spark.connectors.table_sinks import (
+from watersmeet.spark.connectors.sinks import (
+    BATCH,
+    BatchPlans,
+    SinkBatch,
     SinkConnector,
     SinkTarget,
+    Write,
     batch_records,
+    drain_batch,
     plans_of,
     record_writer,
     run_of,

@@ -9,15 +9,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import islice
+from os import walk
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WorkerRefusalError
-from watersmeet.locations import local_path
+from watersmeet.locations import local_path, resolve_references
+from watersmeet.spark.connectors.files import NamedColumnsConnector
+from watersmeet.spark.connectors.reading import ColumnReader
+
+if TYPE_CHECKING:
+    pass
 
 ROWS_PER_BATCH = 131_072
 GLOB = "*?[{"
@@ -242,3 +251,68 @@ def _of_folder(column: str, text: str, kind: pa.DataType) -> pa.Scalar:
         except pa.ArrowInvalid:
             pass
     raise UnlikeSparkError(f"the folder `{column}={text}` has a value that only Spark reads")
+
+
+SAMPLED, MOST_FILES = 100, 10_000
+"""How many footers are looked at when a query is built, a quarter of a millisecond each: as a sample, and at most."""
+
+
+def parquet_reader(
+    source: Source, columns: tuple[str, ...], schema: pa.Schema, *, recovers: bool = False
+) -> ParquetColumns | None:
+    """A reader of a Parquet source's columns that gives Spark's values; None: some of the files need Spark.
+
+    How many footers are read does not grow with the folder. Where the query ``recovers`` from a file that needs Spark,
+    a sample is enough. Else the next start must find such a file here, so all are looked at, and a folder that has too
+    many for that is left to Spark.
+    """
+    said = replace(source, options=resolve_references(source.options)).lowercase_options
+    root = str(Path(local_path(said["path"])).absolute())
+    reader = ParquetColumns(
+        source.name, columns, schema, root,
+        None if _is_true(said.get("recursivefilelookup")) else (),
+        _is_true(said.get("ignoremissingfiles")),
+    )  # fmt: skip
+    if "{" in root + said.get("pathglobfilter", ""):
+        return None
+    try:
+        most = SAMPLED if recovers else MOST_FILES
+        paths = [*islice(_files(root, said.get("pathglobfilter", "*")), most + 1)]
+        if len(paths) > most and not recovers:
+            return None
+        if reader.folders is not None:
+            reader = replace(reader, folders=common_folder_columns(root, paths))
+        for path in paths[:most]:
+            reader.check(path)
+    except UnlikeSparkError:
+        return None
+    except OSError:
+        # It went or changed while we looked; a worker looks again.
+        return reader
+    return reader
+
+
+def _files(root: str, pattern: str) -> Iterator[str]:
+    """The files that a source may read; Spark passes over hidden ones."""
+    for base in Path("/").glob(root.strip("/")) if any(c in root for c in GLOB) else [Path(root)]:
+        if base.is_file():
+            yield str(base)
+        for folder, folders, names in walk(base, followlinks=True):
+            folders[:] = [name for name in folders if not _is_hidden(name)]
+            yield from (f"{folder}/{n}" for n in names if not _is_hidden(n) and fnmatchcase(n, pattern))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").lower() == "true"
+
+
+class ParquetConnector(NamedColumnsConnector):
+    """Reads files of Parquet."""
+
+    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
+        """The reader of these columns for workers; None if it is not known to give the same values as Spark."""
+        return parquet_reader(self.source, columns, schema, recovers=recovers)

@@ -39,11 +39,10 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.errors import Place, WatersmeetError, refuse
-from watersmeet.formats.databases import PostgresSink
+from watersmeet.formats.postgres import PostgresSink
 from watersmeet.operators.core.changes import CHANGE, WEIGHT
 from watersmeet.schema import parse_type_name, quote
-from watersmeet.spark.connectors.outputs import BatchPlans, SinkBatch, Write, drain_batch
-from watersmeet.spark.connectors.table_sinks import SinkConnector, plans_of, run_of
+from watersmeet.spark.connectors.sinks import BatchPlans, SinkBatch, SinkConnector, Write, drain_batch, plans_of, run_of
 from watersmeet.spark.exchange.rows import consolidate
 from watersmeet.spark.time_texts import EXACT, time_for_postgres
 

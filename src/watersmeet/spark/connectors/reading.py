@@ -1,4 +1,4 @@
-"""DataFrames of a script's sources, files read as columns in workers, and input files that are missing.
+"""DataFrames of a script's sources, files packed in workers, and input files that are missing.
 
 Sources are given by name, or read by Spark as CREATE STREAM or CREATE TABLE says. For files that workers read, Spark
 still finds the files and remembers which it has had.
@@ -12,9 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from itertools import islice
-from os import walk
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 from urllib.parse import unquote
@@ -29,18 +26,15 @@ from pyspark.sql.types import StructType
 from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats import OWN, check_source, feed_of, source_format
-from watersmeet.formats.databases import Jdbc, driver_of
 from watersmeet.formats.records import ddl
 from watersmeet.formats.source import SourceFormat
-from watersmeet.locations import local_path, resolve_references
+from watersmeet.locations import local_path
 from watersmeet.logical.nodes import Query, Script, scans
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.spark.connectors import decode_changes, source_connector
 from watersmeet.spark.connectors.malformed import decode_path
-from watersmeet.spark.connectors.parquet import GLOB, ParquetColumns, UnlikeSparkError, common_folder_columns
-from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, ColumnPipeline
+from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, Batches, ColumnPipeline
 from watersmeet.spark.exchange.packing import Pack
-from watersmeet.spark.exchange.precombine import Batches
 from watersmeet.spark.private.files import Folder, file_exists, folder_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
@@ -185,31 +179,6 @@ class SourceConnector(Generic[SourceFormatT]):
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """Read the source with Spark: as a stream, or a static table as a batch; `schema` if the format takes one."""
         return load(spark, self.source, schema, options)
-
-
-_NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
-"""Java's errors about a missing driver, looked up by an address and by a name."""
-
-
-class JdbcConnector(SourceConnector[Jdbc]):
-    """Reads tables of databases."""
-
-    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
-        """Read the source with Spark. Java finds a driver that came with a package by its name only."""
-        driver = driver_of(self.source)
-        further = (
-            [{**options, "driver": driver.name}] if driver and "driver" not in self.source.lowercase_options else []
-        )
-        for attempt in (options, *further):
-            try:
-                frame = super().load(spark, schema, attempt)
-                _ = frame.schema
-            except Exception as error:
-                if all(word not in str(error) for word in _NO_DRIVER):
-                    raise
-            else:
-                return frame
-        raise WatersmeetError([self.format.driver_refusal])
 
 
 def _analyze(frame: DataFrame) -> DataFrame:
@@ -369,8 +338,6 @@ SETTINGS = {
     "spark.sql.parquet.int96TimestampConversion": "false",
 }
 """Settings of a session under which workers read as Spark does."""
-SAMPLED, MOST_FILES = 100, 10_000
-"""How many footers are looked at when a query is built, a quarter of a millisecond each: as a sample, and at most."""
 
 
 def find_files(
@@ -423,56 +390,3 @@ class PackFiles:
                 for rows in self.columns(self.reader.read(path)):
                     none = pa.array(np.zeros(rows.num_rows, np.int32))
                     yield rows.append_column(FILE, pa.DictionaryArray.from_arrays(none, file))
-
-
-def parquet_reader(
-    source: Source, columns: tuple[str, ...], schema: pa.Schema, *, recovers: bool = False
-) -> ParquetColumns | None:
-    """A reader of a Parquet source's columns that gives Spark's values; None: some of the files need Spark.
-
-    How many footers are read does not grow with the folder. Where the query ``recovers`` from a file that needs Spark,
-    a sample is enough. Else the next start must find such a file here, so all are looked at, and a folder that has too
-    many for that is left to Spark.
-    """
-    said = replace(source, options=resolve_references(source.options)).lowercase_options
-    root = str(Path(local_path(said["path"])).absolute())
-    reader = ParquetColumns(
-        source.name, columns, schema, root,
-        None if _is_true(said.get("recursivefilelookup")) else (),
-        _is_true(said.get("ignoremissingfiles")),
-    )  # fmt: skip
-    if "{" in root + said.get("pathglobfilter", ""):
-        return None
-    try:
-        most = SAMPLED if recovers else MOST_FILES
-        paths = [*islice(_files(root, said.get("pathglobfilter", "*")), most + 1)]
-        if len(paths) > most and not recovers:
-            return None
-        if reader.folders is not None:
-            reader = replace(reader, folders=common_folder_columns(root, paths))
-        for path in paths[:most]:
-            reader.check(path)
-    except UnlikeSparkError:
-        return None
-    except OSError:
-        # It went or changed while we looked; a worker looks again.
-        return reader
-    return reader
-
-
-def _files(root: str, pattern: str) -> Iterator[str]:
-    """The files that a source may read; Spark passes over hidden ones."""
-    for base in Path("/").glob(root.strip("/")) if any(c in root for c in GLOB) else [Path(root)]:
-        if base.is_file():
-            yield str(base)
-        for folder, folders, names in walk(base, followlinks=True):
-            folders[:] = [name for name in folders if not _is_hidden(name)]
-            yield from (f"{folder}/{n}" for n in names if not _is_hidden(n) and fnmatchcase(n, pattern))
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
-def _is_true(text: str | None) -> bool:
-    return (text or "").lower() == "true"

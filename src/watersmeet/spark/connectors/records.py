@@ -27,7 +27,7 @@ from watersmeet.formats.records import (
 )
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.schema import quote
-from watersmeet.spark.connectors.codecs import OF_KEY, OF_VALUE, decode_avro, decode_avro_key, decode_protobuf
+from watersmeet.spark.connectors.avro import decode_avro, decode_avro_key
 from watersmeet.spark.connectors.malformed import (
     CORRUPT_RECORD,
     PLACE,
@@ -39,7 +39,9 @@ from watersmeet.spark.connectors.malformed import (
     place_of,
     with_corrupt_record,
 )
+from watersmeet.spark.connectors.protobuf import decode_protobuf
 from watersmeet.spark.connectors.ranges import csv_range_error, json_range_error, read_json
+from watersmeet.spark.connectors.record_parts import OF_KEY, OF_VALUE
 from watersmeet.spark.exchange.packing import PARTITION
 from watersmeet.spark.time_texts import EXACT, IN_UTC, key_text
 

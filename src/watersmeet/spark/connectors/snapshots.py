@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.errors import Refusal, refuse
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.schema import quote
-from watersmeet.spark.connectors.outputs import BatchPlans, SinkBatch, drain_batch
+from watersmeet.spark.connectors.sinks import BatchPlans, SinkBatch, drain_batch
 from watersmeet.spark.exchange.rows import columns_of, comparison_columns, comparison_names, consolidate
 from watersmeet.spark.time_texts import text_options
 

@@ -27,22 +27,20 @@ from pyspark.sql.types import (
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.matching import Histogram
 from watersmeet.operators.core.operator import (
+    EXAMPLE_PREFIX,
     HISTOGRAMS,
+    OWN_WATERMARK_PREFIX,
     PORT_COUNTERS,
     SUMMED_COUNTERS,
+    WATERMARK_PREFIX,
     Emission,
+    ShardMetrics,
     StepReport,
     StreamOperator,
     merge_step_reports,
-)
-from watersmeet.operators.core.python_values import python_rows
-from watersmeet.operators.core.shard_metrics import (
-    EXAMPLE_PREFIX,
-    OWN_WATERMARK_PREFIX,
-    WATERMARK_PREFIX,
-    ShardMetrics,
     port_names,
 )
+from watersmeet.operators.core.python_values import python_rows
 from watersmeet.operators.state.layout import to_record_batch
 from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
 from watersmeet.spark.exchange.packing import LATE, PACKED, ROWS, SPACER, UNMATCHED, spacers, to_blob

@@ -33,11 +33,12 @@ from watersmeet.spark.exchange.columns import (
     PART,
     PARTITION,
     WATERMARKS_COLUMN,
+    Batches,
     ColumnPipeline,
     FileKeys,
+    Precombine,
     merge_runs_of_files,
 )
-from watersmeet.spark.exchange.precombine import Batches, Precombine
 from watersmeet.spark.exchange.store import group_labels
 from watersmeet.spark.private.introspection import state_partitions
 from watersmeet.spark.private.transfer import room_here

@@ -1,4 +1,9 @@
-"""The stateful operator: Spark calls the joins of an operator per shard and batch, over Spark's own state store."""
+"""The stateful operator: Spark calls the joins of an operator per shard and batch, over Spark's own state store.
+
+A shuffle hands records over in any order, and in another one when a task is repeated. So a step takes the rows of a
+port in the order in which they were delivered, which blobs carry with them, and a large batch is cut by that order as
+well. Until all records are there, those that do not fit into memory wait in a file.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -16,14 +22,29 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from watersmeet.errors import Refusal, WorkerRefusalError
 from watersmeet.operators.core.chain import Chain, Link, Piece
 from watersmeet.operators.core.identity import canonical_json
-from watersmeet.operators.core.operator import END_OF_INPUT, RUN, Emission, StepError, Watermarks
-from watersmeet.operators.core.shard_metrics import merge_shard_metrics, to_text
+from watersmeet.operators.core.operator import (
+    END_OF_INPUT,
+    RUN,
+    Emission,
+    StepError,
+    Watermarks,
+    merge_shard_metrics,
+    to_text,
+)
 from watersmeet.operators.state.cache import share_runs
 from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS, digest
 from watersmeet.operators.state.reshard import places_null_keys
-from watersmeet.spark.exchange.arrivals import InputBuffer, SpillFile
 from watersmeet.spark.exchange.output import Examples, OperatorCounters, OutputBuffer
-from watersmeet.spark.exchange.packing import LATE, METRICS, REPORT, SPACER, fold_watermarks
+from watersmeet.spark.exchange.packing import (
+    LATE,
+    METRICS,
+    REPORT,
+    SPACER,
+    WATERMARKS,
+    fold_watermarks,
+    from_blobs,
+    place_of,
+)
 from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
 from watersmeet.spark.private.introspection import get_accepted_states, query_of_task, run_group
 from watersmeet.spark.private.transfer import room_here
@@ -309,3 +330,112 @@ def local_folder() -> str | None:
 def _stage_tables(tables: Mapping[int, pa.Table], ports: Mapping[int, int]) -> dict[int, pa.Table]:
     """The rows of the ports of the exchange that feed a stage, by what the stage calls them."""
     return dict(sorted((ports[port], table) for port, table in tables.items() if port in ports))
+
+
+@dataclass(frozen=True)
+class SpilledBlob:
+    """A blob in a file: its place in the order of delivery, where it begins, and its bytes."""
+
+    file: BinaryIO
+    place: int
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """The blob."""
+        return os.pread(self.file.fileno(), self.size, self.start)
+
+
+class SpillFile:
+    """Blobs of a group that do not fit into memory. The file has no name, and goes with the task, however that ends."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.folder = folder
+        self.size = 0
+        self._file: BinaryIO | None = None
+
+    def put(self, blob: bytes) -> SpilledBlob:
+        """Write a blob."""
+        if self._file is None:
+            # Unbuffered, so that written data can be read back.
+            self._file = TemporaryFile(buffering=0, prefix="watersmeet-", dir=self.folder)  # noqa: SIM115 - see `close`
+        rest = memoryview(blob)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self.size += len(blob)
+        return SpilledBlob(self._file, place_of(blob), self.size - len(blob), len(blob))
+
+    def close(self) -> None:
+        """Remove it."""
+        if self._file is not None:
+            self._file.close()
+
+
+class InputBuffer:
+    """Records of a shard that no step has seen yet; ``split``: the ports whose rows need not wait for the whole batch.
+
+    - ``ports``: those that something came to in this batch
+    - ``late``: rows that only pass through
+    - ``bytes``: of rows in memory that need not wait
+    """
+
+    def __init__(self, split: frozenset[int]) -> None:
+        self.split = split
+        self.ports: set[int] = set()
+        self.watermarks: dict[int, list[bytes]] = {}
+        self.late: list[bytes] = []
+        self.bytes = 0
+        self._blobs: dict[int, list[bytes | SpilledBlob]] = {}
+
+    def add(self, port: int, kind: int, blob: bytes) -> None:
+        """Add a record of rows or watermarks."""
+        self.ports.add(port)
+        if kind == WATERMARKS:
+            self.watermarks.setdefault(port, []).append(blob)
+            return
+        self._blobs.setdefault(port, []).append(blob)
+        self.bytes += len(blob) if port in self.split else 0
+
+    def add_late(self, port: int, blob: bytes) -> None:
+        """Take late rows of a join further up."""
+        self.ports.add(port)
+        self.late.append(blob)
+
+    def spill(self, file: SpillFile) -> None:
+        """Let rows that need not wait for the whole batch wait in a file."""
+        for port in self.split & self._blobs.keys():
+            self._blobs[port] = [
+                blob if isinstance(blob, SpilledBlob) else file.put(blob) for blob in self._blobs[port]
+            ]
+        self.bytes = 0
+
+    def parts(self, size: int) -> Iterator[tuple[dict[int, pa.Table], bool]]:
+        """Yield rows by port, and whether they are complete; large arrivals in parts of about ``size`` bytes."""
+        blobs = [(port, blob) for port in self.split for blob in self._blobs.pop(port, ())]
+        if sum(_size(blob) for _, blob in blobs) > size:
+            blobs.sort(key=lambda entry: (_place(entry[1]), entry[0], _size(entry[1])))
+        waiting = 0
+        for port, blob in blobs:
+            if waiting > size:
+                yield self._tables(self.split), False
+                waiting = 0
+            self._blobs.setdefault(port, []).append(blob)
+            waiting += _size(blob)
+        yield self._tables(frozenset(self._blobs)), True
+
+    def _tables(self, ports: frozenset[int]) -> dict[int, pa.Table]:
+        """The rows of some ports; they wait no longer."""
+        some = sorted(self._blobs.keys() & ports)
+        return {port: from_blobs([_read(blob) for blob in self._blobs.pop(port)]) for port in some}
+
+
+def _size(blob: bytes | SpilledBlob) -> int:
+    return blob.size if isinstance(blob, SpilledBlob) else len(blob)
+
+
+def _place(blob: bytes | SpilledBlob) -> int:
+    return blob.place if isinstance(blob, SpilledBlob) else place_of(blob)
+
+
+def _read(blob: bytes | SpilledBlob) -> bytes:
+    return blob.read() if isinstance(blob, SpilledBlob) else blob

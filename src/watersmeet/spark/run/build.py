@@ -15,7 +15,7 @@ from watersmeet.logical.passes.settings import DEPRECATED_SETTINGS, OPERATOR_CHA
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import JOIN_PREFIX, ProgressSchema
 from watersmeet.operators import OPERATORS
-from watersmeet.operators.core.shard_metrics import port_names
+from watersmeet.operators.core.operator import port_names
 from watersmeet.operators.time_zones import in_zone
 from watersmeet.physical import (
     ChainGroups,

@@ -22,7 +22,7 @@ from watersmeet.formats.source import MalformedPolicy
 from watersmeet.locations import Storage, checkpoint_at, is_local, location_of
 from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references
-from watersmeet.logical.passes.table_sinks import static_tables_outside_joins, with_static_sources
+from watersmeet.logical.passes.sinks import static_tables_outside_joins, with_static_sources
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
@@ -32,8 +32,8 @@ from watersmeet.spark.compile.shards import shard_count
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
+from watersmeet.spark.connectors.sinks import SinkTarget, check_target, target_of
 from watersmeet.spark.connectors.static import Static, copies_of, copy_read, observe_rows, static_tables, tables_to_load
-from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target, target_of
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
 from watersmeet.spark.exchange.stateful import SampleRows
 from watersmeet.spark.leases import NO_LEASES, Leases
@@ -42,9 +42,8 @@ from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.refusals import is_unknown_format, unwritable_sink
 from watersmeet.spark.run.build import Built, PlannedQuery, chain_groups, check_provider, compile_plan, plan_on
-from watersmeet.spark.run.clock import check_clocks
 from watersmeet.spark.run.rebuild import RebuildPlan, plan_rebuild
-from watersmeet.spark.run.starts import SinkAhead, is_ahead, read_owner
+from watersmeet.spark.run.starts import SinkAhead, check_clocks, is_ahead, read_owner
 from watersmeet.spark.state.changes import Accepting, continue_checkpoint, rebuild_reason
 from watersmeet.spark.state.checkpoint import clear_leftovers
 from watersmeet.spark.state.offset_log import read_log
@@ -102,7 +101,7 @@ class Prepared:
         return self.target.checkpoint
 
     @property
-    def used(self) -> list[Source | Sink]:
+    def endpoints(self) -> list[Source | Sink]:
         """The sources that the query reads and the sinks that it writes to."""
         scans = self.built.plan.relation.leaves
         sources = [source for scan in scans for source in scan.parts or (scan.source,)]
@@ -132,24 +131,35 @@ class Inputs:
         return replace(self, static={name: table.with_default_policy(policy) for name, table in self.static.items()})
 
 
+@dataclass(frozen=True)
+class StartOptions:
+    """How the queries of a script may start.
+
+    - ``accepting``: how to start queries that have changed since their checkpoint was written, but can continue
+    - ``sample_rows``: whether the progress of a batch carries some sample rows
+    - ``ahead``: how to start with sinks that have batches which the checkpoint, restored from an older copy, lacks
+    - ``leases``: the leases of the run on a storage that other machines reach, which sinks check
+    """
+
+    accepting: Accepting = "refuse"
+    sample_rows: SampleRows = "none"
+    ahead: SinkAhead = "refuse"
+    leases: Leases = NO_LEASES
+
+
 def prepare(
     script: Script,
     spark: SparkSession,
     storage: Storage,
     analyzed: Sequence[AnalyzedQuery] | None = None,
+    options: StartOptions = StartOptions(),  # noqa: B008 - it is frozen
     by_spark: Collection[str] = (),
-    accepting: Accepting = "refuse",
-    sample_rows: SampleRows = "none",
-    ahead: SinkAhead = "refuse",
     planned: Mapping[str, PlannedQuery] | None = None,
-    leases: Leases = NO_LEASES,
 ) -> list[Prepared]:
     """Return all queries of a script, or raise one error with every reason not to start them.
 
     ``analyzed``: the analyzed queries, if there are any yet. ``by_spark``: sources whose files only Spark may read.
-    ``accepting``: how to start queries that have changed, but can continue. ``sample_rows``: whether the metrics of a
-    batch carry some sample rows. ``ahead``: how to start with sinks that are ahead of their checkpoint. ``planned``:
-    the plans of queries, by name, if they were prepared before. ``leases``: the leases that sinks check.
+    ``planned``: the plans of queries, by name, if they were prepared before.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
@@ -163,24 +173,11 @@ def prepare(
         for number, (parsed, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
             with _collect_refusals(refusals):
                 name = parsed.into or f"query{number}"
-                prepared.append(
-                    _prepare_query(
-                        script,
-                        parsed,
-                        query,
-                        name,
-                        spark,
-                        storage,
-                        inputs,
-                        accepting,
-                        sample_rows,
-                        ahead,
-                        (planned or {}).get(name),
-                    )
-                )
+                preparation = _Preparation(script, parsed, name, spark, storage, inputs, options)
+                prepared.append(preparation.run(query, (planned or {}).get(name)))
     if refusals:
         raise WatersmeetError(refusals)
-    return [query.with_leases(leases) for query in prepared]
+    return [query.with_leases(options.leases) for query in prepared]
 
 
 @contextmanager
@@ -192,87 +189,127 @@ def _collect_refusals(refusals: list[Refusal]) -> Generator[None]:
         refusals += [refusal for refusal in error.refusals if refusal not in refusals]
 
 
-def _prepare_query(
-    script: Script,
-    parsed: Query,
-    query: AnalyzedQuery,
-    name: str,
-    spark: SparkSession,
-    storage: Storage,
-    inputs: Inputs,
-    accepting: Accepting,
-    sample_rows: SampleRows,
-    ahead: SinkAhead,
-    planned: PlannedQuery | None,
-) -> Prepared:
-    checkpoint, watermark_folder = checkpoint_at(storage, name), storage / "marks" / name
-    restart_hint = _new_start_hint(parsed)
-    if is_local(checkpoint):
-        clear_leftovers(checkpoint)
-    recorded = read_owner(spark, checkpoint, restart_hint)
-    # A pattern need not match anything yet, so the folder is made when there is a watermark to write.
-    watermarks = spark.readStream.schema(WATERMARKS_SCHEMA).json(location_of(watermark_folder / "*.json"))
-    keeps_malformed = any(side_output.column == MALFORMED_SHOWN for side_output in parsed.side_outputs)
-    default_policy: MalformedPolicy = "drop" if keeps_malformed else "fail"
-    query, read, static = _with_static_tables(query, inputs.with_default_policy(default_policy))
-    looked = observe_malformed(script, read, default_policy, with_example=sample_rows == "some")
-    frames = {name: readable_rows(frame) for name, frame in looked.items()}
-    compiler = Compiler(
-        spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
-        "counted" if parsed.late_into is None else "side_output", files=inputs.files,
-        sample_rows=sample_rows, recovers=True,
-    )  # fmt: skip
-    chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains
-    planned = planned or plan_on(script, query, compiler, chaining=chaining)
-    compiler = replace(compiler, watermarks=_rename_watermarks(watermarks, scan_names(planned.plan)))
-    tables = tables_to_load(planned.plan)
-    built = compile_plan(script, planned, replace(compiler, frames=observe_rows(frames, tables)))
+@dataclass(frozen=True)
+class _Continuation:
+    """How a query goes on with its checkpoint; see `Prepared`."""
+
+    owner: Owner | None = None
     follows: tuple[ChangeEffect, ...] = ()
-    owner = rebuilding = None
-    if recorded is not None:
-        now = Owner((built.signature,))
+    rebuilding: RebuildPlan | None = None
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    """The preparation of one query of a script."""
+
+    script: Script
+    parsed: Query
+    name: str
+    spark: SparkSession
+    storage: Storage
+    inputs: Inputs
+    options: StartOptions
+
+    @property
+    def checkpoint(self) -> Storage:
+        """Where Spark keeps how far the query is."""
+        return checkpoint_at(self.storage, self.name)
+
+    @property
+    def restart_hint(self) -> str:
+        """How to start the query without its checkpoint."""
+        return _new_start_hint(self.parsed)
+
+    @property
+    def default_policy(self) -> MalformedPolicy:
+        """The policy for malformed rows whose source has none: they are dropped if a side output shows them."""
+        shows_malformed = any(side_output.column == MALFORMED_SHOWN for side_output in self.parsed.side_outputs)
+        return "drop" if shows_malformed else "fail"
+
+    def run(self, query: AnalyzedQuery, planned: PlannedQuery | None) -> Prepared:
+        """Prepare the query, or refuse to start it."""
+        if is_local(self.checkpoint):
+            clear_leftovers(self.checkpoint)
+        recorded = read_owner(self.spark, self.checkpoint, self.restart_hint)
+        query, read, static = _with_static_tables(query, self.inputs.with_default_policy(self.default_policy))
+        is_sampled = self.options.sample_rows == "some"
+        looked = observe_malformed(self.script, read, self.default_policy, with_example=is_sampled)
+        frames = {name: readable_rows(frame) for name, frame in looked.items()}
+        built, tables = self._build(query, frames, recorded, planned)
+        going_on = _Continuation() if recorded is None else self._continue(built, recorded)
+        _check_copies(static, self.storage, self.checkpoint, self.name, self.script, self.restart_hint)
+        target, others, rewinds = self._targets(query)
+        place = self.script.place(target.sink.span)
+        sink_connector(target).check_rows(built.compiled.result.drop(*others), place)
+        shows_malformed = self.default_policy == "drop"
+        scanned = {scan.source.name for scan in built.plan.relation.leaves} if shows_malformed else set[str]()
+        unread = select_malformed([source for source in self.script.sources if source.name in scanned], looked)
+        prepared = Prepared(
+            self.name, built, target, place, self._watermark_folder, others, tables, static, unread,
+            going_on.follows, going_on.owner, going_on.rebuilding, rewinds,
+        )  # fmt: skip
+        owner = going_on.owner
+        if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
+            sources, folder = sources_of(prepared.result.writeStream), folder_of(self.spark, self.checkpoint)
+            check_clocks(folder, str(self.checkpoint), recorded, owner, sources, self.restart_hint)
+        return prepared
+
+    @property
+    def _watermark_folder(self) -> Storage:
+        return self.storage / "marks" / self.name
+
+    def _build(
+        self,
+        query: AnalyzedQuery,
+        frames: Mapping[str, DataFrame],
+        recorded: Owner | None,
+        planned: PlannedQuery | None,
+    ) -> tuple[Built, tuple[Source, ...]]:
+        """The query as a DataFrame, and the tables that are loaded before stream rows look them up."""
+        script, spark = self.script, self.spark
+        # A pattern need not match anything yet, so the folder is made when there is a watermark to write.
+        pattern = location_of(self._watermark_folder / "*.json")
+        watermarks = spark.readStream.schema(WATERMARKS_SCHEMA).json(pattern)
+        compiler = Compiler(
+            spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
+            "counted" if self.parsed.late_into is None else "side_output", files=self.inputs.files,
+            sample_rows=self.options.sample_rows, recovers=True,
+        )  # fmt: skip
+        chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains
+        planned = planned or plan_on(script, query, compiler, chaining=chaining)
+        compiler = replace(compiler, watermarks=_rename_watermarks(watermarks, scan_names(planned.plan)))
+        tables = tables_to_load(planned.plan)
+        return compile_plan(script, planned, replace(compiler, frames=observe_rows(frames, tables))), tables
+
+    def _continue(self, built: Built, recorded: Owner) -> _Continuation:
+        """How the query goes on with the checkpoint of a recorded owner, or a refusal."""
+        now, accepting = Owner((built.signature,)), self.options.accepting
         difference = rebuild_reason(recorded, now, accepting)
         if difference is not None:
-            rebuilding = plan_rebuild(spark, script, storage, checkpoint, name, built, recorded, difference)
-        else:
-            owner, follows = continue_checkpoint(
-                spark, checkpoint, recorded, now, accepting, restart_hint, ACCEPT_HINT, REBUILD_HINT
+            plan = plan_rebuild(
+                self.spark, self.script, self.storage, self.checkpoint, self.name, built, recorded, difference
             )
-            owner = None if owner is recorded else owner
-    _check_copies(static, storage, checkpoint, name, script, restart_hint)
-    sink = NOTHING if parsed.is_in_parts else _sink(script, parsed.into, parsed.into_span, spark)
-    target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
-    others = {
-        c: SinkTarget(_sink(script, into, span, spark), f"{name} {c}", checkpoint)
-        for c, into, span in _others(parsed)
-        if into is not None
-    }
-    places = [(output, script.place(output.sink.span)) for output in (target, *others.values())]
-    for output, where in places:
-        check_target(output, where, spark)
-    rewinds = tuple(output for output, where in places if is_ahead(output, spark, ahead, where))
-    sink_connector(target).check_rows(built.compiled.result.drop(*others), place)
-    used = {scan.source.name for scan in planned.plan.relation.leaves} if keeps_malformed else set[str]()
-    unread = select_malformed([source for source in script.sources if source.name in used], looked)
-    prepared = Prepared(
-        name,
-        built,
-        target,
-        place,
-        watermark_folder,
-        others,
-        tables,
-        static,
-        unread,
-        follows,
-        owner,
-        rebuilding,
-        rewinds,
-    )
-    if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
-        sources = sources_of(prepared.result.writeStream)
-        check_clocks(folder_of(spark, checkpoint), str(checkpoint), recorded, owner, sources, restart_hint)
-    return prepared
+            return _Continuation(rebuilding=plan)
+        owner, follows = continue_checkpoint(
+            self.spark, self.checkpoint, recorded, now, accepting, self.restart_hint, ACCEPT_HINT, REBUILD_HINT
+        )
+        return _Continuation(None if owner is recorded else owner, follows)
+
+    def _targets(self, query: AnalyzedQuery) -> tuple[SinkTarget, dict[str, SinkTarget], tuple[SinkTarget, ...]]:
+        """The target of the rows, those of side outputs, and those of them that are rewound."""
+        script, parsed, spark = self.script, self.parsed, self.spark
+        sink = NOTHING if parsed.is_in_parts else _sink(script, parsed.into, parsed.into_span, spark)
+        target = target_of(sink, self.name, query, self.checkpoint)
+        others = {
+            column: SinkTarget(_sink(script, into, span, spark), f"{self.name} {column}", self.checkpoint)
+            for column, into, span in _others(parsed)
+            if into is not None
+        }
+        places = [(output, script.place(output.sink.span)) for output in (target, *others.values())]
+        for output, place in places:
+            check_target(output, place, spark)
+        ahead = self.options.ahead
+        return target, others, tuple(output for output, place in places if is_ahead(output, spark, ahead, place))
 
 
 def _with_static_tables(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -15,31 +16,26 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refusal_in, refuse
 from watersmeet.formats.columns import save_columns
-from watersmeet.formats.connectors import JARS
+from watersmeet.formats.packages import JARS
 from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
 from watersmeet.locations import Storage, find_missing, is_local, location_of, resolve_references
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.metrics.progress import RESULT_OBSERVATION, Progress
-from watersmeet.physical import QueryPlan
+from watersmeet.metrics.progress import RESULT_OBSERVATION
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import locate, with_lines
-from watersmeet.spark.connectors.outputs import Write, split_outputs
+from watersmeet.spark.connectors.sinks import SinkTarget, Write, encode_rows, needs_batches, split_outputs
 from watersmeet.spark.connectors.static import Loading
-from watersmeet.spark.connectors.table_sinks import SinkTarget, encode_rows, needs_batches
-from watersmeet.spark.exchange.stateful import SampleRows
-from watersmeet.spark.leases import NO_LEASES, Leases
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.refusals import first_line, kafka_failure, last_cause, report_spark_death, start_failure
 from watersmeet.spark.run.build import PlannedQuery
-from watersmeet.spark.run.clock import take_clocks
-from watersmeet.spark.run.prepare import Prepared, prepare
+from watersmeet.spark.run.prepare import Prepared, StartOptions, prepare
 from watersmeet.spark.run.rebuild import rebuild
-from watersmeet.spark.run.starts import SinkAhead, before_start, read_owner, rewind
+from watersmeet.spark.run.starts import before_start, read_owner, rewind, take_clocks
 from watersmeet.spark.run.watching import (
     Listeners,
     QueryActions,
@@ -49,14 +45,13 @@ from watersmeet.spark.run.watching import (
     write_end,
     write_loaded,
 )
-from watersmeet.spark.state.changes import Accepting
 from watersmeet.spark.state.owner import Owner, state_damage
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: the available input. ``end``: also, the input is finished."""
 
 
-def run_script(  # noqa: PLR0913 - the options and callbacks of a run
+def run_script(
     script: Script,
     *,
     spark: SparkSession,
@@ -64,34 +59,15 @@ def run_script(  # noqa: PLR0913 - the options and callbacks of a run
     trigger: Trigger,
     analyzed: Sequence[AnalyzedQuery] | None = None,
     policy: RestartPolicy = RestartPolicy(),  # noqa: B008 - it is frozen
-    accepting: Accepting = "refuse",
-    sample_rows: SampleRows = "none",
-    ahead: SinkAhead = "refuse",
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-    on_start: Callable[[str], None] = lambda query: None,
-    on_failure: Callable[[str, str, float | None], None] = lambda query, why, again: None,
-    on_life: Callable[[str], None] = lambda query: None,
-    on_end: Callable[[str], None] = lambda query: None,
-    on_news: Callable[[str], None] = lambda text: None,
-    is_interrupted: Callable[[], bool] = lambda: False,
-    on_plans: Callable[[Mapping[str, QueryPlan]], None] = lambda plans: None,
-    leases: Leases = NO_LEASES,
+    options: StartOptions = StartOptions(),  # noqa: B008 - it is frozen
+    listeners: Listeners = Listeners(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run all queries of a script, all of them checked before the first one starts.
 
     - ``analyzed``: the analyzed queries, if there are any yet
     - ``storage`` holds a checkpoint per query: a later run of the same script continues there
     - ``policy``: the handling of a failed query; the failure is raised when the others have ended
-    - ``accepting``: how to start queries that have changed since their checkpoint was written, but can continue
-    - ``is_interrupted`` is called between calls to Spark; if it returns True, the queries are stopped and
-      KeyboardInterrupt is raised
-    - ``on_start``, ``on_life`` and ``on_end`` get the name of a query that was started, that had a batch or waits for
-      rows, and that has ended; ``on_failure`` also gets the reason, and the seconds until the restart (None: no
-      restart); ``on_news`` gets messages about tables that are loading and queries that restart
-    - ``sample_rows``: whether the progress of a batch carries some sample rows
-    - ``ahead``: how to start with sinks that have batches which the checkpoint, restored from an older copy, lacks
-    - ``on_plans`` gets the plans of all queries by name, before the first one starts, so they are planned once
-    - ``leases``: the leases of this run on a storage that other machines reach; the run stops when it loses them
+    - ``options``: how the queries may start; the run stops when it loses its leases
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
@@ -100,23 +76,12 @@ def run_script(  # noqa: PLR0913 - the options and callbacks of a run
         _apply_settings(script, spark)
 
         def is_stopped() -> bool:
-            leases.check_here()
-            return is_interrupted()
+            options.leases.check_here()
+            return listeners.is_interrupted()
 
-        listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_stopped, on_plans)
         try:
-            preparing = partial(
-                prepare,
-                script,
-                spark,
-                storage,
-                analyzed,
-                accepting=accepting,
-                sample_rows=sample_rows,
-                ahead=ahead,
-                leases=leases,
-            )
-            _prepare_and_run(preparing, trigger, policy, listeners, failed)
+            preparing = partial(prepare, script, spark, storage, analyzed, options)
+            _prepare_and_run(preparing, trigger, policy, replace(listeners, is_interrupted=is_stopped), failed)
         except KeyboardInterrupt:
             # The result of the run includes earlier failures.
             if not failed:
@@ -240,7 +205,7 @@ def _make_ready(prepared: Prepared) -> None:
         # They were given to a checkpoint that is gone.
         for watermark_file in prepared.watermark_folder.glob("*.json"):
             watermark_file.unlink()
-    sources = [used for used in prepared.used if isinstance(used, Source)]
+    sources = [source for source in prepared.endpoints if isinstance(source, Source)]
     save_columns(prepared.watermark_folder.parent.parent, prepared.name, sources)
 
 
@@ -329,7 +294,7 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     broken = state_damage(text)
     if broken is not None:
         return broken
-    unreachable = kafka_failure(text, prepared.used)
+    unreachable = kafka_failure(text, prepared.endpoints)
     if unreachable is not None:
         return unreachable
     reason = last_cause(text)

@@ -97,18 +97,23 @@ class RestartPolicy:
 class Listeners:
     """Callbacks of running queries.
 
-    They get the plans, before the first query starts; every batch; a query that was started, that failed (the reason,
-    and the seconds until the restart), that is alive (it had a batch or waits for rows) or that has ended; and
-    messages. ``is_interrupted`` returns whether all queries are to stop.
+    - ``on_plans`` gets the plans of all queries by name, before the first one starts, so they are planned once
+    - ``on_progress`` gets every batch
+    - ``on_start``, ``on_life`` and ``on_end`` get the name of a query that was started, that had a batch or waits for
+      rows, and that has ended; ``on_failure`` also gets the reason, and the seconds until the restart (None: no
+      restart)
+    - ``on_news`` gets messages about tables that are loading and queries that restart
+    - ``is_interrupted`` is called between calls to Spark; if it returns True, the queries are stopped and
+      KeyboardInterrupt is raised
     """
 
-    on_progress: Callable[[Progress], None]
-    on_start: Callable[[str], None]
-    on_failure: Callable[[str, str, float | None], None]
-    on_life: Callable[[str], None]
-    on_end: Callable[[str], None]
-    on_news: Callable[[str], None]
-    is_interrupted: Callable[[], bool]
+    on_progress: Callable[[Progress], None] = lambda progress: None
+    on_start: Callable[[str], None] = lambda query: None
+    on_failure: Callable[[str, str, float | None], None] = lambda query, why, again: None
+    on_life: Callable[[str], None] = lambda query: None
+    on_end: Callable[[str], None] = lambda query: None
+    on_news: Callable[[str], None] = lambda text: None
+    is_interrupted: Callable[[], bool] = lambda: False
     on_plans: Callable[[Mapping[str, QueryPlan]], None] = lambda plans: None
 
 

@@ -22,8 +22,7 @@ from watersmeet.spark.private.introspection import cache_jvm_names
 from watersmeet.spark.private.jvm import hold_lock, root_cause, start_socket_cleanup
 from watersmeet.spark.private.launch import launch, submit_settings, worker_python
 from watersmeet.spark.private.prefork_server import start_prefork_server
-from watersmeet.spark.session.jars import archive_options, with_connectors
-from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.java import archive_options, prepare_java, with_connectors
 from watersmeet.spark.session.workers import FOLDER, unix_sockets
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from watersmeet.metrics.history import read_history
 from watersmeet.metrics.metrics import OperatorMetrics
 from watersmeet.metrics.progress import Progress
 from watersmeet.operators import OPERATORS
-from watersmeet.operators.core.operator import END_OF_INPUT
-from watersmeet.operators.core.shard_metrics import port_names
+from watersmeet.operators.core.operator import END_OF_INPUT, port_names
 from watersmeet.physical import JoinPlan, QueryPlan, join_name, join_plans
+from watersmeet.tools.forecast.inputs import RECENT, observe_rates
 from watersmeet.tools.forecast.query import ForecastInput, StateForecast, forecast_query
-from watersmeet.tools.forecast.rates import RECENT, observe_rates
 
 FACTOR = 2.0
 LEAST_ROWS, LEAST_BATCHES = 1000, 5

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, Pack, fold_watermarks, from_blobs
-from watersmeet.tools.forecast.costs import MEASURED, Costs, runs_alive, times_written
+from watersmeet.tools.forecast.inputs import MEASURED, Costs, runs_alive, times_written
 
 ROOM = 0.7
 """The share of the cores' time that is planned for: the rest is for bursts, merges and what else there is."""

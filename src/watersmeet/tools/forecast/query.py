@@ -15,15 +15,16 @@ from dataclasses import asdict, dataclass, field, replace
 from watersmeet.duration import align_columns, format_count, rough_duration
 from watersmeet.operators.explainer import ForecastFamilies, PortRetention
 from watersmeet.physical.columnar import is_columnar
-from watersmeet.physical.nodes import (
-    JoinPlan,
-    PortPlan,
-    QueryPlan,
-    RelationPlan,
-    join_plans,
+from watersmeet.physical.nodes import JoinPlan, PortPlan, QueryPlan, RelationPlan, join_plans
+from watersmeet.tools.forecast.inputs import (
+    MEASURED,
+    Costs,
+    Rate,
+    format_quantity,
+    row_bytes,
+    runs_alive,
+    times_written,
 )
-from watersmeet.tools.forecast.costs import MEASURED, Costs, format_quantity, row_bytes, runs_alive, times_written
-from watersmeet.tools.forecast.rates import Rate
 
 FULL = 0.95
 """A query whose rows need a larger share of the cores than this does not keep up."""

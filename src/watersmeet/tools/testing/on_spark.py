@@ -30,7 +30,7 @@ from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.refusals import last_cause
 from watersmeet.spark.run.build import Built, build
 from watersmeet.spark.run.prepare import WATERMARKS_SCHEMA
-from watersmeet.tools.testing.outcome import QueryStoppedError
+from watersmeet.tools.testing.case import QueryStoppedError
 
 _WATERMARK_SCHEMA = pa.schema([("column", pa.string()), ("value", pa.int64())])
 

@@ -18,8 +18,8 @@ from watersmeet.operators.core.changes import CHANGE
 from watersmeet.operators.core.operator import Port, StreamOperator, Watermarks
 from watersmeet.operators.core.python_values import python_value
 from watersmeet.operators.core.rowwise import ReferenceStep, Row, freeze
+from watersmeet.operators.explainer import FamilyTracer, TraceContext
 from watersmeet.operators.outcomes import Words, row_in_words
-from watersmeet.operators.tracer import FamilyTracer, TraceContext
 from watersmeet.physical import JoinPlan, leaf_plans
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from watersmeet.local.query import Batch
 from watersmeet.operators.core.condition import Apply, Condition
 from watersmeet.operators.core.rowwise import Row, evaluate, event_time
+from watersmeet.operators.explainer import TraceableFamilies, is_untrue
 from watersmeet.operators.outcomes import (
     Axis,
     Cause,
@@ -31,7 +32,6 @@ from watersmeet.operators.outcomes import (
     key_in_words,
     value_in_words,
 )
-from watersmeet.operators.tracer import Families, is_untrue
 from watersmeet.physical import QueryPlan
 from watersmeet.tools.trace.lineage import TraceStage
 from watersmeet.tools.trace.recorder import TraceRecorder
@@ -294,7 +294,7 @@ Detail = Literal["sentences", "counts"]
 def run_trace(
     plan: QueryPlan,
     batches: Sequence[Batch],
-    families: Families,
+    families: TraceableFamilies,
     buckets: int = 1,
     keys: Collection[Any] | None = None,
     detail: Detail = "sentences",
@@ -312,7 +312,7 @@ def run_trace(
     return trace
 
 
-def trace_query(plan: QueryPlan, batches: Sequence[Batch], families: Families, name: str = "") -> Lineage:
+def trace_query(plan: QueryPlan, batches: Sequence[Batch], families: TraceableFamilies, name: str = "") -> Lineage:
     """Trace all rows of a query."""
     return lineage_of(run_trace(plan, batches, families), name or plan.into or "")
 

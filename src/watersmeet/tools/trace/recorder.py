@@ -16,9 +16,9 @@ from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.python_values import python_rows, python_values
 from watersmeet.operators.core.rowwise import ReferenceStep, RemovedRow, Row
+from watersmeet.operators.explainer import TraceContext
 from watersmeet.operators.outcomes import OutcomeKind, Words, capital, value_in_words
 from watersmeet.operators.state.shard import LEFT_ONLY
-from watersmeet.operators.tracer import TraceContext
 from watersmeet.physical import ScanPlan
 from watersmeet.tools.trace.lineage import TracedRows, TraceStage, row_column, same_row
 

@@ -16,8 +16,8 @@ from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import RUN, Watermarks
 from watersmeet.operators.core.python_values import python_rows, python_values
 from watersmeet.operators.core.rowwise import ReferenceStep, RemovedRow, Row, freeze
+from watersmeet.operators.explainer import TraceableFamilies, TraceContext, tracer_of
 from watersmeet.operators.outcomes import OutcomeKind, Words
-from watersmeet.operators.tracer import Families, TraceContext, tracer_of
 from watersmeet.physical import JoinPlan, QueryPlan, ScanPlan, join_plans
 from watersmeet.tools.trace.lineage import TraceStage, output_rows, row_column
 from watersmeet.tools.trace.recorder import RowEvent, TraceRecorder
@@ -33,7 +33,7 @@ class Trace(LocalQuery):
     def __init__(
         self,
         plan: QueryPlan,
-        families: Families,
+        families: TraceableFamilies,
         buckets: int = 1,
         keys: Collection[Any] | None = None,
         recorder: TraceRecorder | None = None,

@@ -26,7 +26,7 @@ def became(said: dict[str, Any]) -> dict[tuple[int, str, int], str]:
     return {(row["batch"], row["source"], row["row"]): row["what"] for row in said["rows"]}
 
 
-def test_there_is_a_story_of_every_family_and_it_is_true() -> None:
+def test_stories_of_every_family_exist_and_are_true() -> None:
     assert {path.stem for path in STORIES.glob("*.yaml")} == set(FAMILIES)
     for path in STORIES.glob("*.yaml"):
         for on in ("kernel", "reference"):
@@ -146,7 +146,7 @@ def test_marks_and_clocks_that_cannot_be_read_are_refused(batch: BoardBatch, sai
     assert said in refusal["message"]
 
 
-def test_what_cannot_be_held_is_refused_and_not_left_out() -> None:
+def test_values_that_no_cell_holds_are_refused_and_not_left_out() -> None:
     board = Board(sql=SQL.format("v VARIANT"), batches=(BoardBatch({"a": (("1", "2"),)}),))
     assert [refusal["condition"] for refusal in evaluate_board(board, BoardView())["refusals"]] == ["UNKNOWN_TYPE"]
     board = Board(sql=SQL.format("v INT"), batches=(BoardBatch({"a": (("x", "2"),)}),))
@@ -160,7 +160,7 @@ def test_a_limit_that_is_reached_is_reported_as_the_refusal_it_is() -> None:
     assert [refusal["condition"] for refusal in said["refusals"]] == ["STATE_LIMIT"]
 
 
-def test_what_only_spark_can_evaluate_is_said_to_be_so() -> None:
+def test_expressions_for_spark_alone_are_reported_as_such() -> None:
     board = open_board(STORY)
     said = evaluate_board(replace(board, sql=board.sql.replace("o.item,", "upper(o.item) AS item,")), BoardView())
     assert "Only Spark can evaluate upper" in said["note"]

@@ -79,7 +79,7 @@ def test_on_another_address_a_token_is_required(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/static/../server.py", "/static/..%2Fserver.py", "/static/server.py", "/open/9999"])
-def test_nothing_is_opened_but_what_is_in_the_catalog(serve: Serve, path: str) -> None:
+def test_server_opens_only_entries_of_the_catalog(serve: Serve, path: str) -> None:
     assert asked(serve(), path)[0] == 404
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_opened_but_what_is_in_the_catalog(serve: Serve, path: str) -
     "sent",
     [b"no json", b"[]", b"{}", b'{"board": 5}', b'{"board": {"unknown": 1}}', b'{"board": {"batches": [{"rows": 1}]}}'],
 )
-def test_what_is_no_board_is_refused(serve: Serve, sent: bytes) -> None:
+def test_malformed_boards_are_refused(serve: Serve, sent: bytes) -> None:
     status, _, said = asked(serve(), "/answer", sent, JSON)
     assert status == 400
     assert "This is not a board" in said
@@ -112,7 +112,7 @@ def test_a_board_is_saved_only_at_its_path(serve: Serve, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_what_cannot_run_is_not_saved_and_says_why(serve: Serve) -> None:
+def test_boards_that_cannot_run_are_not_saved_and_say_why(serve: Serve) -> None:
     board = board_json(open_board(STORIES / "interval.yaml")) | {"sql": "SELECT STREAM nothing FROM nowhere"}
     status, _, said = asked(serve(), "/save", {"board": board}, JSON)
     assert status == 422
@@ -232,7 +232,7 @@ def test_a_malformed_origin_may_not_ask(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"[" * 100_000, b'{"board": ' + b'{"a": ' * 50_000])
-def test_what_is_nested_too_deeply_is_refused(serve: Serve, sent: bytes) -> None:
+def test_deep_nesting_is_refused(serve: Serve, sent: bytes) -> None:
     status, _, said = asked(serve(), "/answer", sent, JSON)
     assert (status, "This is not a board" in said) == (400, True)
 

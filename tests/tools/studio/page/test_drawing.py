@@ -27,7 +27,7 @@ def is_inside(box: Box, x: float, y: float) -> bool:
 
 
 @pytest.mark.parametrize("drawing", drawings())
-def test_nothing_stands_on_anything_else(drawing: Drawing) -> None:
+def test_drawn_parts_do_not_overlap(drawing: Drawing) -> None:
     for one, other in combinations(drawing.boxes, 2):
         apart = one.x + one.width <= other.x or other.x + other.width <= one.x
         assert apart or one.y + one.height <= other.y or other.y + other.height <= one.y

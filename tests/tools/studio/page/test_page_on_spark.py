@@ -19,6 +19,8 @@ from watersmeet.metrics.history import Recorder, history_file, read_history
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.progress import Progress
 from watersmeet.metrics.prometheus import MetricsRegistry
+from watersmeet.spark.run.prepare import StartOptions
+from watersmeet.spark.run.watching import Listeners
 from watersmeet.tools.studio.page.description import describe_queries
 from watersmeet.tools.studio.page.model import RowSamples
 from watersmeet.tools.studio.page.server import Watch, serve_page
@@ -84,10 +86,20 @@ class Running:
 
         with suppress(KeyboardInterrupt):
             run_script(
-                self.opened.script, analyzed=self.opened.queries, spark=self.spark, storage=self.storage,
-                trigger="continuous", sample_rows="some", on_progress=take, on_start=recorder.start,
-                on_failure=recorder.fail, on_end=recorder.end, is_interrupted=self.stop.is_set,
-            )  # fmt: skip
+                self.opened.script,
+                analyzed=self.opened.queries,
+                spark=self.spark,
+                storage=self.storage,
+                trigger="continuous",
+                options=StartOptions(sample_rows="some"),
+                listeners=Listeners(
+                    on_progress=take,
+                    on_start=recorder.start,
+                    on_failure=recorder.fail,
+                    on_end=recorder.end,
+                    is_interrupted=self.stop.is_set,
+                ),
+            )
         recorder.close()
 
     def run_batches(self, folder: Path, count: int) -> None:

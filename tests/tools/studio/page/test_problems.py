@@ -57,7 +57,7 @@ def test_an_idle_source_holds_nothing_back(query: QueryDescription) -> None:
     assert found(idle, started(NOW - 900), batch(9, NOW - 300), *later) == []
 
 
-def test_when_nothing_comes_at_all_no_single_source_is_blamed(query: QueryDescription) -> None:
+def test_sources_are_not_blamed_when_no_row_comes_at_all(query: QueryDescription) -> None:
     [problem] = found(query, *well(), now=NOW + 600)
     assert problem.text.startswith("No source has had a row for 10 min")
 

@@ -88,7 +88,7 @@ def test_changes_are_reported_as_they_happen(query: QueryDescription, page: str)
     connection.close()
 
 
-def test_only_this_machine_is_answered_and_only_what_asks_for_it(page: str) -> None:
+def test_server_answers_this_machine_and_its_own_names_only(page: str) -> None:
     port = urlsplit(page).port
     assert ask(page, "/")[0] == 200
     assert ask(page, "/", Host=f"localhost:{port}")[0] == 200
@@ -124,7 +124,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(page: str) -> None:
         assert headers["cache-control"] == "no-store"
 
 
-def test_only_rows_that_are_shown_can_be_questioned(query: QueryDescription) -> None:
+def test_hidden_rows_cannot_be_questioned(query: QueryDescription) -> None:
     rows, asked = RowSamples(), list[tuple[str, dict[str, str | None], int]]()
     told = replace(batch(0, time.time()), examples={"o and d": {"padded": [{"o.order_id": "3", "d.courier": None}]}})
     write(query.storage, told)
@@ -217,7 +217,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(query: QueryDesc
     assert not (query.storage / "spark.log").exists()
 
 
-def test_what_serves_pages_may_be_missing(query: QueryDescription, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_of_pages_is_refused(query: QueryDescription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watersmeet.cli.studio.find_spec", lambda name: None)
     told = CliRunner().invoke(app, ["page", str(query.storage.parent)])
     assert told.exit_code == 1 and "PAGE_NOT_INSTALLED" in told.output and "watersmeet[ui]" in told.output

@@ -40,11 +40,10 @@ from watersmeet.tools.studio.board.model import (
     select_query,
 )
 from watersmeet.tools.studio.drawing import draw_timeline
-from watersmeet.tools.studio.drawing.lanes import RowLane, as_datetime, groups_of, outcome_words
-from watersmeet.tools.testing.assertions import trace_case as trace_rows
-from watersmeet.tools.testing.case import Case, CaseBatch
+from watersmeet.tools.studio.lanes import RowLane, as_datetime, groups_of, outcome_words
+from watersmeet.tools.testing.case import Case, CaseBatch, Outcome
 from watersmeet.tools.testing.execute import outcomes_of
-from watersmeet.tools.testing.outcome import Outcome
+from watersmeet.tools.testing.execute import trace_case as trace_rows
 
 
 def move_row(board: Board, batch: int, source: str, row: int, to: int) -> Board:

@@ -12,7 +12,7 @@ from watersmeet.locations import Storage, checkpoint_at, mask_secrets
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
-from watersmeet.operators.core.shard_metrics import port_names
+from watersmeet.operators.core.operator import port_names
 from watersmeet.operators.explainer import JoinExplainer, PairDistance
 from watersmeet.physical import (
     JoinPlan,

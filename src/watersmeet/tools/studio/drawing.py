@@ -18,7 +18,7 @@ from typing import Literal
 
 from watersmeet.operators.outcomes import Lineage, RowMatch, TracedWatermark
 from watersmeet.tools.explain.svg import text_width, wrap_text
-from watersmeet.tools.studio.drawing.lanes import (
+from watersmeet.tools.studio.lanes import (
     AXES,
     FONT,
     GAP,

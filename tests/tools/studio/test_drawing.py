@@ -19,7 +19,7 @@ from watersmeet.operators.outcomes import (
 )
 from watersmeet.tools.explain.svg import text_width
 from watersmeet.tools.studio.drawing import draw_timeline
-from watersmeet.tools.studio.drawing.lanes import SHAPES, TimeScale
+from watersmeet.tools.studio.lanes import SHAPES, TimeScale
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -88,7 +88,7 @@ def test_a_bar_is_as_long_as_the_life_of_its_row() -> None:
     assert bar(drawn[4]) is None
 
 
-def test_what_became_of_a_row_is_shown_by_shape_word_and_sentence() -> None:
+def test_outcome_of_a_row_is_shown_by_shape_word_and_sentence() -> None:
     drawn = lanes(draw_timeline(TOLD))
     assert [shapes(drawn[n]) - {"dot"} for n in range(5)] == [{"cap"}, {"ring"}, {"cap"}, {"arrow"}, {"cross"}]
     said = {number: [text.text for text in lane.iter(f"{SVG}text")][-1] for number, lane in drawn.items()}
@@ -179,7 +179,7 @@ def test_a_drawing_is_the_same_every_time_and_carries_its_style_only_where_it_mu
 
 
 @pytest.mark.parametrize("width", [300, 560, 1000, 2000])
-def test_nothing_is_written_beyond_the_edge(width: int) -> None:
+def test_texts_end_before_the_edge(width: int) -> None:
     picture = parsed(
         draw_timeline(TOLD, "a name that is rather long, longer than a phone is wide, and so goes on", width=width)
     )

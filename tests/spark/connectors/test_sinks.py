@@ -17,7 +17,7 @@ import pytest
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.databases import PostgresSink
+from watersmeet.formats.postgres import PostgresSink
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
@@ -49,7 +49,7 @@ def folded(batches: Sequence[Sequence[Change]]) -> Counter[tuple[int | None, str
 
 
 def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
-    from watersmeet.spark.connectors.table_sinks import changelog_rows
+    from watersmeet.spark.connectors.sinks import changelog_rows
 
     rows = [
         (1, {"a": 1}, "x", "+"), (1, {"a": 1}, "x", "-"),
@@ -69,7 +69,7 @@ def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
 
 def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
     from watersmeet.spark.connectors import sink_connector
-    from watersmeet.spark.connectors.table_sinks import SinkTarget
+    from watersmeet.spark.connectors.sinks import SinkTarget
 
     sink = Sink("log", "parquet", {"path": str(tmp_path / "log"), "changes": "log"})
     target = SinkTarget(sink, "log", tmp_path / "checkpoint", "log")
@@ -325,10 +325,10 @@ def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_p
 def test_postgres_without_its_driver_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from watersmeet.formats import databases
-    from watersmeet.spark.connectors.table_sinks import SinkTarget, check_target
+    from watersmeet.formats import postgres
+    from watersmeet.spark.connectors.sinks import SinkTarget, check_target
 
-    monkeypatch.setattr(databases, "find_spec", lambda name: None)
+    monkeypatch.setattr(postgres, "find_spec", lambda name: None)
     target = SinkTarget(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
     with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
         check_target(target, None, spark)
@@ -338,7 +338,7 @@ def test_postgres_without_its_driver_is_refused(
 
 
 def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSession) -> None:
-    from watersmeet.spark.connectors.table_sinks import SinkTarget, upsert_records
+    from watersmeet.spark.connectors.sinks import SinkTarget, upsert_records
 
     def to(*key: str) -> SinkTarget:
         return SinkTarget(Sink("topic", "kafka", {}), "query", Path(), "upsert", key)
@@ -353,7 +353,7 @@ def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSe
 
 
 def test_rows_become_records_with_their_key(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.connectors.table_sinks import SinkTarget, encode_rows
+    from watersmeet.spark.connectors.sinks import SinkTarget, encode_rows
 
     rows = spark.createDataFrame([(1, "a", 2.5)], "_key INT, name STRING, x DOUBLE")
     topic = Sink("topic", "kafka", {"topic": "t", "value.format": "json"})
