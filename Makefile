@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries cluster lock clean
+.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries cluster image-test lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +125,9 @@ faults: install ## two hundred kills, full disks and restarts; every row must be
 cluster: install ## storages on HDFS and S3, all commands, two drivers on one storage; says so if Maven Central cannot be reached
 	WATERSMEET_CLUSTER=1 $(BIN)/python -m pytest -q -rs tests/cluster
 
+image-test: install ## every line of deploy/Dockerfile in changed roots, and the image on a project; needs root, debootstrap and npm
+	WATERSMEET_IMAGE=1 $(BIN)/python -m pytest -q -rs tests/deploy --timeout 3600
+
 retries: install ## tasks that fail, are overtaken or lose their executor, for every family. Takes half an hour
 	$(BIN)/python -m faults.retries
 
@@ -133,6 +136,7 @@ lock: install ## resolve the dependencies of pyproject.toml again and write requ
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/build.in -o requirements/build.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/docs.in -o requirements/docs.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) --extra spark --extra java --extra dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) --extra spark --extra kafka --extra postgres --extra ui --constraints requirements/dev.txt pyproject.toml -o requirements/image.txt
 
 # No index is written into the files: they install from whatever index the machine is set up with.
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"

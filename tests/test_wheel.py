@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import hashlib
 import os
 import re
 import subprocess
@@ -64,6 +65,18 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert vendored == set(re.findall(r"`(LICENSE\.\w+)`", table))
     named = set(re.findall(r"\b(MIT|Apache-2\.0|BSD-\d-Clause|ISC)\b", table))
     assert named == set(said["License-Expression"].split(" AND "))
+
+
+@pytest.mark.parametrize("folder", [SOURCE / "tools" / "studio" / "assets", ROOT / "docs" / "assets"], ids=str)
+def test_files_of_others_are_those_of_their_packages(folder: Path) -> None:
+    table = (folder / "README.md").read_text("utf-8")
+    digests = {name: digest for digest, name in re.findall(r"^([0-9a-f]{64})  (\S+)$", table, re.MULTILINE)}
+    vendored = {
+        name for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for name in re.findall("`(.+?)`", row)
+    }
+    assert vendored and digests.keys() == vendored
+    for name, digest in digests.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
 
 
 class Clean:

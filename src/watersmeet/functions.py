@@ -123,6 +123,8 @@ def impure_calls(text: str, columns: Sequence[tuple[int, int]] = ()) -> Iterator
     [('uuid()', 'random'), ('CURRENT_DATE', 'clock')]
     >>> [call.name for call in impure_calls("unix_timestamp() - unix_timestamp(t)")]
     ['unix_timestamp()']
+    >>> [c.name for c in impure_calls("builtin.uuid() || `system`.builtin.rand() || my.uuid() || s.builtin.now()")]
+    ['uuid()', 'rand()']
     """
     if _SUSPECT.isdisjoint(word.lower() for word in _NAME.findall(text)):
         return
@@ -131,12 +133,20 @@ def impure_calls(text: str, columns: Sequence[tuple[int, int]] = ()) -> Iterator
     words = [word[0] for word in tokens]
     for n, word in enumerate(tokens):
         name = word[0].strip("`").lower()
-        if name not in _SUSPECT or word.start() in named or (n and words[n - 1] == "."):
+        if name not in _SUSPECT or word.start() in named or not _is_builtin(words[:n]):
             continue
         cause = _cause(name, words[n + 1 :])
         if cause is not None:
             shown = f"{word[0].strip('`')}()" if words[n + 1 : n + 2] == ["("] else word[0]
             yield ImpureCall(shown, cause, word.start(), word.end())
+
+
+def _is_builtin(before: list[str]) -> bool:
+    """Whether the name behind these words is one of Spark's own functions: alone, or behind ``system.builtin``."""
+    if before[-1:] != ["."]:
+        return True
+    names = [word.strip("`").lower() for word in before[-4:-1]]
+    return names[-1:] == ["builtin"] and (names[-2:-1] != ["."] or names[:1] == ["system"])
 
 
 def is_time_of_now(text: str) -> bool:

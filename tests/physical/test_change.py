@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, WINDOWED, edited, told
+from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, WINDOWED, edited, plan_of, told
 
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.physical.change import Edit, classify_edit
+from watersmeet.physical.identity import outcome_digest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "changing.md").read_text("utf-8")
 TABLE = dict(
@@ -139,6 +140,21 @@ def test_an_edit_is_of_the_class_that_the_page_says(name: str) -> None:
     for before, edits in EDITS[name]:
         found = edit(before, edits)
         assert (found.kind, bool(found.effects)) == (TABLE[name], TABLE[name] == "continued")
+
+
+OUTCOMES = {
+    "a part of WHERE that stays behind the last join",
+    "`watersmeet.state.max_rows`",
+    "`watersmeet.table.retention`",
+    "how long `IDLE AFTER` is",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in EDITS if TABLE[name] == "free"])
+def test_a_free_edit_may_change_what_becomes_of_rows(name: str) -> None:
+    for before, edits in EDITS[name]:
+        digests = [outcome_digest(plan_of(text)) for text in (before, edited(before, edits))]
+        assert (digests[0] != digests[1]) == (name in OUTCOMES)
 
 
 HOUR = 3_600_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.identity import canonical_json
-from watersmeet.physical import join_plans, plan_query
+from watersmeet.physical import QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.physical.difference import NamedIdentity, difference
 from watersmeet.physical.identity import identity_of, scan_words
 from watersmeet.queries import analyze, read_script
@@ -82,9 +82,15 @@ CLICKS = ORDERS + "SELECT STREAM o.id FROM orders o JOIN clicks k ON o.id = k.id
 
 def told(text: str, shards: int = 4) -> NamedIdentity:
     """A script of one query with its identity."""
-    (query,) = analyze(read_script(text))
-    plan = plan_query(query, OPERATORS)
+    plan = plan_of(text)
     return NamedIdentity(identity_of(plan, shards), scan_words(plan))
+
+
+def plan_of(text: str) -> QueryPlan:
+    """The plan of a script of one query."""
+    script = read_script(text)
+    (query,) = analyze(script)
+    return plan_query(query, OPERATORS, limits=limits_of(script))
 
 
 def edited(text: str, edits: dict[str, str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -83,6 +83,8 @@ def cell(value: Any, kind: pa.DataType) -> Any:
 
     >>> cell("1.5", pa.decimal128(10, 2))
     Decimal('1.50')
+    >>> cell("123456789012345678901234567890.12", pa.decimal128(32, 2))
+    Decimal('123456789012345678901234567890.12')
     """
     if value is None:
         return None
@@ -102,7 +104,8 @@ def _convert(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911 - one case 
     if pa.types.is_date(kind):
         return date.fromisoformat(value) if isinstance(value, str) else value
     if pa.types.is_decimal(kind):
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+        # Python's own 28 digits are fewer than a DECIMAL has.
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=76))
     if pa.types.is_binary(kind):
         return value.encode() if isinstance(value, str) else value
     if pa.types.is_duration(kind):

@@ -154,6 +154,12 @@ class AnalyzedQuery:
     top: AnalyzedTop | None = None
 
     @property
+    def latest_key(self) -> tuple[Expr, ...]:
+        """The key by which rows replace each other, if the result is the latest row per key of a stream."""
+        is_latest = self.result == "table" and self.relation.result == "stream"
+        return self.key if is_latest and self.group is None and self.top is None else ()
+
+    @property
     def sinks_of_unmatched(self) -> tuple[str | None, str | None]:
         """The sinks of the unmatched left and right rows."""
         sinks = {output.of: output.sink for output in self.side_outputs}

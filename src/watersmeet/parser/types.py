@@ -29,7 +29,10 @@ def read_type(cursor: Cursor) -> str:  # noqa: PLR0911 - one return per form of 
         _check_plain(cursor, type_name)
         return type_name.name + _collation(cursor, word)
     if type_name and type_name.form == "sized":
-        return type_name.name + (_numbers(cursor) or ("(10,0)" if type_name.name == "DECIMAL" else ""))
+        size = _numbers(cursor) or ("(10,0)" if type_name.name == "DECIMAL" else "")
+        if type_name.name == "DECIMAL":
+            _check_decimal(cursor, token, size)
+        return type_name.name + size
     if word == "ARRAY" and cursor.at("<"):
         return f"ARRAY<{_inner(cursor)}>"
     if word == "MAP" and cursor.at("<"):
@@ -70,6 +73,15 @@ def _check_plain(cursor: Cursor, type_name: TypeName) -> None:
         parameters = {"type": cursor.text_from(first), "hint": f"write {written} alone: {why}."}
         place = cursor.place(cursor.tokens[first], cursor.previous)
         cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, place))
+
+
+def _check_decimal(cursor: Cursor, token: Token, size: str) -> None:
+    """Refuse a DECIMAL of more digits than Spark has, or of more behind the point than there are."""
+    precision, scale = (*map(int, size.strip("()").split(",")), 0)[:2]
+    if precision > 38 or scale > precision:
+        hint = f"write DECIMAL(38,{min(scale, 38)}): it has at most 38 digits, those behind the point among them."
+        parameters = {"type": f"DECIMAL{size}", "hint": hint}
+        cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, cursor.place(token, cursor.previous)))
 
 
 def _collation(cursor: Cursor, word: str) -> str:

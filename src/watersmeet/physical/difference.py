@@ -19,10 +19,14 @@ _UNITS = {"d": "day", "h": "hour", "min": "minute", "s": "second", "ms": "millis
 
 @dataclass(frozen=True)
 class NamedIdentity:
-    """An identity with the words of its query."""
+    """An identity with the words of its query.
+
+    ``outcomes``: a digest of what else decides what becomes of a row; empty: an earlier version wrote the identity.
+    """
 
     identity: Data
     words: Words
+    outcomes: str = ""
 
     def name(self, text: str) -> str:
         """A canonical name, or SQL over such names, as people write it.

@@ -71,6 +71,27 @@ def identity_of(plan: QueryPlan, shards: int) -> Data:
     return cast("Data", json.loads(canonical_json(identity)))
 
 
+_LIMITS = ("max_rows", "overflow", "retention", "waiting")
+"""The fields of operators that limit which rows are kept, of those that no identity has."""
+
+
+def outcome_digest(plan: QueryPlan) -> str:
+    """A digest of what decides what becomes of a row without a say in what the state means.
+
+    These are conditions on results, the times after which a side is idle, and limits.
+    """
+    result = _IdentityWalk().visit(plan.relation)
+    operators = [join.operator for join in join_plans(plan.relation)]
+    names = [dict(operator.names) for operator in operators]
+    idle = [
+        sorted([own.get(column, column), after] for column, after in operator.idle)
+        for own, operator in zip(names, operators, strict=True)
+    ]
+    limits = [[getattr(operator, name, None) for name in _LIMITS] for operator in operators]
+    filters = sorted((*result.filters, *(_sql(part, result.columns) for part in plan.where)))
+    return digest({"filters": filters, "idle": idle, "limits": limits})
+
+
 def scan_words(plan: QueryPlan) -> dict[str, dict[str, str]]:
     """The display names of each scan by its number: its alias, and the source it reads."""
     scans = enumerate(plan.relation.leaves)

@@ -26,6 +26,11 @@ _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
 _DAY = 86_400_000_000
 
 
+def is_text(format_: str) -> bool:
+    """Whether a format of Spark writes times as text."""
+    return format_.lower() in _OF_TEXT
+
+
 def text_options(format_: str, options: Mapping[str, str]) -> dict[str, str]:
     """The options of a writer with times in UTC, unless it writes no text or the options say how times are written.
 
@@ -35,7 +40,7 @@ def text_options(format_: str, options: Mapping[str, str]) -> dict[str, str]:
     {'timestampformat': 'HH:mm'}
     """
     names = {name.lower() for name in options}
-    is_open = format_.lower() in _OF_TEXT and names.isdisjoint({"timezone", "timestampformat"})
+    is_open = is_text(format_) and names.isdisjoint({"timezone", "timestampformat"})
     return {**IN_UTC, **options} if is_open else dict(options)
 
 

@@ -29,6 +29,10 @@ DATE = "CREATE STREAM d (id INT, day DATE, WATERMARK FOR day AS day - INTERVAL 1
         ("CREATE STREAM v (t STRING, WATERMARK FOR t AS t - 1);", "WRONG_EVENT_TIME"),
         ("CREATE STREAM v (t TIMESTAMP, WATERMARK FOR t AS t - 1);", "WRONG_TIME_UNIT"),
         ("CREATE STREAM v (t INT, WATERMARK FOR t AS t - INTERVAL 1 SECOND);", "WRONG_TIME_UNIT"),
+        ("CREATE STREAM v (c CHAR(3)) USING json OPTIONS (path 'a');", "UNKNOWN_TYPE"),
+        ("CREATE STREAM v (c ARRAY<VARCHAR(3)>) USING parquet OPTIONS (path 'a');", "UNKNOWN_TYPE"),
+        ("CREATE STREAM v (c DECIMAL(39,2));", "UNKNOWN_TYPE"),
+        ("CREATE STREAM v (c STRUCT<a: DECIMAL(10,12)>);", "UNKNOWN_TYPE"),
         ("SET watersmeet.shard = 3;", "UNKNOWN_SETTING"),
         ("SET watersmeet.shards = none;", "WRONG_ARGUMENT"),
         ("SET watersmeet.shards = 0;", "WRONG_ARGUMENT"),
@@ -44,6 +48,13 @@ def test_refuses_declarations(refused, sql, condition):
     assert refusal.condition == condition
     assert refusal.place is not None
     assert refusal.hint
+
+
+def test_accepts_sized_text_where_spark_does(analyzed):
+    source = "CREATE STREAM v (c CHAR(3), d DECIMAL(38,38)) USING {} OPTIONS (path 'a');"
+    query = "SELECT STREAM c FROM v;"
+    analyzed(f"SET spark.sql.legacy.charVarcharAsString = true; {source.format('json')} {query}")
+    analyzed(f"{source.format('delta')} {query}")
 
 
 def test_accepts_settings_of_spark_and_of_watersmeet():

@@ -11,6 +11,7 @@ SOURCES = """
 CREATE STREAM s (k STRING COLLATE UTF8_LCASE, b STRING COLLATE UTF8_BINARY, p STRUCT<a: STRING COLLATE UNICODE>, v INT);
 CREATE TABLE t (k STRING COLLATE UNICODE_CI, v INT, PRIMARY KEY (k));
 """
+STORED = "CREATE VIEW w AS SELECT TABLE v FROM s GROUP BY k STORE KEY AS string;"
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,10 @@ CREATE TABLE t (k STRING COLLATE UNICODE_CI, v INT, PRIMARY KEY (k));
         ("count(DISTINCT)", "SELECT TABLE count(DISTINCT v, k) AS n FROM s"),
         ("PARTITION BY", "SELECT TABLE v FROM s QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) <= 1"),
         ("PRIMARY KEY", "SELECT TABLE k, v FROM t"),
+        ("SELECT TABLE over a stream", "SELECT TABLE k, v FROM s GROUP BY k"),
+        ("SELECT TABLE over a stream", "SELECT TABLE k AS _key, v FROM s"),
+        ("SELECT TABLE over a stream", f"{STORED} SELECT TABLE v FROM w"),
+        ("SELECT TABLE over a stream", "SELECT TABLE v FROM (SELECT TABLE v, k FROM s GROUP BY v, k) AS inside"),
     ],
 )
 def test_a_collation_is_refused_by_name(clause: str, query: str) -> None:
@@ -40,6 +45,8 @@ def test_a_collation_is_refused_by_name(clause: str, query: str) -> None:
         "SELECT TABLE CAST(lower(k) AS STRING) AS k, count(*) AS n FROM s GROUP BY CAST(lower(k) AS STRING)",
         "SELECT TABLE CAST(k AS STRING) AS k, count(*) AS n FROM s GROUP BY CAST(k AS STRING)",
         "SELECT STREAM k FROM s WHERE k = 'a'",
+        "SELECT STREAM k AS _key, v FROM s",
+        "SELECT TABLE k, v FROM s GROUP BY CAST(lower(k) AS STRING)",
     ],
 )
 def test_collations_that_bytes_distinguish_are_accepted(query: str) -> None:

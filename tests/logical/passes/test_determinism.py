@@ -16,6 +16,8 @@ ALL = STREAM + TABLE + OTHER + "CREATE TABLE b (id BIGINT, name STRING);"
     [
         ("SELECT TABLE id, uuid() AS u FROM t", "uuid"),
         ("SELECT TABLE id, concat(name, `uuid`()) AS u FROM t", "`uuid`"),
+        ("SELECT TABLE id, builtin.uuid() AS u FROM t", "uuid"),
+        ("SELECT TABLE id FROM t WHERE system.`builtin`.rand() < 0.5", "rand"),
         ("SELECT TABLE id, current_timestamp() AS seen FROM t", "current_timestamp"),
         ("SELECT TABLE id, CURRENT_DATE AS seen FROM t", "CURRENT_DATE"),
         ("SELECT TABLE id, CAST(now() AS DATE) AS seen FROM t", "now"),

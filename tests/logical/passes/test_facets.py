@@ -133,6 +133,14 @@ def test_key_of_a_result_is_stored(analyzed, store, query, key):
     assert [expression_in_words(o.expr) for o in query.outputs if o.name == "_key"] in ([], [key])
 
 
+def test_a_key_stored_as_json_warns_of_digits_that_it_loses(analyzed):
+    source = "CREATE STREAM s (at TIMESTAMP, n INT);"
+    for by, count in (("at, n", 1), ("CAST(at AS STRING), n", 0), ("n, n + 1", 0)):
+        view = f"CREATE VIEW v AS SELECT STREAM n FROM s GROUP BY {by} STORE KEY AS json;"
+        warned = [w.message for w in analyzed(f"{source} {view} SELECT STREAM n FROM v;").warnings]
+        assert sum("less than a millisecond" in text for text in warned) == count
+
+
 @pytest.mark.parametrize(
     ("sink", "store", "query", "what"),
     [

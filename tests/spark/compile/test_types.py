@@ -509,6 +509,7 @@ TOLD_APART = {
     ),
     "count(DISTINCT)": ("SELECT TABLE count(DISTINCT {}) AS n FROM s",),
     "PARTITION BY": ("SELECT TABLE v FROM s QUALIFY ROW_NUMBER() OVER (PARTITION BY {} ORDER BY v) <= 1",),
+    "SELECT TABLE over a stream": ("SELECT TABLE {} AS _key, v FROM s",),
 }
 
 

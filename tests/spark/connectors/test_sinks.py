@@ -265,6 +265,22 @@ def test_a_key_that_is_a_time_has_one_text_per_instant(spark: SparkSession) -> N
     assert values == ('{"at":"2024-11-03T05:30:00.000Z"}', '{"at":"2024-11-03T06:30:00.000Z"}')
 
 
+def test_a_key_of_several_columns_has_all_digits_of_its_times(spark: SparkSession) -> None:
+    from watersmeet.spark.connectors.records import key_in
+
+    times = ("00:00:00.000001", "00:00:00.000002", "00:00:00.001", "00:00:00")
+    rows = " UNION ALL ".join(f"SELECT TIMESTAMP_NTZ'2024-01-01 {time}' AS t, 1 AS n" for time in times)
+    frame = spark.sql(f"SELECT *, CAST(t AS TIMESTAMP) AS at, struct(array(t, NULL) AS ts) AS inside FROM ({rows})")
+    shown = ["00:00:00.000001", "00:00:00.000002", "00:00:00.001", "00:00:00.000"]
+    for names, format_, text in (
+        (("at", "n"), "string", '{"at":"2024-01-01T%sZ","n":1}'),
+        (("t",), "json", '{"t":"2024-01-01T%s"}'),
+        (("n", "inside"), "string", '{"n":1,"inside":{"ts":["2024-01-01T%s",null]}}'),
+    ):
+        keys = [row[0] for row in frame.select(key_in(frame, names, format_)).collect()]
+        assert keys == [text % time for time in shown]
+
+
 def test_an_existing_table_is_used_and_without_one_it_may_be_refused(spark: SparkSession, postgres: str) -> None:
     one = table_in(postgres, create="false")
     with pytest.raises(WatersmeetError, match="WRONG_OPTION"):

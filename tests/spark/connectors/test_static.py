@@ -57,6 +57,32 @@ def test_a_copy_of_a_static_table_belongs_to_its_declaration(spark: SparkSession
     assert (refusal.condition, refusal.label) == ("STATIC_TABLE_CHANGED", "its column `code` was not declared")
 
 
+def test_a_copy_belongs_to_the_settings_that_it_was_read_with(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.json").write_text('{"id": 1, "at": "2026-01-01T00:00:00"}\n')
+    (tmp_path / "b").mkdir()
+
+    def run_in(zone: str, sink: str, at: str = "at TIMESTAMP") -> list[object]:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            return run(spark, tmp_path, sink, at, shown="i.at")
+        finally:
+            spark.conf.unset("spark.sql.session.timeZone")
+
+    assert run_in("UTC", "one") == [{"at": "2026-01-01T00:00:00.000Z"}]
+    assert run_in("Asia/Shanghai", "two") == [{"at": "2025-12-31T16:00:00.000Z"}]
+    # Text of other types has no zone, and the first copy has the column with its first zone.
+    copies = tmp_path / "storage" / "static"
+    for zone in ("UTC", "Asia/Shanghai"):
+        run_in(zone, f"as-text-{zone[:3]}".replace("-", "_"), "at STRING")
+    assert len([*copies.iterdir()]) == 3
+    with pytest.raises(WatersmeetError) as raised:
+        run_in("Asia/Tokyo", "one")
+    (refusal,) = raised.value.refusals
+    zone = "it was read with `spark.sql.session.timeZone` `UTC`, now `Asia/Tokyo`"
+    assert (refusal.condition, refusal.label) == ("STATIC_TABLE_CHANGED", zone)
+
+
 def test_an_imported_copy_is_found_again_and_mixed_with_no_other(spark: SparkSession, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):

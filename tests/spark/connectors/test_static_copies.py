@@ -56,3 +56,19 @@ def test_copy_of_columns_in_another_order_is_another(tmp_path: Path) -> None:
     (tmp_path / "earlier" / "static" / "items").mkdir(parents=True)
     pq.write_table(pa.table({"name": ["tea"], "id": [1]}), tmp_path / "earlier" / "static" / "items" / "0.parquet")
     assert copy_of(ITEMS, tmp_path / "earlier").name != "items"
+
+
+def test_copy_of_other_settings_is_another(tmp_path: Path) -> None:
+    made = copy_of(MORE, tmp_path, {})
+    assert made == copy_of(MORE, tmp_path), "as earlier versions called it"
+    made.mkdir(parents=True)
+    write_declaration(MORE, made, {})
+    strict = {"spark.sql.legacy.timeParserPolicy": "LEGACY"}
+    other = copy_of(MORE, tmp_path, strict)
+    assert other != made == copy_of(MORE, tmp_path)
+    other.mkdir()
+    write_declaration(MORE, other, strict)
+    assert (copy_of(MORE, tmp_path, {}), copy_of(ITEMS, tmp_path, strict)) == (made, other)
+    # A copy of an earlier version does not say its settings.
+    write_declaration(MORE, made)
+    assert copy_of(MORE, tmp_path, {"spark.sql.caseSensitive": "true"}) == made

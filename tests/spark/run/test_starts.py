@@ -11,6 +11,7 @@ from tests.cli.test_commands import watersmeet
 from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
+from watersmeet.spark.run import starts
 
 pytestmark = pytest.mark.spark
 
@@ -41,6 +42,20 @@ def test_a_start_that_died_before_its_first_batch_is_repeated(spark: SparkSessio
     checkpoint.mkdir()
     (checkpoint / "watersmeet.json").write_text("")
     assert sum(map(len, run_all(frame, checkpoint))) == 1
+
+
+def test_an_owner_that_a_killed_program_of_connect_did_not_write_is_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, checkpoint = joined(spark, tmp_path), tmp_path / "checkpoint"
+    run_all(frame, checkpoint)
+    owner = checkpoint / "watersmeet.json"
+    text = owner.read_text()
+    owner.unlink()
+    # A program without a JVM writes it after the start, since only the server knows where the checkpoint is.
+    monkeypatch.setattr(starts, "is_remote", lambda: True)
+    run_all(frame, checkpoint)
+    assert owner.read_text() == text
 
 
 @pytest.mark.parametrize("command", ["run", "doctor"])

@@ -17,10 +17,11 @@ from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
 from watersmeet.spark.run.watching import Listeners
 from watersmeet.spark.state.changes import Accepting
+from watersmeet.spark.state.owner import last_change
 
 pytestmark = pytest.mark.spark
 
-TEXT = """
+TEXT = """{limits}
 CREATE STREAM l (id BIGINT, v BIGINT, t BIGINT, WATERMARK FOR t AS t - 0)
     USING json OPTIONS (path '{folder}/l');
 CREATE STREAM r (id BIGINT, w BIGINT, t BIGINT, WATERMARK FOR t AS t - 0)
@@ -47,7 +48,7 @@ def written(folder: Path, sink: str) -> list[tuple[object, ...]]:
 
 
 def run(spark: SparkSession, folder: Path, accepting: Accepting, news: list[str], **said: object) -> None:
-    text = TEXT.format(folder=folder, **{"longer": 10, "shorter": 10, "shown": "l.v,", **said})
+    text = TEXT.format(folder=folder, **{"longer": 10, "shorter": 10, "shown": "l.v,", "limits": "", **said})
     script = read_script(text)
     run_script(
         script,
@@ -77,7 +78,7 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
         "rows of `l` with `l.t` before 17 are removed with the next batch, and emitted if unmatched" in shorter.message
     )
     assert "--accept" in longer.hint
-    text = TEXT.format(folder=tmp_path, **changes)
+    text = TEXT.format(folder=tmp_path, limits="", **changes)
     (tmp_path / "changed.sql").write_text(text[: text.index("INSERT INTO shorter")])
     told = watersmeet("check", tmp_path / "changed.sql", "--against", tmp_path / "storage", "--format", "json")
     (edit,) = json.loads(told.stdout)["edits"]
@@ -94,7 +95,15 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     run(spark, tmp_path, "refuse", news, **changes)
     assert len(news) == 3
     kept = json.loads((tmp_path / "storage" / "checkpoints" / "longer" / "watersmeet.json").read_text())
-    assert len(kept["accepted"]) == 1
+    assert (len(kept["accepted"]), kept["changed"]) == (1, 0)
+    # An edit that needs no consent is recorded, too, if it changes what becomes of rows.
+    run(spark, tmp_path, "refuse", news, **changes, limits="SET watersmeet.state.max_rows = 1000;")
+    longer_now = tmp_path / "storage" / "checkpoints" / "longer"
+    assert (len(news), last_change(longer_now)) == (3, (1, "the query was changed"))
+    (tmp_path / "changed.storage").symlink_to(tmp_path / "storage")
+    why = ("why", tmp_path / "changed.sql", "l", "id=5")
+    answers = json.loads(watersmeet(*why, "--format", "json").stdout)
+    assert [row["is_certain"] for row in answers[0]["rows"]] == [False]
 
 
 def refused(call: object) -> Refusal:

@@ -17,7 +17,9 @@ from difflib import get_close_matches
 
 from watersmeet.catalog import NOWHERE, Sink, Source, Span, Watermark, is_folder_name
 from watersmeet.errors import Refusal, WatersmeetError, did_you_mean
-from watersmeet.formats import OWN, check_source, format_names, sink_format
+from watersmeet.formats import OWN, check_source, format_names, sink_format, source_format
+from watersmeet.formats.delta import DeltaSource
+from watersmeet.formats.iceberg import IcebergSource
 from watersmeet.formats.options import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.sink import OWN as OWN_OF_SINKS
 from watersmeet.functions import ImpureCall, builtin_signatures, function_hint, impure_calls, is_time_of_now
@@ -83,8 +85,23 @@ def _check_folder_names(script: Script) -> Iterator[Refusal]:
             yield Refusal("WRONG_NAME", parameters, script.place(declaration.span))
 
 
+_SIZED_TEXT = re.compile(r"\b(VARCHAR|CHAR)\(\d+\)")
+_CHAR_AS_STRING = "spark.sql.legacy.charvarcharasstring"
+
+
+def _check_sized_text(script: Script, source: Source) -> Iterator[Refusal]:
+    """CHAR and VARCHAR, which Spark reads from no source; a table of a lake brings its own types."""
+    is_string = any(s.name.lower() == _CHAR_AS_STRING and s.value.lower() == "true" for s in script.settings)
+    if source.format is None or isinstance(source_format(source), DeltaSource | IcebergSource) or is_string:
+        return
+    for match in (match for field in source.fields for match in _SIZED_TEXT.finditer(field.type)):
+        parameters = {"type": match[0], "hint": f"write STRING: Spark reads no {match[1]} from {source.format}."}
+        yield Refusal("UNKNOWN_TYPE", parameters, script.place(source.span))
+
+
 def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
     yield from _check_fields(script, source)
+    yield from _check_sized_text(script, source)
     yield from (replace(wrong, place=script.place(source.span)) for wrong in check_source(source))
     yield from _check_order(script, source)
     for name in source.primary_key:

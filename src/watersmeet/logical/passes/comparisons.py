@@ -310,6 +310,9 @@ def _warn_quoted_columns(draft: Draft, expr: Expr) -> Iterator[QueryWarning]:
         yield from _warn_quoted_columns(draft, part)
 
 
+LATEST = "SELECT TABLE over a stream"
+"""The comparisons of keys where the result is the latest row of each."""
+
 _COLLATED = re.compile(r"\bCOLLATE\s+(?!UTF8_BINARY\b)", re.IGNORECASE)
 
 
@@ -317,9 +320,11 @@ def check_collations(draft: Draft) -> Draft:
     """The draft with the refusal of every collation in declared types; Spark finds the others."""
     if draft.relation is None:
         return draft
+    keys = [(clause, expr, shown.span) for clause, expr, shown in key_expressions(draft.group, draft.top)]
+    keys += [(LATEST, expr, draft.query.span) for expr in draft.latest_key]
     refusals = [
-        draft.refusal("TYPE_MISMATCH", shown.span, **collation_parameters(clause, type_))
-        for clause, expr, shown in key_expressions(draft.group, draft.top)
+        draft.refusal("TYPE_MISMATCH", span, **collation_parameters(clause, type_))
+        for clause, expr, span in keys
         if (type_ := type_of(expr, draft.scope.sources)) and is_collated(type_)
     ]
     for table in {id(scan.source): scan.source for scan in scans(draft.relation)}.values():

@@ -95,8 +95,25 @@ class Draft:
         """False if a join has no bounds: it is refused for that, or the declaration of one of its sources is."""
         return self.relation is not None and _is_bounded(self.relation)
 
+    @property
+    def latest_key(self) -> tuple[Expr, ...]:
+        """The key of a stream that is shown as the latest row of each key; empty for other queries and with mistakes.
+
+        It is the key that was written, whatever it is stored as.
+        """
+        if self.refusals or not self.scope.is_whole or not self.is_bounded:
+            return ()
+        return self._query_with_key().latest_key
+
     def finish(self) -> AnalyzedQuery:
         """The query once every pass has gone over it without a refusal."""
+        analyzed = self._query_with_key()
+        sink = self.script.sink(self.query.into)
+        in_records = analyzed.result == "stream" and sink is not None and sink_format(sink).has_text_keys
+        return with_stored_key(analyzed, self.query.store, in_records=in_records)
+
+    def _query_with_key(self) -> AnalyzedQuery:
+        """The query with its key, before that is stored in a format."""
         assert self.relation is not None, "build_relation builds the relation of every query"
         assert _is_bounded(self.relation), "a join that is not bounded is refused by its family"
         query = self.query
@@ -112,10 +129,7 @@ class Draft:
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
             side_outputs, result, self.group, top=self.top,
         )  # fmt: skip
-        sink = self.script.sink(query.into)
-        in_records = result == "stream" and sink is not None and sink_format(sink).has_text_keys
-        keyed = replace(analyzed, key=result_key(analyzed, query.group_by))
-        return with_stored_key(keyed, query.store, in_records=in_records)
+        return replace(analyzed, key=result_key(analyzed, query.group_by))
 
     def setting(self, name: str, default: str) -> str:
         """The value of a setting in the script; the last SET counts."""

@@ -28,7 +28,7 @@ from watersmeet.logical.nodes import (
     StorageFormats,
 )
 from watersmeet.logical.nodes import leaves as parsed_leaves
-from watersmeet.logical.passes.column_types import is_same_type
+from watersmeet.logical.passes.column_types import is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.scope import KEY
 from watersmeet.logical.query import AnalyzedQuery, QueryWarning
@@ -285,7 +285,20 @@ def with_record_key(source: Source) -> Source:
 
 def key_formats(draft: Draft) -> Draft:
     """The draft with the refusal of joins by keys whose formats differ, and of formats in which nothing is stored."""
-    return draft.with_refusals([*_check_joins(draft, draft.query.relation), *_check_store(draft, draft.query.store)])
+    store = draft.query.store
+    draft = draft.with_refusals([*_check_joins(draft, draft.query.relation), *_check_store(draft, store)])
+    return draft if store is None else draft.with_warnings(_warn_cut_times(draft, store))
+
+
+def _warn_cut_times(draft: Draft, store: StorageFormats) -> Iterator[QueryWarning]:
+    """Times in a key that is stored as JSON, which Spark writes with milliseconds."""
+    if store.key != JSON or draft.refusals or not draft.is_bounded or not draft.scope.is_whole:
+        return
+    for expr in replace(draft, query=replace(draft.query, store=None)).finish().key:
+        if (type_of(expr, draft.scope.sources) or "").upper().startswith("TIMESTAMP"):
+            time = expression_in_words(expr)
+            consequence = f"keys whose {time} differs by less than a millisecond are one key"
+            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}.", store.span)
 
 
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:

@@ -13,6 +13,7 @@ from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.comparisons import (
+    LATEST,
     collation_parameters,
     is_collated,
     key_expressions,
@@ -82,10 +83,12 @@ def check_collations(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
     """
     for view in (relation.query for relation in views(query.relation)):
         check_collations(types, script, view)
-    for clause, expr, shown in key_expressions(query.group, query.top):
+    keys = [(clause, expr, shown.span) for clause, expr, shown in key_expressions(query.group, query.top)]
+    keys += [(LATEST, expr, query.span) for expr in query.latest_key]
+    for clause, expr, span in keys:
         type_ = types.type_of(expr)
         if is_collated(type_):
-            raise refuse("TYPE_MISMATCH", script.place(shown.span), **collation_parameters(clause, type_))
+            raise refuse("TYPE_MISMATCH", script.place(span), **collation_parameters(clause, type_))
 
 
 def check_primary_keys(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:

@@ -22,6 +22,7 @@ from watersmeet.spark.connectors.lakes import (
     LakeWriter,
     TableMovedError,
     commits_of,
+    had_rows,
     merge_into,
     rows_to_append,
     session_settings,
@@ -266,3 +267,7 @@ class IcebergSinkConnector(SinkConnector[IcebergSink]):
         """The last batch that the table has."""
         commit = iceberg_commit(self.target, spark)
         return None if commit is None else commit.sink_batch
+
+    def had_rows(self, spark: SparkSession) -> bool:
+        """Return whether the table had rows before the query."""
+        return had_rows(self.target, _table_of(self.target), spark)

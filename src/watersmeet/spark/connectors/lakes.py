@@ -163,6 +163,14 @@ class LakeWriter:
         return self.table.has_rows(rows.sparkSession)
 
 
+def had_rows(target: SinkTarget, table: LakeTable, spark: SparkSession) -> bool:
+    """Whether the table of a key had rows before the first batch, or has them now and that one is to come."""
+    if target.changes != "upsert":
+        return False
+    commit = table.find(spark)
+    return table.has_rows(spark) if commit is None else commit.had_rows
+
+
 def rows_to_append(target: SinkTarget, batch: DataFrame, commit: Commit) -> DataFrame:
     """The rows that a batch adds to a table that it is not merged into: its own, or its changes."""
     if target.changes is None:

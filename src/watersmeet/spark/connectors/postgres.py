@@ -266,6 +266,13 @@ class Postgres:
         self._check_run(record, run)
         return None if record is None else record.last_batch
 
+    def had_rows(self) -> bool:
+        """Whether the table of a key had rows before the first batch, or has them now and that one is to come."""
+        with self.connect() as connection:
+            record = read_record(connection, self.writer) if self.key else None
+            is_begun = record is not None and not record.is_first
+            return bool(self.key) and bool(record.had_rows if record and is_begun else self._has_rows(connection))
+
     def recovery_hint(self, last: int) -> str:
         """The hint for a table that does not match its checkpoint, which ends at the batch ``last``."""
         accept = f"UPDATE {BATCHES} SET batch = {last}, plan = NULL WHERE query = '{self.writer}'"
@@ -458,6 +465,10 @@ class PostgresConnector(SinkConnector[PostgresSink]):
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch that the table has."""
         return self.postgres.last_batch(run_of(self.target.checkpoint))
+
+    def had_rows(self, spark: SparkSession) -> bool:
+        """Whether the table had rows before the first batch of the query, or has them now and that one is to come."""
+        return self.postgres.had_rows()
 
     def recovery_hint(self, last: int) -> str:
         """The hint for a table that does not match its checkpoint."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import ArrayType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampNTZType, TimestampType
 
 from watersmeet.catalog import Field, Source
 from watersmeet.codec.avro_schema import AVRO
@@ -42,7 +43,7 @@ from watersmeet.spark.connectors.protobuf import decode_protobuf
 from watersmeet.spark.connectors.ranges import csv_range_error, json_range_error, read_json
 from watersmeet.spark.connectors.record_parts import OF_KEY, OF_VALUE
 from watersmeet.spark.exchange.packing import PARTITION
-from watersmeet.spark.time_texts import IN_UTC, key_text
+from watersmeet.spark.time_texts import EXACT, IN_UTC, key_text
 
 KEY = "_key"
 """The column that stands for the key of a record."""
@@ -306,10 +307,34 @@ def encode_records(
 
 def key_in(frame: DataFrame, names: Sequence[str], format_: str = "string") -> Column:
     """Columns of a frame as the key of a record: `key_of`, with one text per time."""
-    times = {field.name.lower() for field in frame.schema if isinstance(field.dataType, TimestampType)}
-    if len(names) == 1 and names[0].lower() in times and format_ == "string":
-        return key_text(F.col(quote(names[0])), str(frame.sparkSession.conf.get("spark.sql.session.timeZone")))
-    return key_of(names, format_)
+    types = {field.name.lower(): field.dataType for field in frame.schema}
+    chosen = [(F.col(quote(name)), types[name.lower()]) for name in names]
+    if format_ == "string" and len(chosen) == 1 and isinstance(chosen[0][1], TimestampType):
+        return key_text(chosen[0][0], str(frame.sparkSession.conf.get("spark.sql.session.timeZone")))
+    key, has_micros = key_of(names, format_), [test for column in chosen for test in _micros_tests(*column)]
+    if not has_micros or format_ == AVRO or (len(names) == 1 and format_ != JSON):
+        return key
+    # Spark shows milliseconds, which most times have: only the keys of others have more digits.
+    return F.when(reduce(Column.__or__, has_micros), _object(names, EXACT)).otherwise(key)
+
+
+def _micros_tests(value: Column, type_: DataType) -> Iterator[Column]:
+    """For each time in a value, whether it has digits below milliseconds."""
+    match type_:
+        case TimestampType() | TimestampNTZType():
+            yield F.coalesce(F.extract(F.lit("SECOND"), value) * 1000 % 1 != 0, F.lit(False))
+        case StructType():
+            for field in type_:
+                yield from _micros_tests(value.getField(field.name), field.dataType)
+        case ArrayType():
+            if [*_micros_tests(F.lit(None).cast(type_.elementType), type_.elementType)]:
+                any_of = lambda element: reduce(Column.__or__, _micros_tests(element, type_.elementType))  # noqa: E731
+                yield F.coalesce(F.exists(value, any_of), F.lit(False))
+        case MapType():
+            yield from _micros_tests(F.map_keys(value), ArrayType(type_.keyType))
+            yield from _micros_tests(F.map_values(value), ArrayType(type_.valueType))
+        case _:
+            pass
 
 
 def key_of(names: Sequence[str], format_: str = "string") -> Column:
@@ -351,9 +376,9 @@ def value_of(names: Sequence[str], format_: str = JSON) -> Column:
     return F.struct(*(F.col(quote(name)) for name in inside)) if format_ in _DECODERS else _object(inside)
 
 
-def _object(names: Sequence[str]) -> Column:
+def _object(names: Sequence[str], times: Mapping[str, str] = IN_UTC) -> Column:
     # In UTC, since text in the session's time zone may stand for two instants.
-    return F.to_json(F.struct(*(F.col(quote(name)) for name in names)), {"ignoreNullFields": "false", **IN_UTC})
+    return F.to_json(F.struct(*(F.col(quote(name)) for name in names)), {"ignoreNullFields": "false", **times})
 
 
 def _key_format(source: Source, formats: tuple[str, ...] = tuple(KEY_TYPES)) -> str:

@@ -151,6 +151,10 @@ class SinkConnector(Generic[SinkFormatT]):
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch of this run that it has; None: it has none, or does not remember batches."""
 
+    def had_rows(self, spark: SparkSession) -> bool:
+        """Whether rows are replaced by key in a table that had rows before the query."""
+        return False
+
     def recovery_hint(self, last: int) -> str:
         """The hint for a sink that does not match its checkpoint, which ends at the batch ``last``."""
         return f"restore {self.target.sink.name} and the checkpoint to the same moment."

@@ -38,6 +38,7 @@ from watersmeet.spark.connectors.malformed import count_malformed, readable_rows
 from watersmeet.spark.connectors.reading import is_static, read_source
 from watersmeet.spark.leases import Holder, Leases, take_lease
 from watersmeet.spark.private.files import delete_tree
+from watersmeet.spark.time_texts import is_text
 
 FOLDER, DECLARATION = "static", "_declaration.json"
 """The folder in the storage, and the file next to a copy, which is hidden from Spark."""
@@ -46,11 +47,47 @@ BY_PLACE = frozenset({"csv"})
 """Formats whose columns are read by their place in a row, whatever they are called."""
 
 Declaration = Mapping[str, Any]
-"""The declaration of a copy: table, format, changes, options, and columns, in order where it counts."""
+"""The declaration of a copy: table, format, changes, options, and columns, in order where it counts, and the
+``settings`` of the session that read it."""
+
+TIME_ZONE = "spark.sql.session.timeZone"
+_PARSERS = frozenset({"spark.sql.legacy.timeparserpolicy", "spark.sql.columnnameofcorruptrecord"})
+_BY_FORMAT: Mapping[str, Collection[str]] = {
+    "json": {
+        *_PARSERS,
+        "spark.sql.json.enablepartialresults", "spark.sql.json.enableexactstringparsing",
+        "spark.sql.legacy.json.allowemptystring.enabled", "spark.sql.legacy.json.enabledatetimeparsingfallback",
+    },
+    "csv": {*_PARSERS, "spark.sql.legacy.csv.enabledatetimeparsingfallback"},
+    "xml": _PARSERS,
+    "parquet": {
+        "spark.sql.parquet.binaryasstring", "spark.sql.parquet.datetimerebasemodeinread",
+        "spark.sql.parquet.int96rebasemodeinread", "spark.sql.parquet.int96timestampconversion",
+    },
+    "avro": {"spark.sql.avro.datetimerebasemodeinread"},
+}  # fmt: skip
+_OF_ALL = frozenset({"spark.sql.casesensitive", "spark.sql.files.ignorecorruptfiles",
+                     "spark.sql.files.ignoremissingfiles"})  # fmt: skip
+"""The settings of Spark, in small letters, on which the rows depend that it reads, besides the time zone."""
+_ZONED = re.compile(r"\bTIMESTAMP(_LTZ)?\b", re.IGNORECASE)
 
 
-def declaration_of(source: Source) -> dict[str, Any]:
-    """The declaration of a table, without secrets.
+def read_settings(spark: SparkSession, source: Source) -> dict[str, str]:
+    """The settings of a session on which the rows of a source depend, as far as they were set; the time zone always.
+
+    The time zone counts where times are text: Spark reads a text without an offset in it.
+    """
+    format_ = str(source.format).lower()
+    names = {*_OF_ALL, *_BY_FORMAT.get(format_, ())}
+    settings = {name: value for name, value in spark.conf.getAll.items() if name.lower() in names}
+    has_times = any(_ZONED.search(field.type or "") for field in source.fields)
+    if is_text(format_) and has_times and "timezone" not in source.lowercase_options:
+        settings[TIME_ZONE] = str(spark.conf.get(TIME_ZONE))
+    return dict(sorted(settings.items()))
+
+
+def declaration_of(source: Source, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The declaration of a table, without secrets; without ``settings``, these count as equal to any.
 
     >>> declaration_of(Source("Items", (), kind="table", format="json", options={"path": "/data", "static": "true"}))
     {'table': 'items', 'format': 'json', 'changes': None, 'options': {'path': '/data'}, 'columns': {}}
@@ -63,14 +100,20 @@ def declaration_of(source: Source) -> dict[str, Any]:
         "options": {name: options[name] for name in sorted(options) if name != "static"},
         "columns": {field.name.lower(): field.type.upper() for field in source.fields},
     }
+    if settings is not None:
+        declaration["settings"] = dict(settings)
     # Which column of a file a name stands for is a matter of its place there.
     return {**declaration, "order": list(declaration["columns"])} if declaration["format"] in BY_PLACE else declaration
 
 
-def copy_of(source: Source, storage: AnyStorage) -> AnyStorage:
-    """The folder of the copy that was made of a table as it is declared, or in which that is to be made."""
-    wanted = declaration_of(source)
-    made = storage / FOLDER / f"{source.name}-{digest(wanted)[:8]}"
+def copy_of(source: Source, storage: AnyStorage, settings: Mapping[str, str] | None = None) -> AnyStorage:
+    """The folder of the copy that was made of a table as it is declared, or in which that is to be made.
+
+    ``settings``: those of the session that reads it.
+    """
+    wanted = declaration_of(source, settings)
+    named = {name: value for name, value in wanted.items() if name != "settings" or value}
+    made = storage / FOLDER / f"{source.name}-{digest(named)[:8]}"
     others = (folder for folder, declaration in copies_of(source, storage) if _covers(declaration, wanted))
     return made if made.is_dir() else next(others, made)
 
@@ -91,23 +134,25 @@ def copies_of(source: Source, storage: AnyStorage) -> Iterator[tuple[AnyStorage,
             yield folder, declaration
 
 
-def copy_read(source: Source, storage: Storage, chosen: Storage, files: Collection[str]) -> str | None:
-    """How a copy was declared that is among these ``files``, if it is another than the chosen one; None: it is not."""
+def copy_read(table: Static, storage: Storage, files: Collection[str]) -> str | None:
+    """How a copy was declared that is among these ``files``, if it is another than the table's; None: it is not."""
+    source, chosen = table.source, table.folder
     for folder, declaration in copies_of(source, storage):
         inside = f"{folder.absolute()}/"
         if folder != chosen and any(file.startswith(inside) for file in files):
-            return _difference(declaration, declaration_of(source))
+            return _difference(declaration, declaration_of(source, table.settings))
     return None
 
 
-def write_declaration(source: Source, folder: Storage) -> None:
+def write_declaration(source: Source, folder: Storage, settings: Mapping[str, str] | None = None) -> None:
     """Write down what a copy was made of."""
-    (folder / DECLARATION).write_text(json.dumps(declaration_of(source), indent=2) + "\n", "utf-8")
+    (folder / DECLARATION).write_text(json.dumps(declaration_of(source, settings), indent=2) + "\n", "utf-8")
 
 
 def _covers(declaration: Declaration, wanted: Declaration) -> bool:
     """Whether a copy has the rows and the columns of a declaration; unknown parts count as equal."""
-    same = all(declaration.get(name, wanted[name]) == wanted[name] for name in ("format", "changes", "options"))
+    parts = ("format", "changes", "options", "settings")
+    same = all(declaration[name] == wanted[name] for name in parts if name in declaration and name in wanted)
     columns, order = declaration["columns"], wanted.get("order", [])
     # A copy of an earlier version has the order of its files only.
     same = same and [*declaration.get("order", columns)][: len(order)] == order
@@ -135,20 +180,30 @@ def _difference(declaration: Declaration, wanted: Declaration) -> str:
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):
             return f"its `{name}` was `{was.get(name, '')}`, now it is `{now.get(name, '')}`"
+    was, now = declaration.get("settings", {}), wanted.get("settings", {})
+    for name in sorted(was.keys() | now.keys()):
+        if was.get(name) != now.get(name):
+            return f"it was read with `{name}` {_value(was, name)}, now {_value(now, name)}"
     return f"it was `USING {declaration.get('format')}`, now it is `USING {wanted['format']}`"
+
+
+def _value(settings: Mapping[str, str], name: str) -> str:
+    return f"`{settings[name]}`" if name in settings else "not set"
 
 
 @dataclass(frozen=True)
 class Static:
     """The current rows of a table, and the folder with the copy from when it was first read.
 
-    ``default_policy``: the policy for its malformed rows where the source has none.
+    ``default_policy``: the policy for its malformed rows where the source has none. ``settings``: those of the session
+    on which its rows depend.
     """
 
     source: Source
     read: DataFrame
     folder: Storage
     default_policy: MalformedPolicy = "fail"
+    settings: Mapping[str, str] | None = None
 
     @property
     def rows(self) -> DataFrame:
@@ -173,13 +228,14 @@ class Static:
             return
         if self.folder.exists():
             if not (self.folder / DECLARATION).exists():
+                # An earlier version read it, with settings that are not known.
                 write_declaration(self.source, self.folder)
             return
         hidden = self.folder.with_name(f".{self.folder.name}-{uuid4().hex}")
         rows = self._frame_with_counts if policy_for(self.source, self.default_policy) == "fail" else self.read
         try:
             rows.write.parquet(location_of(hidden))
-            write_declaration(self.source, hidden)
+            write_declaration(self.source, hidden, self.settings)
             # Renamed when it is whole: a run killed here must not leave half a table.
             hidden.rename(self.folder)
         except OSError:
@@ -207,7 +263,7 @@ class Static:
             delete_tree(folder)
             rows.write.parquet(location_of(folder))
             leases.check()
-            write_declaration(self.source, folder)
+            write_declaration(self.source, folder, self.settings)
 
     @property
     def _frame_with_counts(self) -> DataFrame:
@@ -216,11 +272,12 @@ class Static:
 
 def static_tables(spark: SparkSession, script: Script, storage: Storage) -> dict[str, Static]:
     """The tables of a script that do not change, by name."""
-    return {
-        source.name: Static(source, read_source(spark, script, source), copy_of(source, storage))
-        for source in script.sources
-        if is_static(source)
-    }
+    tables: dict[str, Static] = {}
+    for source in filter(is_static, script.sources):
+        settings = read_settings(spark, source)
+        folder = copy_of(source, storage, settings)
+        tables[source.name] = Static(source, read_source(spark, script, source), folder, settings=settings)
+    return tables
 
 
 TABLE = "watersmeet.table:"

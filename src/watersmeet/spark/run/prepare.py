@@ -331,7 +331,7 @@ def _check_copies(
     """Refuse to read another copy of a table than the query has read: it would keep the rows of both."""
     for table in static:
         if any(folder != table.folder for folder, _ in copies_of(table.source, storage)):
-            difference = copy_read(table.source, storage, table.folder, read_log(checkpoint).files)
+            difference = copy_read(table, storage, read_log(checkpoint).files)
             if difference is not None:
                 place, name = script.place(table.source.span), table.source.name
                 raise refuse(

@@ -40,7 +40,7 @@ from watersmeet.spark.connectors.malformed import (
     readable_rows,
 )
 from watersmeet.spark.connectors.reading import is_static, order_of_files, read_source
-from watersmeet.spark.connectors.static import copy_of
+from watersmeet.spark.connectors.static import copy_of, read_settings
 from watersmeet.spark.private.files import copy_tree, delete_tree, set_time
 from watersmeet.spark.state.offset_log import OffsetLog, is_in
 
@@ -118,7 +118,8 @@ def replay_stream(
     """The rows that a source had in these batches, as a stream of them."""
     links = folder / "links"
     if is_static(source):
-        replayed_source = replace(source, options={**source.options, "path": location_of(copy_of(source, storage))})
+        copy = copy_of(source, storage, read_settings(spark, source))
+        replayed_source = replace(source, options={**source.options, "path": location_of(copy)})
     else:
         replayed_source = (
             _link_files(source, replay, links) if "path" in source.lowercase_options else _limit_offsets(source, replay)
@@ -261,8 +262,9 @@ class _InBatches:
 
 def replay_frame(spark: SparkSession, script: Script, source: Source, storage: Storage) -> DataFrame:
     """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
-    if is_static(source) and copy_of(source, storage).is_dir():
-        return spark.read.parquet(location_of(copy_of(source, storage)))
+    copy = copy_of(source, storage, read_settings(spark, source)) if is_static(source) else None
+    if copy is not None and copy.is_dir():
+        return spark.read.parquet(location_of(copy))
     format_ = source_format(source)
     if not is_static(source) and "path" not in source.lowercase_options and not format_.has_partitions:
         raise refuse_trace(source, f"{source.format} cannot be read again")

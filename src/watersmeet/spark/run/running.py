@@ -125,6 +125,7 @@ def _prepare_and_run(
             for target in query.ahead:
                 listeners.on_news(f"{query.name}: {rewind(target, query.result.sparkSession)}")
             _make_ready(query)
+            _warn_unchecked_keys(query, listeners)
             for effect in query.follows:
                 listeners.on_news(f"{query.name}: {effect.change}: {effect.consequence}.")
         try:
@@ -174,6 +175,14 @@ def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
     if not sources:
         raise refuse("NOT_REBUILT", query=prepared.name, reason="Spark Connect does not show its sources")
     rebuild(spark, plan, sources, listeners.on_news, listeners.is_interrupted)
+
+
+def _warn_unchecked_keys(prepared: Prepared, listeners: Listeners) -> None:
+    """Say so where two rows of one key would not stop the query; only a key that was declared may be wrong."""
+    spark, target = prepared.result.sparkSession, prepared.target
+    if "key" in target.sink.lowercase_options and sink_connector(target).had_rows(spark):
+        had = f"the table of {target.sink.name} had rows before the query, which replaces them by key"
+        listeners.on_news(f"{prepared.name}: {had}: two rows of one key in two batches do not stop the query.")
 
 
 def _make_ready(prepared: Prepared) -> None:

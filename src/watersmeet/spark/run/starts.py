@@ -34,7 +34,7 @@ from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.locations import Storage
 from watersmeet.metrics.progress import ProgressSchema
 from watersmeet.physical.difference import NamedIdentity
-from watersmeet.physical.identity import identity_of, scan_words
+from watersmeet.physical.identity import identity_of, outcome_digest, scan_words
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
 from watersmeet.spark.connectors import sink_connector
@@ -139,7 +139,7 @@ def token_of(description: NamedIdentity) -> str:
 
 def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
     """The identity of a query, with its display names."""
-    return NamedIdentity(identity_of(plan, shards), scan_words(plan))
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan))
 
 
 def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
@@ -218,11 +218,12 @@ def before_start(spark: SparkSession, checkpoint: str | Storage, now: Owner) -> 
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, str(checkpoint), NEW_CHECKPOINT_HINT)
-        now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt)
+        now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt, changed=was.changed)
     set_accepted_states(spark, now.accepted)
-    # Without a finished batch there is no state yet that others could have left.
-    is_new = not folder.has_files(COMMITS_FOLDER) if was is None else was.format < now.format
-    if not is_new:
+    # Without a finished batch there is no state yet that others could have left. Through Spark Connect, a program may
+    # have been killed before it wrote down whose it is: workers find out if it is another query's.
+    is_missing = was is None and (is_remote() or not folder.has_files(COMMITS_FOLDER))
+    if not is_missing and (was is None or was.format >= now.format):
         return _do_nothing
     if is_remote():
         # Whether a server keeps the checkpoint on this machine is seen when the query runs.

@@ -36,14 +36,16 @@ def continue_checkpoint(
 ) -> tuple[Owner, tuple[ChangeEffect, ...]]:
     """The owner of the checkpoint once these queries continue it, and the effects; ``was``, if they are the same.
 
+    An edit without effects on the state is recorded, too, if it changes what becomes of rows.
+
     Refused for other queries, and for effects that are not accepted; ``accept_hint`` says how to accept them, and
     ``rebuild`` how to rebuild a state.
     """
     if not was.check(now, str(checkpoint), restart_hint, change_rules(), None, table_operators(), rebuild):
-        return was, ()
+        return _with_outcomes(spark, checkpoint, was, now), ()
     # A query that has never finished a batch has nothing in its state.
-    has_batch = last_committed(folder_of(spark, checkpoint)) is not None
-    state = State(Checkpoint.open(spark, checkpoint)) if has_batch else None
+    batch = last_committed(folder_of(spark, checkpoint))
+    state = None if batch is None else State(Checkpoint.open(spark, checkpoint))
     follows = was.check(
         now, str(checkpoint), restart_hint, change_rules(), None if state is None else _watermarks_by_stage(state)
     )
@@ -59,7 +61,18 @@ def continue_checkpoint(
             "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=consequences, difference=changed, hint=hint
         )
     fingerprints_left = {} if state is None else fingerprints(state)
-    return replace(was, queries=now.queries, accepted={**fingerprints_left, **was.accepted}), follows
+    changed = was.changed if batch is None else batch
+    return replace(was, queries=now.queries, accepted={**fingerprints_left, **was.accepted}, changed=changed), follows
+
+
+def _with_outcomes(spark: SparkSession, checkpoint: str | Storage, was: Owner, now: Owner) -> Owner:
+    """The owner of the same state with what now becomes of rows; ``was``, if that is the same."""
+    before, after = ([query.outcomes for query in owner.queries] for owner in (was, now))
+    if before == after:
+        return was
+    # An earlier version did not write down what became of rows.
+    batch = last_committed(folder_of(spark, checkpoint)) if all(before) else None
+    return replace(was, queries=now.queries, changed=was.changed if batch is None else batch)
 
 
 def rebuild_reason(was: Owner, now: Owner, accepting: Accepting) -> str | None:

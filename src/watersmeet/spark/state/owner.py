@@ -44,7 +44,8 @@ class Owner:
 
     ``versions``: the versions that wrote it; ``format``: that of its states. ``accepted``: other operators whose shards
     may continue, by their fingerprint: those of the query before changes that were accepted. ``rebuilt``: the last
-    batch whose rows its state was rebuilt from; None: it never was.
+    batch whose rows its state was rebuilt from; None: it never was. ``changed``: the last batch of the query before it
+    was changed in what becomes of its rows; None: it never was, or not since an earlier version.
     """
 
     queries: tuple[NamedIdentity, ...]
@@ -52,6 +53,7 @@ class Owner:
     format: int = FORMAT
     accepted: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
     rebuilt: int | None = None
+    changed: int | None = None
 
     @property
     def shards(self) -> int:
@@ -70,7 +72,7 @@ class Owner:
 
     def to_text(self, spark_version: str) -> str:
         """The record as stored."""
-        queries = [{"identity": query.identity, "words": query.words} for query in self.queries]
+        queries = [{name: getattr(query, name) for name in ("identity", "words", "outcomes")} for query in self.queries]
         versions = {"watersmeet": __version__, "spark": spark_version}
         record: dict[str, Any] = {
             "format": FORMAT,
@@ -80,8 +82,8 @@ class Owner:
         }
         if self.accepted:
             record["accepted"] = dict(self.accepted)
-        if self.rebuilt is not None:
-            record["rebuilt"] = self.rebuilt
+        batches = {"rebuilt": self.rebuilt, "changed": self.changed}
+        record |= {name: batch for name, batch in batches.items() if batch is not None}
         return json.dumps(record, indent=2) + "\n"
 
     @staticmethod
@@ -107,8 +109,10 @@ class Owner:
         ):
             raise _wrong_owner(checkpoint, file, "was not written by Watersmeet", restart_hint)
         versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
-        owner_queries = tuple(NamedIdentity(query["identity"], query["words"]) for query in queries)
-        return Owner(owner_queries, versions, format_version, accepted, record.get("rebuilt"))
+        owner_queries = tuple(
+            NamedIdentity(query["identity"], query["words"], query.get("outcomes", "")) for query in queries
+        )
+        return Owner(owner_queries, versions, format_version, accepted, record.get("rebuilt"), record.get("changed"))
 
     def check(
         self,
@@ -143,14 +147,16 @@ class Owner:
         return tuple(follows)
 
 
-def rebuilt_batch(checkpoint: Storage) -> int | None:
-    """The last batch whose rows the state of a checkpoint was rebuilt from; None: never, or unknown."""
+def last_change(checkpoint: Storage) -> tuple[int, str] | None:
+    """The last batch before a query was changed or its state rebuilt, and which in words; None: never, or unknown."""
     try:
         record: Any = json.loads((checkpoint / OWNER).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    batch = cast("dict[str, Any]", record).get("rebuilt") if isinstance(record, dict) else None
-    return batch if isinstance(batch, int) else None
+    stored = cast("dict[str, Any]", record) if isinstance(record, dict) else {}
+    words = {"rebuilt": "the state was rebuilt", "changed": "the query was changed"}
+    changes = [(stored[name], text) for name, text in words.items() if isinstance(stored.get(name), int)]
+    return max(changes, key=lambda change: change[0], default=None)
 
 
 def move_owner(text: str, move: Callable[[str], str]) -> str:

@@ -31,7 +31,6 @@ from watersmeet.operators.core.matching import Ints
 from watersmeet.operators.core.routing import route_codes, shard_of
 from watersmeet.operators.state.reshard import ShardAssignment, merge_shards, split_shard
 from watersmeet.operators.state.state_schema import StateSchema, UnevenError
-from watersmeet.physical.difference import NamedIdentity
 from watersmeet.spark.compile.shards import PARTITIONS
 from watersmeet.spark.exchange.store import NAME, VALUE, labels
 from watersmeet.spark.private.files import (
@@ -325,7 +324,7 @@ def _batch_numbers(checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
 def _owner(checkpoint: Checkpoint, shards: int) -> Owner:
     """The owner of the checkpoint with another number of shards. It accepts each shard as the query left it."""
     was = checkpoint.owner
-    queries = tuple(NamedIdentity({**query.identity, "shards": shards}, query.words) for query in was.queries)
+    queries = tuple(replace(query, identity={**query.identity, "shards": shards}) for query in was.queries)
     return replace(was, queries=queries, accepted={**fingerprints(State(checkpoint)), **was.accepted})
 
 

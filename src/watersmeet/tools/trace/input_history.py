@@ -33,7 +33,7 @@ from watersmeet.physical.identity import scan_names
 from watersmeet.schema import arrow_type, quote
 from watersmeet.spark.connectors.malformed import PLACE, REASON, VALUE, place_of
 from watersmeet.spark.connectors.reading import is_static, order_of_files
-from watersmeet.spark.connectors.static import copy_of
+from watersmeet.spark.connectors.static import copy_of, read_settings
 from watersmeet.spark.run.rebuild_input import refuse_trace, replay_frame, whole_topics
 from watersmeet.spark.state.offset_log import OffsetLog, plain_path
 from watersmeet.tools.trace import Batch
@@ -68,22 +68,26 @@ class InputHistory:
 
 
 def read_input_history(
-    spark: SparkSession, script: Script, plan: QueryPlan, log: OffsetLog, storage: Storage, rebuilt: int | None = None
+    spark: SparkSession,
+    script: Script,
+    plan: QueryPlan,
+    log: OffsetLog,
+    storage: Storage,
+    change: tuple[int, str] | None = None,
 ) -> InputHistory:
     """The input of a query by the log of its checkpoint; ``storage`` has external watermarks and static tables.
 
-    ``rebuilt``: the last batch whose rows its state was rebuilt from.
+    ``change``: the last batch before the query was changed or its state rebuilt, and which in words.
     """
     read = (source_part for scan in plan.relation.leaves for source_part in (scan.parts or (scan.source,)))
     sources = {source_part.name: script.with_options(source_part) for source_part in read}
     tables: dict[str, pa.Table] = {}
     malformed: list[Unreadable] = []
-    uncertain = max(-1 if log.is_whole else log.batches[0], -1 if rebuilt is None else rebuilt)
-    unknown = (
-        []
-        if uncertain < 0
-        else [_truncation_note(log) if rebuilt is None or uncertain > rebuilt else _rebuild_note(rebuilt)]
-    )
+    truncated = -1 if log.is_whole else log.batches[0]
+    uncertain = truncated if change is None else max(truncated, change[0])
+    unknown = [_truncation_note(log)] if uncertain == truncated >= 0 else []
+    if change is not None and uncertain > truncated:
+        unknown = [_change_note(*change)]
     for source in sources.values():
         rows = _rows(spark, script, source, log, storage)
         tables[source.name], bad = _split_malformed(source, rows)
@@ -125,7 +129,7 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: OffsetLog, s
             source,
             _in_order(shown.toArrow()),
             log,
-            is_static=is_static(source) and not copy_of(source, storage).is_dir(),
+            is_static=is_static(source) and not copy_of(source, storage, read_settings(spark, source)).is_dir(),
         )
     except PySparkException as error:
         raise refuse_trace(source, str(error).strip().partition("\n")[0]) from error
@@ -239,10 +243,10 @@ def _record_loss_notes(source: Source, table: pa.Table, malformed: int, log: Off
             yield f"{expected - available:,} of {expected:,} records of {source.name} are not there any more: {reason}."
 
 
-def _rebuild_note(batch: int) -> str:
+def _change_note(batch: int, change: str) -> str:
     consequence = "of rows that came until then, this is what the query does with them as it is now"
     before = "which of them were late before, and what came out of them"
-    return f"The state was rebuilt after batch {batch}: {consequence}; {before}."
+    return f"{change.capitalize()} after batch {batch}: {consequence}; {before}."
 
 
 def _truncation_note(log: OffsetLog) -> str:

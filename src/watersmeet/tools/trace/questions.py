@@ -309,12 +309,12 @@ def _pause_gc() -> Generator[None]:
 def read(spark: SparkSession, query: RecordedQuery) -> ReplayedQuery:
     """A query with all that it has read, by the log of its checkpoint."""
     from watersmeet.spark.state.offset_log import read_log
-    from watersmeet.spark.state.owner import rebuilt_batch
+    from watersmeet.spark.state.owner import last_change
     from watersmeet.tools.trace.input_history import read_input_history, session_zone
 
     query = query.in_zone(session_zone(spark))
-    log, rebuilt = read_log(query.checkpoint), rebuilt_batch(query.checkpoint)
-    return ReplayedQuery(query, read_input_history(spark, query.script, query.plan, log, query.storage, rebuilt), spark)
+    log, change = read_log(query.checkpoint), last_change(query.checkpoint)
+    return ReplayedQuery(query, read_input_history(spark, query.script, query.plan, log, query.storage, change), spark)
 
 
 def answer(read: ReplayedQuery, question: Question) -> Answer:
