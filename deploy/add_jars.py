@@ -17,7 +17,7 @@ import pyspark
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.connectors import connector_of
+from watersmeet.formats.packages import connector_of
 from watersmeet.spark.session.jars import fetch_jars
 
 

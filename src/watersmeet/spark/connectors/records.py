@@ -328,7 +328,10 @@ def _micros_tests(value: Column, type_: DataType) -> Iterator[Column]:
                 yield from _micros_tests(value.getField(field.name), field.dataType)
         case ArrayType():
             if [*_micros_tests(F.lit(None).cast(type_.elementType), type_.elementType)]:
-                any_of = lambda element: reduce(Column.__or__, _micros_tests(element, type_.elementType))  # noqa: E731
+
+                def any_of(element: Column, of: DataType = type_.elementType) -> Column:
+                    return reduce(Column.__or__, _micros_tests(element, of))
+
                 yield F.coalesce(F.exists(value, any_of), F.lit(False))
         case MapType():
             yield from _micros_tests(F.map_keys(value), ArrayType(type_.keyType))
