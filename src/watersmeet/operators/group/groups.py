@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from watersmeet.operators.core.changes import first_positions, key_ids
 from watersmeet.operators.core.condition import null_safe_equal
-from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, Pairs, as_int64, match, sort_order
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, Pairs, as_int64, match, sort_order
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.group.exact_sums import UNIT, Doubles, add_doubles
 from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout, concat_rows, to_record_batch
@@ -96,6 +96,11 @@ for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and
 key. It continues to do so, so that retractions equal the emitted rows.
 """
 
+TYPES = "types"
+"""An entry of the directory's numbers: the Arrow schema of what the aggregates read, in base64, where groups are
+emitted once. A batch without arrivals may close groups, and their values depend on these types.
+"""
+
 MOST_ENDS = 1_024
 """The number of different window ends that the directory counts exactly; every batch reads and writes it."""
 
@@ -119,7 +124,7 @@ def open_groups(
     """
 
     def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
-        stay = _is_newest(rows, keys)
+        stay = is_newest(rows, keys)
         if finality is not None:
             stay &= finality.is_open(rows)
         return rows.where(stay & ~is_empty(rows.table, keys) if is_oldest else stay)
@@ -164,6 +169,27 @@ def is_empty(groups: pa.RecordBatch, keys: Sequence[str]) -> Bools:
     """A mask of the groups that have no rows left and disappear; the one without keys never does."""
     count = as_int64(groups.column(COUNT))
     return count == 0 if keys else np.zeros(len(count), np.bool_)
+
+
+def rows_to_close(
+    spine: Spine, finality: FinalityBound, closed_before: int, counts: EndCounts, before_end: int
+) -> KeyedRows | None:
+    """All stored rows that the bound closes and that had not closed before, sorted, the older first among equals.
+
+    ``counts`` tells whether there may be any, without reading the state.
+    """
+    if finality.mark <= closed_before or not counts.may_close(finality.mark, before_end):
+        return None
+    parts: list[KeyedRows] = []
+    for run in spine.runs:
+        for block in run:
+            lowest, highest = block.lowest.get(finality.time), block.highest.get(finality.time)
+            if lowest is None or highest is None or lowest > finality.mark or highest <= closed_before:
+                continue
+            rows = spine.read(block)
+            times = rows.times[finality.time]
+            parts.append(rows.where(spine.live_mask(block) & (times > closed_before) & (times <= finality.mark)))
+    return spine.layout.merge(parts) if parts else None
 
 
 @dataclass(frozen=True)
@@ -220,6 +246,16 @@ class EndCounts:
         for end, number in zip(ends.tolist(), self.counts.values(), strict=True):
             after[end] = after.get(end, 0) + number
         return EndCounts(after, grain)
+
+    def may_close(self, mark: int, before_end: int) -> bool:
+        """Whether a group may end at or before a time that is so long before the end.
+
+        >>> EndCounts({20: 1, 30: 2}).may_close(9, 10), EndCounts({20: 1}).may_close(10, 10)
+        (False, True)
+        """
+        # Where ends are not known, the highest number stands for them.
+        first = min((end - self.grain + 1 if end < HIGHEST else int(LOWEST) for end in self.counts), default=None)
+        return first is not None and (mark == END_OF_INPUT or first - before_end <= mark)
 
     def open_after(self, watermark: int) -> EndCounts:
         """The counts of windows that end after a watermark; without any left, ends are exact again.
@@ -284,7 +320,7 @@ def _match_codes(codes: Ints, queried: Ints) -> Pairs:
     return match(codes, np.zeros(len(codes), np.int64), queried, *np.zeros((2, queried.size), np.int64))
 
 
-def _is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:
+def is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:
     """A mask of the rows, ordered by code and older first among equals, that are the last of their groups."""
     is_repeat = rows.codes[1:] == rows.codes[:-1]
     several = np.flatnonzero(np.append(is_repeat, False) | np.append(False, is_repeat))[::-1]
