@@ -165,6 +165,10 @@ END_OF_INPUT = 2**63 - 1
 """The watermark of a side that has ended: it closes every lifetime that waits for that side."""
 
 
+Emit = Literal["changes", "final"]
+"""What a grouping or top-N emits: the changes of its table after each batch, or each group once, when the watermark
+closes it: then the result is a stream."""
+
 Overflow = Literal["fail", "drop_oldest"]
 """The policy when more rows would have to be stored than allowed: the batch fails and can be repeated with a higher
 limit, or the rows with the earliest times are dropped and counted, of a preserved side padded."""

@@ -20,6 +20,7 @@ query.
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -216,3 +217,17 @@ def decode_note(value: bytes, kind: NoteKind, rows: int) -> Values:
     if kind == "flag":
         return np.unpackbits(np.frombuffer(value, np.uint8), count=rows).astype(np.bool_)
     return np.frombuffer(pa.decompress(value, decompressed_size=8 * rows, codec="lz4", asbytes=True), np.int64)
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """The schema as text, for the numbers of a directory."""
+    return b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def decode_schema(value: str) -> pa.Schema:
+    """The schema that a text stands for.
+
+    >>> decode_schema(encode_schema(pa.schema({"v": pa.decimal128(10, 2)})))
+    v: decimal128(10, 2)
+    """
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(value)))
