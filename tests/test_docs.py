@@ -9,6 +9,7 @@ import json
 import re
 import runpy
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from shutil import which
@@ -113,6 +114,29 @@ def test_every_format_is_in_the_file_that_the_architecture_promises() -> None:
             assert (ROOT / "src/watersmeet" / path).exists()
     # The formats of the values of records are not formats of sources, and have files of their own.
     assert all((ROOT / f"src/watersmeet/spark/connectors/{name}.py").exists() for name in (AVRO, PROTOBUF))
+
+
+def test_the_table_of_the_architecture_is_short() -> None:
+    """Where to change what: more rows than this are not read. Row 1 is the heading, row 2 the line below it."""
+    page = (ROOT / "docs/design/architecture.md").read_text("utf-8")
+    table = page.partition("## Where to change what")[2].partition("\n## ")[0]
+    assert 10 < len(re.findall(r"^\|", table, re.MULTILINE)) - 2 <= 25
+
+
+def test_design_records_have_a_title_a_status_and_a_place_in_the_index() -> None:
+    folder = ROOT / "docs" / "design"
+    index = re.findall(
+        r"^- \[(\d{4})\]\(((\d{4})-[a-z0-9-]+\.md)\) (.+?)(?: \(replaced by \[.*)?$",
+        (folder / "README.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    numbers = [number for number, *_ in index]
+    assert len(numbers) > 70 and numbers == [f"{number:04}" for number in range(1, len(index) + 1)]
+    assert {file for _, file, *_ in index} == {path.name for path in folder.glob("[0-9]*.md")}
+    for number, file, own, title in index:
+        first, _, status, *_ = (folder / file).read_text("utf-8").splitlines()
+        assert (own, first) == (number, f"# {number}: {title}")
+        assert re.match(r"Status: (accepted \(\d{4}-\d\d-\d\d\)|replaced by \[)", status), file
 
 
 def test_contributing_is_short() -> None:
@@ -323,6 +347,19 @@ def test_the_readme_shows_what_a_run_prints_and_writes(tmp_path: Path, monkeypat
     assert told == batches
     written = [line for file in Path("shop/output/joined").glob("*.json") for line in file.read_text().splitlines()]
     assert sorted(written) == sorted(shown[rest[1]].splitlines())
+
+
+@pytest.mark.spark
+def test_the_python_of_the_readme_prints_what_it_shows(tmp_path: Path) -> None:
+    """In a process of its own: its paths begin in the folder in which it starts Spark."""
+    page = ROOT / "README.md"
+    [program] = blocks(page, "python")
+    table = next(text for text in blocks(page, "text") if text.startswith("+-"))
+    assert CliRunner().invoke(app, ["init", str(tmp_path / "shop")]).exit_code == 0
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "program.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert (ran.returncode, ran.stdout.strip()) == (0, table.strip()), ran.stderr
 
 
 def test_the_targets_of_make_are_those_that_the_documents_name() -> None:
