@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from watersmeet.cli.console import Format
@@ -96,6 +97,12 @@ def test_something_moves_before_the_first_batch() -> None:
         board.wait_for("Waiting for the first batch")
         time.sleep(0.5)
         assert "Waiting for the first batch, 0 s" in console.file.getvalue()
+
+
+def test_a_pipe_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(Format.text, Console(file=io.StringIO(), force_terminal=False)) as board:
+        board.wait_for("Waiting for the first batch")
+    assert capsys.readouterr().err == "Starting Spark ...\nWaiting for the first batch ...\n"
 
 
 def test_news_stand_above_the_table() -> None:

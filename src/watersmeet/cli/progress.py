@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 from types import TracebackType
 
+import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -29,7 +30,8 @@ _NAME = 30
 class ProgressDisplay:
     """Shows every batch as it ends, and keeps the totals of each query.
 
-    On a terminal it moves all the time: before the first batch it says what is waited for, and for how long.
+    On a terminal it moves all the time: before the first batch it says what is waited for, and for how long. Elsewhere
+    each of these is a line at the standard error.
     """
 
     def __init__(self, format: Format, console: Console | None = None) -> None:
@@ -44,6 +46,8 @@ class ProgressDisplay:
     def __enter__(self) -> ProgressDisplay:
         if self._live is not None:
             self._live.start(refresh=True)
+        else:
+            self.wait_for("Starting Spark")
         return self
 
     def __exit__(
@@ -53,8 +57,10 @@ class ProgressDisplay:
             self._live.stop()
 
     def wait_for(self, subject: str) -> None:
-        """Show what the run waits for, until there is a batch."""
+        """Show subject the run waits for, until there is a batch."""
         self._waiting.wait_for(subject)
+        if self._live is None:
+            typer.echo(f"{subject} ...", err=True)
 
     def show(self, progress: Progress) -> None:
         """Take in one batch."""

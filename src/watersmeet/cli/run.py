@@ -237,6 +237,9 @@ def run_project(
         if exit_code(error) == DIED:
             restart(error, policy, is_first=bool(board.totals))
         raise
+    for name in _names(opened):
+        if name not in board.totals:
+            print_text(f"{name}: no new rows.", err=True)
     later = "rows that arrive later are late" if trigger == "end" else f"`{again}` continues with new rows"
     typer.echo(f"Done: {_outputs(opened)}; {later}.", err=True)
 
