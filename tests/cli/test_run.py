@@ -14,6 +14,7 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 from tests.conftest import QUICK
+from tests.tools.studio.page.test_problems import webhook
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
@@ -124,7 +125,12 @@ def test_a_query_that_fails_is_started_again_and_takes_no_other_with_it(tmp_path
     assert "[QUERY_FAILED]" in stopped.stderr and "DIVIDE_BY_ZERO" in stopped.stderr
     assert 4 not in couriers(shop), "nothing was declared finished"
 
-    ended = runner.invoke(app, ["run", str(shop), "--end", "--restart", "on-failure", "--restart-limit", "1"])
+    restarting = ["run", str(shop), "--end", "--restart", "on-failure", "--restart-limit", "1"]
+    with webhook() as (url, alerts, _):
+        ended = runner.invoke(app, restarting, env={"WATERSMEET_WEBHOOK": url})
+    assert [(one["query"], one["level"]) for one in alerts if one["kind"] == "failures" and not one["about"]] == [
+        ("bad", "stopped")
+    ]
     assert ended.exit_code == 4, ended.stderr
     assert "bad: failed, restarting in 1 s (1 of 1)" in ended.stderr
     assert ended.stderr.count("[QUERY_FAILED]") == 1

@@ -57,7 +57,7 @@ class ProgressDisplay:
             self._live.stop()
 
     def wait_for(self, subject: str) -> None:
-        """Show subject the run waits for, until there is a batch."""
+        """Show what the run waits for, until there is a batch."""
         self._waiting.wait_for(subject)
         if self._live is None:
             typer.echo(f"{subject} ...", err=True)

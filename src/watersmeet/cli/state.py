@@ -29,6 +29,8 @@ from watersmeet.locations import (
     query_of,
     resolve_references,
 )
+from watersmeet.logical.words import without_generated_names
+from watersmeet.operators.core.operator import is_internal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,8 +92,10 @@ def summarize_state(name: str, state: State) -> dict[str, Any]:
         operators.append(
             {
                 "operator": operator.number,
-                "join": operator.name,
-                "watermarks": dict(own[0]["watermarks"]) if own else {},
+                "join": without_generated_names(operator.name),
+                "watermarks": {
+                    n: at for n, at in dict(own[0]["watermarks"] if own else {}).items() if not is_internal(n)
+                },
                 "kept": [
                     {
                         "side": side,

@@ -21,7 +21,13 @@ from watersmeet.metrics.metrics import (
     sum_number,
     sum_reported,
 )
-from watersmeet.operators.core.operator import END_OF_INPUT, EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX
+from watersmeet.operators.core.operator import (
+    END_OF_INPUT,
+    EXAMPLE_PREFIX,
+    OWN_WATERMARK_PREFIX,
+    WATERMARK_PREFIX,
+    is_internal,
+)
 from watersmeet.operators.core.python_values import DistantTime
 
 RESULT_OBSERVATION = "watersmeet"
@@ -108,7 +114,8 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
     observed = _observations(reported, schema)
     joins_by_name = _joins(observed)
     joins = [*joins_by_name.values()]
-    watermarks, temporal = _watermarks(joins, WATERMARK_PREFIX), schema.temporal
+    temporal = schema.temporal
+    watermarks = {n: v for n, v in _watermarks(joins, WATERMARK_PREFIX).items() if not is_internal(n)}
     sources = _sources(observed, schema)
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
     backpressure = backpressure_of(reported)
@@ -135,7 +142,9 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
             n.removeprefix(OWN_WATERMARK_PREFIX)
             for values in joins
             for n, v in values.items()
-            if n.startswith(OWN_WATERMARK_PREFIX) and v is None
+            if n.startswith(OWN_WATERMARK_PREFIX)
+            and v is None
+            and not is_internal(n.removeprefix(OWN_WATERMARK_PREFIX))
         ),
         state_bytes=sum(_bytes(state) for state in reported.get("stateOperators") or ()),
         at=_moment(reported.get("timestamp")),
@@ -366,7 +375,7 @@ class Totals:
             return None
         for column in sorted(self.last.silent):
             return (column, None) if self.last.own else None
-        own = {column: watermark for column, watermark in self.last.own.items() if watermark != END_OF_INPUT}
+        own = {n: mark for n, mark in self.last.own.items() if mark != END_OF_INPUT and not is_internal(n)}
         if len(own) < 2:
             return None
         column = min(own, key=lambda name: own[name])
