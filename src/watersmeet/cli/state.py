@@ -29,8 +29,6 @@ from watersmeet.locations import (
     query_of,
     resolve_references,
 )
-from watersmeet.logical.words import without_generated_names
-from watersmeet.operators.core.operator import is_internal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +81,9 @@ def _as_texts(rows: DataFrame) -> DataFrame:
 
 def summarize_state(name: str, state: State) -> dict[str, Any]:
     """Summarize the state of a query as data, for `show`."""
+    from watersmeet.logical.words import without_generated_names
+    from watersmeet.operators.core.operator import is_internal
+
     rows = collect_rows(state, state.summary)
     ends = {(spine_state.operator.number, spine_state.spine): spine_state.ends for spine_state in state.spines}
     operators: list[dict[str, Any]] = []

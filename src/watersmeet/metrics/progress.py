@@ -77,6 +77,8 @@ class Progress:
       batch, by Kafka topic; other sources do not report it
     - ``batches``: 1, or more if a history has merged several batches
     - ``examples``: some of the rows, by operator (or source) and kind, on request; they are not stored
+    - ``matched_out``, ``padded_out``: of the joins whose rows no other join takes; they add up to the rows of the
+      result, before WHERE drops some
     """
 
     query: str
@@ -107,6 +109,8 @@ class Progress:
     backlog: Mapping[str, int] = field(default_factory=dict[str, int])
     batches: int = field(default=1, metadata=COUNTED)
     examples: Examples = field(default_factory=dict[str, dict[str, list[dict[str, str | None]]]], compare=False)
+    matched_out: int = field(default=0, metadata=COUNTED)
+    padded_out: int = field(default=0, metadata=COUNTED)
 
 
 def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, cores: int | None = None) -> Progress:
@@ -117,6 +121,7 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
     temporal = schema.temporal
     watermarks = {n: v for n, v in _watermarks(joins, WATERMARK_PREFIX).items() if not is_internal(n)}
     sources = _sources(observed, schema)
+    last = [numbers for key, numbers in observed.items() if key in schema.last]
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
     backpressure = backpressure_of(reported)
     return Progress(
@@ -151,6 +156,8 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
         parts={n: ms / 1000 for n, ms in reported["durationMs"].items() if n != "triggerExecution" and ms},
         backlog=backlog_of(reported),
         examples=_examples(observed, joins_by_name),
+        matched_out=sum_number(last, "matched"),
+        padded_out=sum_number(last, "padded"),
         **sum_reported(Progress, joins),
     )
 
@@ -302,6 +309,8 @@ class Totals:
     late: int = 0
     malformed: int = 0
     dropped: int = 0
+    matched_out: int = 0
+    padded_out: int = 0
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
     last: Progress | None = None
     recent: tuple[Progress, ...] = ()
@@ -317,6 +326,13 @@ class Totals:
                 sources[name] = sources.get(name, 0) + rows
         return replace(
             self, **sums, sources=sources, last=batches[-1], recent=(*self.recent, *batches)[-_RECENT_BATCHES:]
+        )
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """The matched and padded rows of the result; of all joins, where an earlier version counted no others."""
+        return (
+            (self.matched_out, self.padded_out) if self.matched_out or self.padded_out else (self.matched, self.padded)
         )
 
     @property

@@ -134,7 +134,7 @@ def test_a_side_that_is_far_behind_is_reported(query: QueryDescription) -> None:
     assert problem.text.startswith("deliveries is 2 h behind the other side")
 
 
-def test_pairs_are_never_further_apart_than_their_bound(query: QueryDescription) -> None:
+def test_histograms_of_pairs_end_at_the_bound(query: QueryDescription) -> None:
     """A range of lengths ends up to a quarter beyond what is in it."""
     one = batch(0, NOW - 2)
     delays = {str(number): 10 for number in range(100, 130)}

@@ -124,6 +124,8 @@ def detail(described: QueryDescription, following: HistoryFollower, now: float) 
         **{name: getattr(totals, name) for name in counted},
         # What can be late: the rows of all sides, of which a chain of joins has more than its sources.
         "late_of": sum(side.rows for side in sides),
+        # Those of the result, which they add up to.
+        **dict(zip(("matched", "padded"), totals.result, strict=True)),
         "rate_out": round(rates.rows_out, 1),
         "state_bytes": totals.state_bytes,
         "seconds": totals.seconds,

@@ -252,7 +252,8 @@ def find_late_rows(described: QueryDescription, following: HistoryFollower, now:
         count = sum(sides.values())
         whose = f"{shares[most]:.1%} of those of {most}"
         others = "" if len(shares) == 1 else f", {sides[most]:,} of them"
-        text = f"{format_count(count, 'row')} {'was' if count == 1 else 'were'} late in {_last_minutes(following)}{others}: {whose}."
+        rows_late = f"{format_count(count, 'row')} {'was' if count == 1 else 'were'} late"
+        text = f"{rows_late} in {_last_minutes(following)}{others}: {whose}."
         advice = _longer_lag(described, following, most)
         if "late" not in described.own_sinks:
             advice += " `LATE INTO sink` keeps them."
