@@ -179,6 +179,8 @@ class WatchedQuery:
             return
         if self.loading.is_done or is_waiting_for_rows(self.query):
             write_loaded(self.prepared)
+            # Batches that come later do not load anything again.
+            self.loading.is_done = True
             self._notify(f"{self.loading.names} loaded, {format_count(self.loading.rows, 'row')}.")
 
     def _handle_failure(self, error: WatersmeetError, policy: RestartPolicy) -> bool:
