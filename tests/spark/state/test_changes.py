@@ -84,9 +84,8 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     (edit,) = json.loads(told.stdout)["edits"]
     assert (edit["class"], edit["follows"][0]["consequence"] in longer.message) == ("continued", True)
     # A query that is refused does not hide what is said of the other.
-    refused = text[: text.index("INSERT INTO shorter")] + (
-        "INSERT INTO shorter SELECT STREAM l.id, r.w FROM l LEFT JOIN r ON l.v = r.w AND r.t BETWEEN l.t AND l.t + 3;"
-    )
+    away = "USING kafka OPTIONS (kafka.bootstrap.servers '127.0.0.1:1', topic 'shorter', value.format 'json')"
+    refused = text.replace(f"USING json OPTIONS (path '{tmp_path}/shorter')", away)
     (tmp_path / "refused.sql").write_text(refused)
     told = watersmeet("check", tmp_path / "refused.sql", "--against", tmp_path / "storage")
     assert told.exit_code == 1 and "longer: it would continue with its state if you accept this" in told.stdout
