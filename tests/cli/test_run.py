@@ -23,6 +23,7 @@ from watersmeet.cli.demo_data import make_streams
 from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import open_script
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
 ON_LITTLE_DATA = [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]
@@ -167,9 +168,12 @@ def test_a_run_without_new_rows_says_so_and_ends(spark: SparkSession, tmp_path: 
     opened, news = open_script(tmp_path / "shop", "absolute"), list[str]()
     with pytest.raises(KeyboardInterrupt):
         run_script(
-            opened.script, spark=spark, storage=tmp_path / "shop" / "storage", trigger="continuous",
-            on_news=news.append, is_interrupted=lambda: bool(news),
-        )  # fmt: skip
+            opened.script,
+            spark=spark,
+            storage=tmp_path / "shop" / "storage",
+            trigger="continuous",
+            listeners=Listeners(on_news=news.append, is_interrupted=lambda: bool(news)),
+        )
     assert news == ["joined: no new rows yet; it waits for some."]
 
 
