@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pyarrow as pa
@@ -168,6 +169,7 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
     histories.write(shop / "storage", histories.batch(0, 60.0))
     ran = watersmeet("explain", shop, "--forecast")
     assert "not known: its runs had 1 batch, and a rate needs batches between which event time advances." in ran.stderr
+    rmtree(shop / "storage")
     sample = {
         "source": "deliveries",
         "rows_per_unit": 5e-6,
