@@ -77,7 +77,13 @@ def _forecast_inputs(opened: OpenedScript, load: Load, plans: Mapping[str, Query
     if not rates:
         sources = [source.name for source in opened.script.sources]
         rates_text = " ".join(f"--rate {name}=1000/s" for name in sources)
-        raise refuse("NO_RATES", project=opened.project.script_name, rates=rates_text)
+        batches = sum(len(read_history(storage, name).batches) for name in plans)
+        reason = (
+            f"its runs had {format_count(batches, 'batch')}, and a rate needs batches between which event time advances"
+            if batches
+            else "it has not run yet"
+        )
+        raise refuse("NO_RATES", project=opened.project.script_name, rates=rates_text, reason=reason)
     settings = {setting.name.lower(): setting.value for setting in opened.script.settings}
     shards = load.shards or int(settings.get("watersmeet.shards", load.cores))
     return ForecastInput(rates, load.cores, shards, behind, keys)

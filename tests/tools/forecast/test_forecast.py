@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from bench.data import Workload
 from bench.forecast import forecast_of, forecast_table
 from bench.sections import forecast as forecast_section
+from tests.tools.studio.page import histories
 from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
@@ -151,6 +153,7 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
     none = watersmeet("explain", shop, "--forecast")
     assert (none.exit_code, "[NO_RATES]" in none.stderr) == (1, True)
     assert "add `--rate orders=1000/s" in none.stderr and " or " not in none.stderr.partition("Hint:")[2]
+    assert "are not known: it has not run yet." in none.stderr
     unknown = watersmeet("explain", shop, "--forecast", "--rate", "order=5/s")
     assert (unknown.exit_code, "did you mean `orders`?" in unknown.stderr) == (1, True)
     wrong = watersmeet("explain", shop, "--forecast", "--rate", "orders=fast")
@@ -162,6 +165,11 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
     [found] = json.loads(told.stdout)
     assert found["operators"][0]["kept"][0]["rows"] == 100 * 3900
     assert found["seconds"] is None and "--rate deliveries=1000/s" in found["missing"][0]
+    # One batch does not say how fast event time moves.
+    histories.write(shop / "storage", histories.batch(0, 60.0))
+    ran = watersmeet("explain", shop, "--forecast")
+    assert "not known: its runs had 1 batch, and a rate needs batches between which event time advances." in ran.stderr
+    rmtree(shop / "storage")
     sample = {
         "source": "deliveries",
         "rows_per_unit": 5e-6,

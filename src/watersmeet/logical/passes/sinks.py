@@ -13,7 +13,7 @@ from typing import TypeGuard, cast, get_args
 from watersmeet.catalog import Field, Sink, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.formats import SINK_FORMATS, may_be_malformed, sink_format
-from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
+from watersmeet.formats.records import JSON, KEY_TYPES, VALUE_FORMAT, format_of_key
 from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
 from watersmeet.formats.source import SHOWN
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
@@ -54,7 +54,25 @@ def check_table_sinks(draft: Draft) -> Draft:
     # The result of a query with mistakes is unknown.
     if wrong or draft.refusals or draft.relation is None:
         return draft.with_refusals(wrong)
-    return draft.with_refusals(_check(draft, sink))
+    draft = draft.with_refusals(_check(draft, sink))
+    return draft if draft.refusals or not draft.is_bounded else draft.with_warnings(_warn_missing_key(draft, sink))
+
+
+def _warn_missing_key(draft: Draft, sink: Sink) -> Iterator[QueryWarning]:
+    """Warn of records that have no key, because the columns of the key are not among their columns."""
+    makes_records = sink_format(sink).has_text_keys and VALUE_FORMAT in sink.lowercase_options
+    if not makes_records or not _is_stream(draft):
+        return
+    query = draft.finish()
+    if query.key and key_columns(query) is None:
+        shown = {output.expr.sql() for output in query.outputs}
+        missing = [expression_in_words(expr) for expr in query.key if expr.sql() not in shown]
+        example = f"`{missing[0]} AS {KEY}`" if len(query.key) == 1 else f"`{missing[0]}`"
+        message = (
+            f"the records of {sink.name} have no key, and go to any partition: SELECT does not show "
+            f"{format_list(missing)}. Add {example} to it."
+        )
+        yield QueryWarning(message, draft.query.into_span)
 
 
 def _check_option(draft: Draft, sink: Sink) -> Iterator[Refusal]:

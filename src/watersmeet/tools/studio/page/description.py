@@ -5,19 +5,21 @@ The boxes have the places of ``explain``'s drawing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.locations import Storage, checkpoint_at, mask_secrets
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.words import is_unnamed
 from watersmeet.operators import OPERATORS
-from watersmeet.operators.core.operator import port_names
+from watersmeet.operators.core.operator import is_internal, port_names
 from watersmeet.operators.explainer import JoinExplainer, PairDistance
 from watersmeet.physical import (
     JoinPlan,
     QueryPlan,
     RelationPlan,
+    ViewPlan,
     join_plans,
     limits_of,
     plan_query,
@@ -287,14 +289,13 @@ def _columns(plan: QueryPlan, script: Script) -> dict[str, WatermarkColumn]:
     """The watermarked columns of sources; those behind views are known by name only."""
     beating = {name.lower() for name, _ in script.heartbeats}
     times = (time for join in join_plans(plan.relation) for port in join.ports for time in port.times)
-    # Generated names mean nothing to a reader.
-    columns = {time: WatermarkColumn(time) for time in times if not time.startswith("#")}
+    columns = {time: WatermarkColumn(time) for time in times}
     for scan in plan.relation.leaves:
         for watermark in scan.source.watermarks:
             name = f"{scan.alias}.{watermark.column}"
             beats = scan.source.name.lower() in beating
             columns[name] = WatermarkColumn(name, scan.source.name, watermark.lag.value, watermark.idle, beats)
-    return columns
+    return {name: column for name, column in columns.items() if not is_internal(name)}
 
 
 def _sides(join: JoinPlan) -> dict[str, OperatorSide]:
@@ -305,8 +306,19 @@ def _sides(join: JoinPlan) -> dict[str, OperatorSide]:
 def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
     if relation.scan is not None:
         return OperatorSide(relation.scan.source_name, times, relation.scan.source_name)
-    alias = getattr(relation, "alias", "")
-    return OperatorSide(alias if alias and not alias.startswith("#") else "rows", times)
+    return OperatorSide(" with ".join(dict.fromkeys(_row_names(relation))) or "rows", times)
+
+
+def _row_names(relation: RelationPlan) -> Iterator[str]:
+    """What the rows of a relation are called: by their sources, or by the view that they come from."""
+    for leaf in relation.leaves:
+        alias = getattr(leaf, "alias", "")
+        if leaf.scan is not None:
+            yield leaf.scan.source_name
+        elif isinstance(leaf, ViewPlan) and is_unnamed(alias):
+            yield from _row_names(leaf.input)
+        elif alias:
+            yield alias
 
 
 def _pair_distance(join: JoinPlan) -> PairDistance | None:
