@@ -122,7 +122,7 @@ soak: install ## an hour of event time: state and memory must stay flat
 faults: install ## two hundred kills, full disks and restarts; every row must be there once. Takes an hour
 	$(BIN)/python -m faults
 
-cluster: install ## storages on HDFS and S3, all commands, two drivers on one storage; says so if Maven Central cannot be reached
+cluster: install ## storages on HDFS and S3, YARN, all commands, two drivers on one storage; says so if Maven Central cannot be reached
 	WATERSMEET_CLUSTER=1 $(BIN)/python -m pytest -q -rs tests/cluster
 
 image-test: install ## every line of deploy/Dockerfile in changed roots, and the image on a project; needs root, debootstrap and npm

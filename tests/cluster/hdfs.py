@@ -31,14 +31,21 @@ SETTINGS = {
 _OPENED = ("java.lang", "java.util", "java.net", "java.nio")
 
 
+def jvm_options(folder: Path) -> list[str]:
+    """The options of a JVM with servers of Hadoop, whose files are in that folder."""
+    return [
+        "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
+        *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
+        f"-Dtest.build.data={folder}/build", f"-Dtest.build.dir={folder}/build", f"-Dhdfs.minidfs.basedir={folder}/dfs",
+    ]  # fmt: skip
+
+
 def start_hdfs(folder: Path) -> Iterator[str]:
     """An HDFS with its files in that folder, until the iterator goes on."""
     path = os.pathsep.join(map(str, jars_of(*PACKAGES)))
     ready = folder / "ready"
     command = [
-        java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
-        *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
-        f"-Dtest.build.data={folder}/build", f"-Dtest.build.dir={folder}/build", f"-Dhdfs.minidfs.basedir={folder}/dfs",
+        java(), "-Xmx512m", *jvm_options(folder),
         "-cp", path, "org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1", "-nnport", "0",
         *(part for name, value in SETTINGS.items() for part in ("-D", f"{name}={value}")),
         "-D", f"hdfs.minidfs.basedir={folder}/dfs", "-writeDetails", str(ready),
