@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +35,11 @@ QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.memory": "512m",
 }
+LOCAL_CLUSTER = "local-cluster[2,1,640]"
+"""Two executors, each a process with a core and 512 MB of heap."""
 REPLACED_READS = 60
 
 
@@ -298,6 +304,50 @@ def check_run(url: str, folder: Path) -> None:
     assert [row["order_id"] for row in rows_of(shop)] == [1, 2, 3], said
 
 
+def check_lost_executor(url: str, folder: Path) -> None:
+    """A run on two executors delivers all rows though one of them is killed within its batch."""
+    from pyspark.sql import SparkSession
+
+    shop = folder / "shop"
+    watersmeet("init", shop)
+    move_storage(shop, f"{url}/shop")
+    watersmeet("run", shop, "--once")
+    killer = threading.Thread(target=kill_executor, args=[SparkSession.active()])
+    killer.start()
+    said = watersmeet("run", shop, "--end")
+    killer.join()
+    assert [row["order_id"] for row in rows_of(shop)] == [1, 2, 3], said
+
+
+def kill_executor(spark: SparkSession) -> None:
+    """Kill an executor of a local cluster as soon as a job of its session has tasks that run."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs: list[int] = []
+    while not any((job := tracker.getJobInfo(number)) and job.status == "RUNNING" for number in jobs):
+        jobs = [*tracker.getActiveJobsIds()]
+        time.sleep(0.01)
+    executors = [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if "CoarseGrainedExecutorBackend" in read_command(process) and f":{driver_port(spark)}" in read_command(process)
+    ]
+    assert len(executors) == 2, executors
+    os.kill(min(executors), signal.SIGKILL)
+    print("killed an executor", flush=True)
+
+
+def read_command(process: Path) -> str:
+    """The command line of a process."""
+    with suppress(OSError):
+        return (process / "cmdline").read_text("utf-8", "replace")
+    return ""
+
+
+def driver_port(spark: SparkSession) -> str:
+    """The port that executors of a session connect to."""
+    return spark.sparkContext.getConf().get("spark.driver.port") or "?"
+
+
 def check_commands(url: str, folder: Path) -> None:
     """A project with its storage there is looked into, exported, imported and rebuilt."""
     import watersmeet as ws
@@ -359,6 +409,7 @@ def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[
         "files": partial(check_files, storage),
         "leases": partial(check_leases, storage),
         "run": partial(check_run, url, folder),
+        "lost": partial(check_lost_executor, url, folder),
         "commands": partial(check_commands, url, folder),
         "static": partial(check_static_tables, storage / "tables", folder),
         "outputs": partial(check_outputs, f"{url}/outputs", folder / "outputs", folder / "local"),
@@ -373,7 +424,11 @@ def main() -> None:
 
     settings, *asked = sys.argv[1:]
     began = time.monotonic()
-    spark = session("local[2]", conf={**QUICK, **json.loads(settings)})
+    has_executors = any("lost" in part.split(",") for part in asked)
+    # What Spark says of executors that are killed would hide a traceback.
+    log = Path(tempfile.mkdtemp(prefix="exercise-")) / "spark.log"
+    master = LOCAL_CLUSTER if has_executors else "local[2]"
+    spark = session(master, conf={**QUICK, **json.loads(settings)}, log=log)
     print(f"session {time.monotonic() - began:.1f}", flush=True)
     for part in asked:
         url, _, names = part.partition(",")
