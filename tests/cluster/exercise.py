@@ -26,6 +26,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.locations import RemoteStorage, Storage, checkpoint_at, is_local, write_whole
 from watersmeet.spark import leases
 from watersmeet.spark.private.files import copy_tree, delete_tree, open_storage
+from watersmeet.spark.session.doctor import ClusterNeeds, diagnose
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -308,6 +309,7 @@ def check_lost_executor(url: str, folder: Path) -> None:
     """A run on two executors delivers all rows though one of them is killed within its batch."""
     from pyspark.sql import SparkSession
 
+    check_doctor(SparkSession.active(), url, folder)
     shop = folder / "shop"
     watersmeet("init", shop)
     move_storage(shop, f"{url}/shop")
@@ -317,6 +319,27 @@ def check_lost_executor(url: str, folder: Path) -> None:
     said = watersmeet("run", shop, "--end")
     killer.join()
     assert [row["order_id"] for row in rows_of(shop)] == [1, 2, 3], said
+
+
+def check_doctor(spark: SparkSession, url: str, folder: Path) -> None:
+    """Two executors say what they see of folders and servers."""
+    for number in range(4):
+        write_whole(cast("RemoteStorage", open_storage(spark, f"{url}/read/day=1/{number}.json")), "{}")
+    needs = ClusterNeeds(
+        f"{url}/doctor", {"here": str(folder)}, {},
+        of_driver={"db": "127.0.0.1:1"},
+        read={"orders": f"{url}/read/day=*", "nothing": f"{url}/nothing"},
+        written={"joined": f"{url}/out/joined"},
+    )  # fmt: skip
+    results = list(diagnose(spark, needs, 2))
+    print(*results, sep="\n", flush=True)
+    assert {(result.check, result.message.partition(":")[0]) for result in results if result.status == "problem"} == {
+        ("inputs", "nothing"), ("servers", "db"),
+    }  # fmt: skip
+    messages = [result.message for result in results]
+    assert any(message.startswith("2 executors answered") for message in messages)
+    assert f"orders: executors read 4 files of {url}/read/day=*" in messages
+    assert f"joined: the driver and all executors read and write {url}/out" in messages
 
 
 def kill_executor(spark: SparkSession) -> None:
