@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -373,6 +376,8 @@ def driver_port(spark: SparkSession) -> str:
 
 def check_commands(url: str, folder: Path) -> None:
     """A project with its storage there is looked into, exported, imported and rebuilt."""
+    from pyspark.sql import SparkSession
+
     import watersmeet as ws
 
     shop = folder / "looked-into"
@@ -382,6 +387,7 @@ def check_commands(url: str, folder: Path) -> None:
     watersmeet("state", "rescale", shop, "--shards", "3", "--partitions", "3")
     kept = json.loads(watersmeet("state", "show", shop, "--format", "json").partition("\n]")[0] + "]")
     assert (kept[0]["query"], kept[0]["shards"], kept[0]["batch"]) == ("joined", 3, 0)
+    assert "order_id" in watersmeet("state", "read", shop, "--side", "o")
     archive = folder / "joined.tar.gz"
     watersmeet("state", "export", shop, "--to", archive)
     watersmeet("run", shop, "--end")
@@ -389,6 +395,10 @@ def check_commands(url: str, folder: Path) -> None:
     assert "no delivery" not in watersmeet("why", shop, "orders", "order_id=3")
     assert "would continue with its state" in watersmeet("check", shop, "--against", f"{url}/looked-into")
     assert ws.progress(shop)["joined"].rows_in == 5
+    check_page(shop)
+    pieces = open_storage(SparkSession.active(), f"{url}/looked-into/log").rglob("*")
+    logged = "".join(piece.read_text() for piece in pieces)
+    assert "joined" in logged, logged
     # The state as it was exported, in another project, with a query that has to rebuild it.
     other = folder / "other"
     watersmeet("init", other)
@@ -400,6 +410,24 @@ def check_commands(url: str, folder: Path) -> None:
     assert "is rebuilt" in watersmeet("run", other, "--rebuild", "--once")
     assert "no problems" in watersmeet("state", "check", other)
     assert "The page is at" in watersmeet("run", other, "--end", "--page", "0")
+
+
+def check_page(project: Path) -> None:
+    """The page of a project, by a process of its own, shows the query that has run."""
+    from pyspark.sql import SparkSession
+
+    settings = dict(SparkSession.active().sparkContext.getConf().getAll())
+    wanted = {name: value for name, value in settings.items() if name.startswith(("spark.hadoop.", "spark.jars"))}
+    command = [str(Path(sys.executable).with_name("watersmeet")), "page", str(project), "--port", "0"]
+    command += [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            address = next(match[0] for line in process.stdout if (match := re.search(r"http://[\w.:]+", line)))
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                assert "joined" in answer.read().decode()
+        finally:
+            process.terminate()
 
 
 def move_storage(project: Path, url: str) -> None:
@@ -457,7 +485,7 @@ def main() -> None:
         url, _, names = part.partition(",")
         with tempfile.TemporaryDirectory() as folder:
             steps = steps_at(spark, url, Path(folder))
-            for name in names.split(",") if names else steps:
+            for name in names.split(",") if names else (name for name in steps if name != "lost"):
                 steps[name]()
                 print(f"{url} {name} {time.monotonic() - began:.1f}", flush=True)
 
