@@ -3,7 +3,7 @@
 A standalone cluster on loopback has two workers. One project with four queries has its storage on HDFS, another one on
 S3; they write files, Postgres and Kafka. Executors, workers, Python workers, daemons, the driver and the NameNode are
 killed; each kill hits all queries of a project. One project runs with speculation, the other with dynamic allocation.
-The driver is started again after it was killed, or has ended with a code that says that it may be; nothing else is.
+The driver is started again after it was killed or has ended, and restarts queries that fail, which is counted.
 
     .venv/bin/python -m faults.cluster --kills 40 --only s3
 """
@@ -40,6 +40,7 @@ CONF = {
     **DRIVER,
     "spark.executor.memory": "640m",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.python.daemon.module": "watersmeet.spark.daemon",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
@@ -214,6 +215,7 @@ def disturb(
             break
         outcome.ends[f"last: {code}"] += 1
         print(last.errors[-1500:], file=sys.stderr)
+    outcome.ends["a query failed and was restarted"] = (disturbed / "said.txt").read_text().count(": failed")
     for number, scenario in enumerate(group.scenarios):
         expected, actual = (rows_of(group, number, project, found) for project in (calm, disturbed))
         outcome.rows[scenario.name] = (expected.total(), (expected - actual).total(), (actual - expected).total())
@@ -222,7 +224,7 @@ def disturb(
 
 def start(project: Path, killer: Killer, *options: str) -> Run:
     """Start a driver on the cluster."""
-    return Run(project, "--master", killer.cluster.master, *options)
+    return Run(project, "--master", killer.cluster.master, "--restart", "on-failure", *options)
 
 
 def restart_ended(run: Run, project: Path, killer: Killer, outcome: Outcome) -> Run:

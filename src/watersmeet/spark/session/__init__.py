@@ -50,6 +50,7 @@ LATER_COMPILED = (
 TRIES = "4"
 """How often a task is tried, as Spark has it on a cluster."""
 
+WORKER_TIMEOUT = "spark.python.authenticate.socketTimeout"
 HEARTBEAT_TIMEOUT, NETWORK_TIMEOUT = "spark.storage.blockManagerHeartbeatTimeoutMs", "spark.network.timeout"
 CLUSTER = {
     # Spark looks every minute for executors that were silent for two: a batch would wait three minutes for one that
@@ -59,6 +60,8 @@ CLUSTER = {
     "spark.network.timeoutInterval": "5s",
     # A stage starts again for every executor that is lost with its shuffle files, and the fourth time fails the query.
     "spark.stage.maxConsecutiveAttempts": "12",
+    # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
+    WORKER_TIMEOUT: "120s",
 }
 """Further settings of a session on a cluster, unless the user or the cluster's defaults set them."""
 
@@ -67,8 +70,7 @@ LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
-    "spark.python.authenticate.socketTimeout": "120s",
+    WORKER_TIMEOUT: CLUSTER[WORKER_TIMEOUT],
     # Blobs are compressed before the shuffle, by columns, where that is worth it; local files are read from memory.
     "spark.shuffle.compress": "false",
 }
@@ -165,7 +167,7 @@ def cluster_settings(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
     """What a session on a cluster is set to in addition to ``theirs``, which hold the cluster's defaults too.
 
     >>> sorted(cluster_settings("yarn", {"spark.network.timeout": "600s", "spark.executor.heartbeatInterval": "10s"}))
-    ['spark.network.timeoutInterval', 'spark.stage.maxConsecutiveAttempts']
+    ['spark.network.timeoutInterval', 'spark.python.authenticate.socketTimeout', 'spark.stage.maxConsecutiveAttempts']
     >>> cluster_settings("local[2]", {})
     {}
     """
