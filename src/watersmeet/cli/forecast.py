@@ -145,6 +145,7 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
     if plan.read or not plan.is_possible:
         yield ""
     yield from _lines(plan.lines)
+    yield f"  With an executor per machine: --conf spark.executor.memoryOverhead={-(-plan.overhead // 2**20)}m"
     yield ""
     yield "Each shard, if keys spread evenly"
     yield from _lines(plan.per_shard)

@@ -35,6 +35,8 @@ class Costs:
     - ``mark``: a record of watermarks of one map task for one shard: made, shuffled, merged; ``record``: one of rows
     - ``record_bytes``: the size of such a record without its rows
     - ``worker``: bytes of a Python worker without rows; ``jvm``: bytes of Spark's own process when idle
+    - ``executor_native``, ``core_native``: bytes of an executor outside the heap of its JVM, and of each of its cores:
+      native memory of the JVM, RocksDB, and Python workers with the rows of a batch
     - ``copies``: how often rows are in a worker's memory at once; ``piece``: bytes of a batch that are joined at once
     - ``mapped``: the maximum bytes of decoded runs that the workers of a machine cache
     - ``stored``: bytes on disk per byte of a row in Arrow: compressed, with RocksDB's overhead
@@ -57,6 +59,8 @@ class Costs:
     record_bytes: int
     worker: int
     jvm: int
+    executor_native: int
+    core_native: int
     copies: float
     piece: int
     mapped: int
@@ -88,6 +92,8 @@ MEASURED = Costs(
     record_bytes=900,
     worker=95_000_000,
     jvm=1_300_000_000,
+    executor_native=500 * 2**20,
+    core_native=620 * 2**20,
     copies=14.0,
     piece=256 * 2**20,
     mapped=2 * 2**30,
