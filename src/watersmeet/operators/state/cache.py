@@ -2,6 +2,9 @@
 
 A shard is not always served by the same process. With a folder, all workers of a machine share their runs as
 memory-mapped files, each run once and without decoding; without a folder, each process has its own in memory.
+
+A block in parts has an index, a filter and the rest of its columns, each cached under the block's name with a suffix.
+Without room the rest goes first: it is read only for rows that match.
 """
 
 from __future__ import annotations
@@ -22,6 +25,11 @@ ADMIT_EVERY = 8
 """Where there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
 than the budget is read in full in every batch: if each run evicted the oldest, none would be cached when it is needed.
 """
+HELD = 2**30
+"""Bytes of files that a process has mapped at most, besides indexes and filters: mapped pages count as its memory."""
+INDEX, FILTER, REST = ".index", ".filter", ".rest"
+"""The suffixes of a block's name for its parts in the cache."""
+_SEARCHED = (INDEX, FILTER)
 SMALLEST = 64 * 1024
 """A run of fewer bytes is not worth a file: each process that needs it reads it from the state once."""
 
@@ -38,6 +46,7 @@ class RunCache:
         self.size = 0
         self.added = budget
         self.room = self.rereads = 0
+        self.part_reads: dict[tuple[str, str], int] = {}
 
     def has(self, owner: str, name: str) -> bool:
         """Whether this process holds a run; others may have it in the folder."""
@@ -66,14 +75,30 @@ class RunCache:
 
     def put_read(self, owner: str, name: str, run: pa.RecordBatch) -> pa.RecordBatch:
         """Cache a run that was read from the state, if there is room; returns the cached one."""
-        if run.nbytes > self.room:
-            self.rereads += 1
-            if self.rereads % ADMIT_EVERY != 1:
-                return run
-            self.room = self.budget - self._bytes_used
-        self.room -= run.nbytes
+        if not name.endswith(_SEARCHED) and not self.has_room(run.nbytes):
+            return run
         self.put(owner, name, run)
         return self.runs.get((owner, name), run)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a run of so many bytes that was read may be cached; if so, that takes its room."""
+        if size > self.room:
+            self.rereads += 1
+            if self.rereads % ADMIT_EVERY != 1:
+                return False
+            self.room = self.budget - self._bytes_used
+        self.room -= size
+        return True
+
+    def is_worth_reading(self, owner: str, block: str, read: int, parts: int, size: int) -> bool:
+        """Whether to read all parts of a block, so that they are cached: once as many were read one by one."""
+        reads = self.part_reads.get((owner, block), 0) + read
+        self.part_reads[owner, block] = reads
+        if reads < parts or not self.has_room(size):
+            return False
+        del self.part_reads[owner, block]
+        self.room += size
+        return True
 
     @property
     def _bytes_used(self) -> int:
@@ -113,23 +138,29 @@ class RunCache:
         self._evict(owner, name)
         self.runs[owner, name] = run
         self.owned[owner].add(name)
-        self.size += run.nbytes
-        while self.size > self.budget and self.runs:
-            self._evict(*next(iter(self.runs)))
+        self.size += run.nbytes if self._counts(name) else 0
+        while self.size > (self.budget if self.folder is None else min(self.budget, HELD)):
+            self._evict(*next(key for key in self.runs if self._counts(key[1])))
+
+    def _counts(self, name: str) -> bool:
+        """Whether a run counts to what this process holds; a mapped index is searched in every batch and stays."""
+        return self.folder is None or not name.endswith(_SEARCHED)
 
     def _evict(self, owner: str, name: str) -> None:
         run = self.runs.pop((owner, name), None)
         self.views.pop((owner, name), None)
         if run is not None:
-            self.size -= run.nbytes
+            self.size -= run.nbytes if self._counts(name) else 0
             self.owned[owner].discard(name)
             if not self.owned[owner]:
                 del self.owned[owner]
 
     def retain(self, owner: str, names: frozenset[str]) -> None:
         """Forget the runs of a shard that it no longer has: another worker may have expired or merged them."""
-        for name in self.owned.get(owner, set()) - names:
+        for name in [name for name in self.owned.get(owner, ()) if name.partition(".")[0] not in names]:
             self._evict(owner, name)
+        for key in [key for key in self.part_reads if key[0] == owner and key[1] not in names]:
+            del self.part_reads[key]
         if self.folder is not None:
             for file in _list_names(self.folder / owner):
                 # Files that a killed worker left half-written are removed as well.
@@ -138,10 +169,10 @@ class RunCache:
                         (self.folder / owner / file).unlink()
 
     def _make_room(self, newest: Path) -> None:
-        """Remove the oldest files until the rest fits: they will expire first."""
+        """Remove files until the others fit: the oldest, which will expire first, and indexes after all others."""
         sized = self._files()
         excess = sum(size for _, size, _ in sized) - self.budget
-        for _, size, path in sorted(sized):
+        for _, size, path in sorted(sized, key=lambda file: (file[2].stem.endswith(_SEARCHED), file)):
             if excess <= 0 or path == newest:
                 return
             self._evict(path.parent.name, path.stem)
