@@ -1,4 +1,4 @@
-"""The analysis of a script, as the tests of logical plans have it; and blocks in parts, which else only large ones have."""
+"""The analysis of a script, as tests of logical plans have it; and blocks in parts, which else only large ones are."""
 
 from zlib import crc32
 

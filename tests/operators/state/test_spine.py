@@ -204,6 +204,7 @@ def test_a_probe_reads_filters_and_of_a_block_that_matches_its_index_and_one_par
     assert block.parts > 10 and store.read == [f"run/{block.name}", *notes, f"part/4/{block.name}"]
 
 
+@pytest.mark.whole_blocks
 def test_no_value_is_large_unless_a_row_is() -> None:
     wide = RowLayout(("k", "v"), code="k")
     values = [b"x" * size for size in [200] * 40_000 + [3_000_000] + [200] * 40_000]

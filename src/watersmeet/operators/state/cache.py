@@ -10,6 +10,7 @@ Without room the rest goes first: it is read only for rows that match.
 from __future__ import annotations
 
 import os
+import shutil
 from collections import OrderedDict, defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +19,13 @@ from typing import Any
 import pyarrow as pa
 
 BUDGET = 2 * 2**30
-"""Bytes of decoded runs, of one process or of one folder."""
+"""Bytes of decoded runs that a process without a folder holds."""
+OF_DISK = 4
+"""A folder may have one part in so many of the free disk space, and no more than the machine has memory."""
 SHARE = 16
-"""When a process has added one part in so many of the budget to a folder, it checks the size."""
+"""One part in so many of the budget of a folder stays free, so that all processes together never exceed it: each checks
+the size when it has added its part of that, by the number of cores.
+"""
 ADMIT_EVERY = 8
 """Where there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
 than the budget is read in full in every batch: if each run evicted the oldest, none would be cached when it is needed.
@@ -86,7 +91,7 @@ class RunCache:
             self.rereads += 1
             if self.rereads % ADMIT_EVERY != 1:
                 return False
-            self.room = self.budget - self._bytes_used
+            self.room = self.limit - self._bytes_used
         self.room -= size
         return True
 
@@ -101,9 +106,14 @@ class RunCache:
         return True
 
     @property
+    def limit(self) -> int:
+        """The bytes that are left after room was made."""
+        return self.budget if self.folder is None else self.budget - self.budget // SHARE
+
+    @property
     def _bytes_used(self) -> int:
         """The bytes of runs in the folder, or in this process."""
-        return self.size if self.folder is None else sum(size for _, size, _ in self._files())
+        return self.size if self.folder is None else sum(size for _, size, _ in self.files())
 
     def is_file_backed(self, run: pa.RecordBatch) -> bool:
         """Whether a run goes into a file, and is read from there."""
@@ -122,7 +132,7 @@ class RunCache:
         if mapped is not None:
             self._hold(owner, name, mapped)
         self.added += run.nbytes
-        if self.added * SHARE >= self.budget:
+        if self.added * SHARE * (os.cpu_count() or 1) >= self.budget:
             self.added = 0
             self._make_room(path)
 
@@ -170,8 +180,8 @@ class RunCache:
 
     def _make_room(self, newest: Path) -> None:
         """Remove files until the others fit: the oldest, which will expire first, and indexes after all others."""
-        sized = self._files()
-        excess = sum(size for _, size, _ in sized) - self.budget
+        sized = self.files()
+        excess = sum(size for _, size, _ in sized) - self.limit
         for _, size, path in sorted(sized, key=lambda file: (file[2].stem.endswith(_SEARCHED), file)):
             if excess <= 0 or path == newest:
                 return
@@ -180,7 +190,7 @@ class RunCache:
                 path.unlink()
             excess -= size
 
-    def _files(self) -> list[tuple[float, int, Path]]:
+    def files(self) -> list[tuple[float, int, Path]]:
         """The runs in the folder: when each was written, its bytes, and where it is."""
         assert self.folder is not None
         sized: list[tuple[float, int, Path]] = []
@@ -198,11 +208,23 @@ run_cache = RunCache()
 """The decoded runs of this process."""
 
 
-def share_runs(folder: Path) -> None:
-    """Keep decoded runs in a folder that all workers of this machine share."""
+def share_runs(folder: Path, budget: int | None = None) -> None:
+    """Keep decoded runs in a folder that all workers of this machine share; ``budget``: its bytes, None: the default."""
     global run_cache
     if run_cache.folder != folder:
-        run_cache = RunCache(folder=folder)
+        run_cache = RunCache(default_budget(folder) if budget is None else budget, folder)
+    elif budget is not None:
+        run_cache.budget = budget
+
+
+def default_budget(folder: Path) -> int:
+    """The bytes of runs in a folder by default: a part of the disk that is free without them, at most the memory."""
+    used = sum(size for _, size, _ in RunCache(folder=folder).files())
+    try:
+        free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+    except (OSError, StopIteration):
+        return BUDGET
+    return min((free + used) // OF_DISK, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _path(folder: Path, owner: str, name: str) -> Path:

@@ -103,7 +103,9 @@ class ShardProcessor(StatefulProcessor):
         shards: Shards,
         bytes_per_step: int = BYTES_PER_STEP,
         sample_rows: SampleRows = "none",
+        cache_bytes: int | None = None,
     ) -> None:
+        self.cache_bytes = cache_bytes
         self.stages = stages
         self.shards = shards
         self.sample_rows: SampleRows = sample_rows
@@ -114,7 +116,7 @@ class ShardProcessor(StatefulProcessor):
         folder = local_folder()
         if folder is not None:
             # Spark removes its local directories when the executor ends.
-            share_runs(Path(folder) / "watersmeet-runs")
+            share_runs(Path(folder) / "watersmeet-runs", self.cache_bytes)
         self.handle = handle
         self.state = handle.getMapState("state", NAME, VALUE)
 
