@@ -209,7 +209,7 @@ run_cache = RunCache()
 
 
 def share_runs(folder: Path, budget: int | None = None) -> None:
-    """Keep decoded runs in a folder that all workers of this machine share; ``budget``: its bytes, None: the default."""
+    """Keep decoded runs in a folder that all workers of this machine share; ``budget``: its bytes."""
     global run_cache
     if run_cache.folder != folder:
         run_cache = RunCache(default_budget(folder) if budget is None else budget, folder)
