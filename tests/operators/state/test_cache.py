@@ -108,7 +108,9 @@ def test_runs_of_others_are_looked_at_when_some_of_the_budget_was_added(tmp_path
     assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"c", "d"}
 
 
-def test_several_processes_together_never_exceed_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_of_several_processes_never_exceed_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     processes = [RunCache(budget=1_000_000, folder=tmp_path) for _ in range(4)]
     for number in range(60):

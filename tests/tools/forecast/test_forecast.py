@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +133,7 @@ def test_more_rows_than_cores_can_join_are_reported() -> None:
 
 
 def test_a_state_that_is_not_at_hand_is_read_by_every_batch() -> None:
-    costs = replace(MEASURED, cached=2e9)
+    costs = replace(MEASURED, cached=2e8)
     small, large = (forecast(INTERVAL, {"": Rate(rate)}, cores=8, shards=8, costs=costs) for rate in (1e4, 3e5))
     assert not small.operators[0].read and large.operators[0].read > costs.cached
     assert large.seconds is not None and small.seconds is not None and large.seconds > 2 * small.seconds

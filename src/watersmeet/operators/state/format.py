@@ -316,7 +316,7 @@ def part_edges(index: pa.RecordBatch) -> list[int] | None:
     return json.loads(metadata[_EDGES]) if metadata and _EDGES in metadata else None
 
 
-def searched_columns(index: pa.RecordBatch) -> tuple[str | None, list[str]]:
+def index_columns(index: pa.RecordBatch) -> tuple[str | None, list[str]]:
     """The column of codes, if there is one, and the other columns of the index of a block in parts."""
     code = index.schema.metadata[_CODE].decode() or None
     return code, [name for name in index.schema.names if name != code]

@@ -35,8 +35,8 @@ from watersmeet.operators.state.format import (
     encode_block,
     encode_note,
     encode_rows,
+    index_columns,
     part_names,
-    searched_columns,
 )
 from watersmeet.operators.state.layout import NoteKind, Values
 from watersmeet.operators.state.spine import GONE
@@ -105,7 +105,7 @@ def split_shard(
             pieces: list[list[StateBlock]] = [[] for _ in range(shards)]
             for block in run:
                 batch, notes = _read_block(values, block)
-                searched = _searched_columns(values, block)
+                searched = _find_index_columns(values, block)
                 place = places(spine, batch)
                 if place is None and notes:
                     raise UnevenError(f"its shards differ in the notes on rows that all of them hold ({spine})")
@@ -173,9 +173,9 @@ def _read_block(values: Mapping[str, bytes], block: StateBlock) -> tuple[pa.Reco
     return batch.filter(pa.array(~gone)), {name: noted[~gone] for name, noted in notes.items()}
 
 
-def _searched_columns(values: Mapping[str, bytes], block: StateBlock) -> tuple[str | None, list[str]] | None:
+def _find_index_columns(values: Mapping[str, bytes], block: StateBlock) -> tuple[str | None, list[str]] | None:
     """The columns that are searched, of a block in parts; None: one value holds all."""
-    return searched_columns(decode_rows(values[f"{RUN}{block.name}"])) if block.parts else None
+    return index_columns(decode_rows(values[f"{RUN}{block.name}"])) if block.parts else None
 
 
 def _put_blocks(

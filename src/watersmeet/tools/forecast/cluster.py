@@ -123,7 +123,7 @@ def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPla
         CostLine("memory", machines * costs.jvm + 2 * cores * costs.worker + in_batch + alive, "B",
              "machines x JVM + 2 workers per core + rows at once x copies + mapped runs",
              f"{costs.jvm / 1e9:.1f} GB, {costs.worker / 1e6:.0f} MB, {costs.copies:g} copies, pieces of"
-             f" {costs.piece / 2**20:.0f} MiB per core, at most {costs.mapped / 2**30:.0f} GiB of mapped runs per machine"),
+             f" {costs.piece / 2**20:.0f} MiB per core, {costs.mapped / 2**30:.0f} GiB of mapped runs per machine"),
         CostLine("written to disk", request.rate * request.row * times, "B/s", f"rate x row x {times:g} times",
              "once when a row arrives, and once for every merge until it expires"),
         CostLine("network", request.rate * request.row * remote_share, "B/s", "rate x row x (1 - 1 / machines)",
