@@ -140,8 +140,8 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
     if not plan.is_possible:
         yield (f"Up to {MOST_SHARDS:,} cores are not enough for batches of {request.batch:g} s. The closest plan:")
     if plan.read:
-        yield "The state is larger than the caches of the machines, so every batch reads all of it. Longer batches"
-        yield "(--batch 5m), a shorter bound, narrower rows or more machines reduce this."
+        yield "The state is larger than the caches of the machines, so batches read the parts of it that have matches."
+        yield "Longer batches (--batch 5m), a shorter bound, narrower rows or more machines reduce this."
     if plan.read or not plan.is_possible:
         yield ""
     yield from _lines(plan.lines)

@@ -33,6 +33,7 @@ from watersmeet.operators.group import groups as stored_groups
 from watersmeet.operators.group.definition import GroupReference, GroupStep
 from watersmeet.operators.group.exact_sums import as_integers, carry, decimals, divide, limbs_of
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.state.format import FORMAT
 from watersmeet.operators.state.layout import Budget
 from watersmeet.operators.state.spine import ShardState
 
@@ -580,7 +581,7 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pyte
             "e": [0.30000000000000004, 0.1, 0.0, 0.0],
             "f": [4.0, 4.0, None, 0.0],
         }
-        assert json.loads(store.get("directory") or b"")["format"] == 2
+        assert json.loads(store.get("directory") or b"")["format"] == FORMAT
 
 
 def test_the_group_of_all_is_there_from_the_first_batch_on() -> None:

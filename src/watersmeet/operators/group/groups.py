@@ -169,7 +169,7 @@ def find_groups(
             first = np.searchsorted(codes[missing], block.lowest_code, "left")
             queried = missing[first : np.searchsorted(codes[missing], block.highest_code, "right")]
             if queried.size:
-                rows = spine.read(block)
+                rows, _ = spine.find(block, codes[queried])
                 pairs = _match_groups(rows, keys, codes, queried, ends)
                 parts.append(rows.take(pairs.build))
                 places[pairs.probe] = count + np.arange(pairs.probe.size)

@@ -20,7 +20,12 @@ def facts(top: AnalyzedTop) -> list[Fact]:
     if top.within is not None:
         retention = f"a key is kept until the watermark of {top.time} passes its row by the bound"
         within = f"{top.time} at most {amount_in_words(top.within)} apart"
-        return [("first of each", groups), ("order by", words or ["arrival"]), ("within", [within]), ("groups", [retention])]
+        return [
+            ("first of each", groups),
+            ("order by", words or ["arrival"]),
+            ("within", [within]),
+            ("groups", [retention]),
+        ]
     ended = [] if top.final_by is None else [f"kept until {groups[top.final_by]} is final"]
     if top.time is not None:
         does = "kept" if top.emit == "changes" else "emitted once; kept"
