@@ -137,7 +137,7 @@ def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPla
         CostLine("memory", machines * costs.jvm + 2 * cores * costs.worker + in_batch + alive, "B",
              "machines x JVM + 2 workers per core + rows at once x copies + mapped runs",
              f"{costs.jvm / 1e9:.1f} GB, {costs.worker / 1e6:.0f} MB, {costs.copies:g} copies, pieces of"
-             f" {costs.piece / 2**20:.0f} MiB per core, at most {costs.mapped / 2**30:.0f} GiB of mapped runs per machine"),
+             f" {costs.piece / 2**20:.0f} MiB per core, up to {costs.mapped / 2**30:.0f} GiB mapped per machine"),
         CostLine("memory outside the heap", outside, "B", "of an executor: JVM + cores x (workers, RocksDB) + runs",
              f"{format_count(per_executor, 'core')} each, {costs.executor_native / 2**20:.0f} MiB, "
              f"{costs.core_native / 2**20:.0f} MiB, measured with 600,000 rows in a batch"),
