@@ -281,6 +281,7 @@ def test_the_entry_point_runs_a_project_is_healthy_and_stops_when_it_is_told_to(
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not os.environ.get(IMAGE), reason="a driver and an executor take half a minute: in make image-test")
 def test_executors_are_made_from_the_manifests_and_run(containers: Containers) -> None:
     secrets = {"shop": {"KAFKA": "broker:9092"}}
@@ -310,7 +311,7 @@ def test_executors_are_made_from_the_manifests_and_run(containers: Containers) -
         make_shop(containers.folder, {name: value for name, value in QUICK.items() if name not in smaller})
         confs = [f"--conf={name}={value}" for name, value in smaller.items()]
         process = containers.start([*arguments, *confs, "--end"])
-        _, said = process.communicate(timeout=240)
+        _, said = process.communicate(timeout=800)
         assert process.returncode == 0, f"{said}\n{log.read_text()[-3000:]}"
         assert rows(containers.folder) == ROWS
         (executor,) = cluster.pods
