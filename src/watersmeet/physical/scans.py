@@ -163,7 +163,12 @@ def _times_in(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
     overridden = {watermark.column for watermark in view.outer_watermarks}
     for output in view.query.outputs:
         column = output.expr.refs[0].column if output.expr.op == "column" and not output.expr.refs[0].path else None
-        if column in inside and output.name not in overridden and view.source.watermark(output.name) is not None:
+        if (
+            column is not None
+            and column in inside
+            and output.name not in overridden
+            and view.source.watermark(output.name) is not None
+        ):
             times.append((column, f"{view.alias}.{output.name}"))
     return tuple(times)
 

@@ -450,13 +450,14 @@ class DeduplicateOperator(StreamOperator):
         """The arrivals in order that are in time and have one, and how many came."""
         if table is None or not table.num_rows:
             return self._row_layout.empty_rows, 0
+        ordered = table
         if self.position is not None:
-            table = table.take(pa.array(np.argsort(table.column(self.position).to_numpy(), kind="stable")))
-        time = table.column(self.time).combine_chunks()
-        is_late = shard.detect_late_rows(0, table, {self.time: as_int64(time)})
+            ordered = table.take(pa.array(np.argsort(table.column(self.position).to_numpy(), kind="stable")))
+        time = ordered.column(self.time).combine_chunks()
+        is_late = shard.detect_late_rows(0, ordered, {self.time: as_int64(time)})
         has_time = time.is_valid().to_numpy(zero_copy_only=False)
         shard.counters.dropped[0] += int((~has_time & ~is_late).sum())
-        read = to_record_batch(table)
+        read = to_record_batch(ordered)
         codes = (
             np.zeros(len(read), np.int64)
             if not self.by

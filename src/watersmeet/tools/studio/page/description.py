@@ -310,15 +310,14 @@ def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
 
 
 def _row_names(relation: RelationPlan) -> Iterator[str]:
-    """What the rows of a relation are called: by their sources, or by the view that they come from."""
-    for leaf in relation.leaves:
-        alias = getattr(leaf, "alias", "")
-        if leaf.scan is not None:
-            yield leaf.scan.source_name
-        elif isinstance(leaf, ViewPlan) and is_unnamed(alias):
-            yield from _row_names(leaf.input)
-        elif alias:
-            yield alias
+    """The names of the sources or named views that the rows of a relation come from."""
+    if relation.scan is not None:
+        yield relation.scan.source_name
+    elif isinstance(relation, ViewPlan) and not is_unnamed(relation.alias):
+        yield relation.alias
+    else:
+        for child in relation.children:
+            yield from _row_names(child)
 
 
 def _pair_distance(join: JoinPlan) -> PairDistance | None:
