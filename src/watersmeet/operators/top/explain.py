@@ -19,9 +19,14 @@ def facts(top: AnalyzedTop) -> list[Fact]:
     ]
     groups = [expression_in_words(by.shown) for by in top.by]
     if top.within is not None:
-        kept = f"a key is kept until the watermark of {top.time} passes its row by the bound"
+        until = f"a key is kept until the watermark of {top.time} passes its row by the bound"
         within = f"{top.time} at most {amount_in_words(top.within)} apart"
-        return [("first of each", groups), ("order by", words or ["arrival"]), ("within", [within]), ("groups", [kept])]
+        return [
+            ("first of each", groups),
+            ("order by", words or ["arrival"]),
+            ("within", [within]),
+            ("groups", [until]),
+        ]
     ended = [] if top.final_by is None else [f"kept until {groups[top.final_by]} is final"]
     if top.time is not None:
         does = "kept" if top.emit == "changes" else "emitted once; kept"
