@@ -5,9 +5,10 @@ from __future__ import annotations
 from watersmeet.logical.query import AnalyzedTop
 from watersmeet.logical.words import Fact, amount_in_words, expression_in_words
 from watersmeet.operators.core.rowwise import Row, event_time
-from watersmeet.operators.explainer import FamilyTracer, StageExplainer, TraceContext
+from watersmeet.operators.explainer import StageExplainer
 from watersmeet.operators.outcomes import OutcomeKind, value_in_words, window_end
 from watersmeet.operators.top.kernel import DeduplicateOperator
+from watersmeet.operators.tracer import FamilyTracer, TraceContext
 
 
 def facts(top: AnalyzedTop) -> list[Fact]:
@@ -18,13 +19,13 @@ def facts(top: AnalyzedTop) -> list[Fact]:
     ]
     groups = [expression_in_words(by.shown) for by in top.by]
     if top.within is not None:
-        retention = f"a key is kept until the watermark of {top.time} passes its row by the bound"
+        until = f"a key is kept until the watermark of {top.time} passes its row by the bound"
         within = f"{top.time} at most {amount_in_words(top.within)} apart"
         return [
             ("first of each", groups),
             ("order by", words or ["arrival"]),
             ("within", [within]),
-            ("groups", [retention]),
+            ("groups", [until]),
         ]
     ended = [] if top.final_by is None else [f"kept until {groups[top.final_by]} is final"]
     if top.time is not None:
