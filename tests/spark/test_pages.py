@@ -12,6 +12,7 @@ from tests.test_docs import ROOT, blocks
 
 import watersmeet as ws
 from watersmeet.cli.demo import init_project
+from watersmeet.metrics.progress import Totals
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +28,7 @@ def run_page(page: str, shop: Path) -> dict[str, object]:
     return names
 
 
-def finished(names: dict[str, object]) -> ws.Totals:
+def finished(names: dict[str, object]) -> Totals:
     """What the query of a page did until its end."""
     query = names["query"]
     assert isinstance(query, StreamingQuery)

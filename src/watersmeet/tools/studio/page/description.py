@@ -5,13 +5,12 @@ The boxes have the places of ``explain``'s drawing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.locations import Storage, checkpoint_at, mask_secrets
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.logical.words import is_unnamed
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import is_internal, port_names
 from watersmeet.operators.explainer import JoinExplainer, PairDistance
@@ -19,7 +18,6 @@ from watersmeet.physical import (
     JoinPlan,
     QueryPlan,
     RelationPlan,
-    ViewPlan,
     join_plans,
     limits_of,
     plan_query,
@@ -306,19 +304,7 @@ def _sides(join: JoinPlan) -> dict[str, OperatorSide]:
 def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
     if relation.scan is not None:
         return OperatorSide(relation.scan.source_name, times, relation.scan.source_name)
-    return OperatorSide(" with ".join(dict.fromkeys(_row_names(relation))) or "rows", times)
-
-
-def _row_names(relation: RelationPlan) -> Iterator[str]:
-    """What the rows of a relation are called: by their sources, or by the view that they come from."""
-    for leaf in relation.leaves:
-        alias = getattr(leaf, "alias", "")
-        if leaf.scan is not None:
-            yield leaf.scan.source_name
-        elif isinstance(leaf, ViewPlan) and is_unnamed(alias):
-            yield from _row_names(leaf.input)
-        elif alias:
-            yield alias
+    return OperatorSide(" with ".join(dict.fromkeys(leaf.source_name for leaf in relation.leaves)), times)
 
 
 def _pair_distance(join: JoinPlan) -> PairDistance | None:

@@ -94,7 +94,9 @@ def _bars(counts: Mapping[str, int], bound: int | None = None) -> list[dict[str,
     ends = [bucket_maximum(power * PARTS) for power, _ in bars]
     # A range holds lengths of a quarter more: no pair is further apart than its bound.
     last = next((place for place, end in enumerate(ends) if bound is not None and end >= bound), len(ends) - 1)
-    shown = [{"until": end, "count": count} for end, (_, count) in zip(ends[:last], bars, strict=False)]
+    shown: list[dict[str, object]] = [
+        {"until": end, "count": count} for end, (_, count) in zip(ends[:last], bars, strict=False)
+    ]
     until = ends[last] if bound is None else min(ends[last], bound)
     return [*shown, {"until": until, "count": sum(count for _, count in bars[last:])}]
 
