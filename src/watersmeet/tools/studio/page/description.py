@@ -5,13 +5,12 @@ The boxes have the places of ``explain``'s drawing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.locations import Storage, checkpoint_at, mask_secrets
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
-from watersmeet.logical.words import is_unnamed
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import is_internal, port_names
 from watersmeet.operators.explainer import JoinExplainer, PairDistance
@@ -19,7 +18,6 @@ from watersmeet.physical import (
     JoinPlan,
     QueryPlan,
     RelationPlan,
-    ViewPlan,
     join_plans,
     limits_of,
     plan_query,
@@ -306,18 +304,7 @@ def _sides(join: JoinPlan) -> dict[str, OperatorSide]:
 def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
     if relation.scan is not None:
         return OperatorSide(relation.scan.source_name, times, relation.scan.source_name)
-    return OperatorSide(" with ".join(dict.fromkeys(_row_names(relation))) or "rows", times)
-
-
-def _row_names(relation: RelationPlan) -> Iterator[str]:
-    """The names of the sources or named views that the rows of a relation come from."""
-    if relation.scan is not None:
-        yield relation.scan.source_name
-    elif isinstance(relation, ViewPlan) and not is_unnamed(relation.alias):
-        yield relation.alias
-    else:
-        for child in relation.children:
-            yield from _row_names(child)
+    return OperatorSide(" with ".join(dict.fromkeys(leaf.source_name for leaf in relation.leaves)), times)
 
 
 def _pair_distance(join: JoinPlan) -> PairDistance | None:
