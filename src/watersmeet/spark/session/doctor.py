@@ -450,8 +450,9 @@ def _some_files(spark: SparkSession, url: str, most: int) -> list[str]:
     names = [name for name in folder.names() if not name.startswith((".", "_"))][:most]
     below = [name for name in names if folder.has_files(name)]
     files = [f"{url}/{name}" for name in names if name not in below]
-    inside = (_some_files(spark, f"{url}/{name}", most) for name in below)
-    return files or next((some for some in inside if some), list[str]())
+    for name in below if not files else ():
+        files = files or _some_files(spark, f"{url}/{name}", most)
+    return files
 
 
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "sqlserver": 1433, "oracle": 1521}
