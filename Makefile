@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries cluster image-test lock clean
+.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries kills cluster image-test lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,11 +122,14 @@ soak: install ## an hour of event time: state and memory must stay flat
 faults: install ## two hundred kills, full disks and restarts; every row must be there once. Takes an hour
 	$(BIN)/python -m faults
 
-cluster: install ## storages on HDFS and S3, all commands, two drivers on one storage; says so if Maven Central cannot be reached
+cluster: install ## storages on HDFS and S3, YARN, all commands, two drivers on one storage; says so if Maven Central cannot be reached
 	WATERSMEET_CLUSTER=1 $(BIN)/python -m pytest -q -rs tests/cluster
 
 image-test: install ## every line of deploy/Dockerfile in changed roots, and the image on a project; needs root, debootstrap and npm
 	WATERSMEET_IMAGE=1 $(BIN)/python -m pytest -q -rs tests/deploy --timeout 3600
+
+kills: install ## two hundred kills of processes of a cluster, with storages on HDFS and S3. Takes hours
+	$(BIN)/python -m faults.cluster
 
 retries: install ## tasks that fail, are overtaken or lose their executor, for every family. Takes half an hour
 	$(BIN)/python -m faults.retries

@@ -225,6 +225,8 @@ SHOWN = {
     "forecast": forecast_table,
     "growth": _growth,
     "growth-large": _growth,
+    "beyond-memory": _growth,
+    "beyond-memory-large": _growth,
     "cluster": _cluster,
 }
 """Sections that have a table of their own."""

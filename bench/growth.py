@@ -5,6 +5,7 @@ Values are those of the default workload; a smaller one makes all of them smalle
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.contender import Run
@@ -18,6 +19,8 @@ KEYS_PER_ROW = 6
 SECONDS_PER_KEY = 0.0006
 """With so long a bound per key, a row of a batch of a hundred thousand meets about one other."""
 SHARDS = (1, 2, 4, 16, 64)
+WIDE = 176
+"""Bytes of the text of a wide row."""
 
 
 def points(workload: Workload) -> list[Run]:
@@ -40,8 +43,15 @@ def largest(workload: Workload) -> list[Run]:
     return [size.batch(OURS, 10**7), size.keys(OURS, 10**7), size.state(OURS, 10**8)]
 
 
+def wide_states(workload: Workload, rows: int, contenders: Sequence[str]) -> list[Run]:
+    """Batches of twenty thousand rows of about 200 bytes into a state of so many: old rows have no match."""
+    size = _Sizes(workload, WIDE)
+    return [size.state(contender, rows) for contender in contenders]
+
+
 class _Sizes:
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, text: int = 0) -> None:
+        self.text = text
         self.share = workload.rows / Workload.rows
         self.batches = max(2, workload.batches // 2)
 
@@ -83,7 +93,7 @@ class _Sizes:
             work = Workload(
                 max(2 * load, self.of(rows)), 1, load, FOREVER, "pairs", small_batches=self.batches, small_rows=batch
             )
-        run = _point(contender, work, "state", self.of(rows))
+        run = _point(contender, replace(work, text=self.text), "state", self.of(rows))
         # The memory that it takes is its own only in a process of its own.
         return replace(run, shared="") if contender == OURS else run
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from bench.contender import FRAMES, FRAMES_WIDE, Run
 from bench.data import Workload
-from bench.growth import largest, points
+from bench.growth import largest, points, wide_states
 
 MEMORY = "spark-memory"
 ROCKSDB = "spark-rocksdb"
@@ -162,6 +162,16 @@ def growth_large(workload: Workload) -> list[Run]:
     return largest(workload)
 
 
+def beyond_memory(workload: Workload) -> list[Run]:
+    """Cost per row against 10^6 and 10^7 rows kept of 200 bytes, beside Spark's own join; 10 GB of disk."""
+    return [run for rows in (10**6, 10**7) for run in wide_states(workload, rows, ("watersmeet", ROCKSDB))]
+
+
+def beyond_memory_large(workload: Workload) -> list[Run]:
+    """The same with 10^8 rows kept, 20 GB; 80 GB of disk."""
+    return wide_states(workload, 10**8, ("watersmeet",))
+
+
 def cluster(workload: Workload) -> list[Run]:
     """The same join on a standalone cluster of one, two and four workers with a core each, beside local mode."""
     part = replace(workload, rows=workload.rows // 4, batches=_share(workload, 1 / 2))
@@ -198,15 +208,18 @@ SECTIONS: dict[str, Section] = {
     "forecast": forecast,
     "growth": growth,
     "growth-large": growth_large,
+    "beyond-memory": beyond_memory,
+    "beyond-memory-large": beyond_memory_large,
     "cluster": cluster,
 }
 
 MINUTES = {
     "throughput": 7, "outer": 6, "state": 4, "small": 12, "shards": 2, "defaults": 5, "start": 2, "cold": 2, "skew": 5,
-    "windows": 4, "chains": 5, "tables": 4, "forecast": 6, "growth": 10, "growth-large": 6, "cluster": 7,
+    "windows": 4, "chains": 5, "tables": 4, "forecast": 6, "growth": 10, "growth-large": 6, "beyond-memory": 20,
+    "beyond-memory-large": 60, "cluster": 7,
 }  # fmt: skip
 """About how long each section takes on two cores."""
-UNASKED = tuple(name for name in SECTIONS if name != "growth-large")
+UNASKED = tuple(name for name in SECTIONS if name not in ("growth-large", "beyond-memory", "beyond-memory-large"))
 """The sections of a run that names none."""
 
 

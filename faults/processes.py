@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -32,6 +33,8 @@ class Run:
                 command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
             )
         self._batches: Queue[int] = Queue()
+        self.arrivals: list[tuple[float, str]] = []
+        """When each batch was reported, in seconds of a monotonic clock, and of which query."""
         self.last_lines: deque[str] = deque(maxlen=5)
         self._refusals: list[str] = []
         self._reader = Thread(target=self._read, daemon=True)
@@ -45,6 +48,7 @@ class Run:
                 report = json.loads(line)
                 if "batch" in report:
                     self._batches.put(report["batch"])
+                    self.arrivals.append((time.monotonic(), report.get("query", "")))
                 elif "refusals" in report:
                     self._refusals.append(line)
 

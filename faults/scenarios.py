@@ -54,12 +54,15 @@ FROM orders o WINDOW (COUNT 20) JOIN deliveries d WINDOW (COUNT 20) ON o.id = d.
     "table": f"""{TABLES}
 INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b FROM orders o LEFT JOIN deliveries d ON o.id = d.order_id;
 """,
+    "group": f"""{ORDERS}
+INSERT INTO result SELECT TABLE o.id, count(*) AS a, sum(o.n) AS b FROM orders o GROUP BY o.id;
+""",
     "debezium": f"""{DEBEZIUM}
 INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b, o.day, o.at, d.day AS delivery_day, d.at AS delivered_at
 FROM orders o LEFT JOIN deliveries d ON o.id = d.order_id;
 """,
 }
-TABLE_QUERIES = ("table", "debezium")
+TABLE_QUERIES = ("table", "group", "debezium")
 SINKS = ("files", "postgres", "kafka")
 POISON = ('{"id": 1, "t": ', "not JSON", '{"id": "x", "order_id": "x", "t": 1, "n": 1}', '{"n": 99999999999, "t": 1}')
 """Lines, and values of records, that are not rows."""

@@ -247,6 +247,19 @@ def test_python_names_what_is_there(page: Path) -> None:
                 assert hasattr(ws, node.attr), ast.unparse(node)
 
 
+COMPLETE = [page for page in pages_with("python") if page.parent.name in ("coming-from", "howto", ROOT.name)]
+"""Pages whose Python a reader will paste: their blocks are one program, which the examples of the reference are not."""
+
+
+@pytest.mark.parametrize("page", [*COMPLETE, ROOT / "docs" / "advise.md"], ids=name)
+def test_python_to_paste_is_complete(page: Path) -> None:
+    """No block uses a name that neither it nor an earlier one of its page makes: no session, no input is left out."""
+    ruff = [str(Path(sys.executable).with_name("ruff")), "check", "--isolated", "--select", "F821", "--quiet", "-"]
+    source = "\n".join(blocks(page, "python"))
+    checked = subprocess.run(ruff, input=source, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 @pytest.mark.parametrize("page", pages_with("json"), ids=name)
 def test_json_can_be_read(page: Path) -> None:
     """A document, or one in each line, as files of rows have them."""
@@ -368,10 +381,10 @@ def test_the_targets_of_make_are_those_that_the_documents_name() -> None:
         ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     targets = {line.split()[1] for line in listed.splitlines()}
-    named = {target for page in PAGES for target in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
+    named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))}
     assert named <= targets
     assert (
-        set(re.findall(r"^\| `make ([a-z]+)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)) <= targets
+        set(re.findall(r"^\| `make ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)) <= targets
     )
     for target in sorted(targets - {"test", "check"}):
         planned = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
+from faults import cluster
 from faults.__main__ import main
 from faults.harms import Plan, run_disturbed
 from faults.outcomes import make_table
 from faults.scenarios import POISON, SCENARIOS
 from faults.servers import Servers
+
+from watersmeet.project import open_project
+from watersmeet.queries import analyze, read_script
 
 
 def test_faults_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +27,19 @@ def test_faults_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--only", "nothing"])
     with pytest.raises(SystemExit):
         main(["--hindrances", "nothing"])
+
+
+def test_kills_say_what_they_do_and_write_projects_that_can_be_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit):
+        cluster.main(["--help"])
+    assert "make kills" in capsys.readouterr().out
+    [group] = [group for group in cluster.GROUPS if group.name == "s3"]
+    files = replace(group, scenarios=tuple(one for one in group.scenarios if one.sink == "files"))
+    cluster.make_project(files, tmp_path / "calm", 2, Servers(None, None), "storage", {"spark.ui.enabled": "false"})
+    script = read_script(open_project(tmp_path / "calm").text)
+    assert [query.into for query in analyze(script)] == ["result_0", "result_1"]
 
 
 @pytest.mark.spark

@@ -85,6 +85,20 @@ def test_yaml_can_be_read(page: Path) -> None:
             assert yaml.safe_load(body)
 
 
+def test_the_steps_of_the_workflow_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that need no Spark, in a project that `init` wrote."""
+    page = ROOT / "docs" / "howto" / "ci.md"
+    (workflow,) = (body for info, body in FENCE.findall(page.read_text("utf-8")) if info.startswith("yaml title"))
+    steps = [step.get("run", "") for job in yaml.safe_load(workflow)["jobs"].values() for step in job["steps"]]
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
+    commands = [step.split()[1:] for step in steps if step.startswith("watersmeet ")]
+    assert [command[0] for command in commands] == ["fmt", "check", "test", "test"]
+    for command in commands[:3]:
+        ran = CliRunner().invoke(app, command)
+        assert ran.exit_code == 0, ran.output
+
+
 def test_every_chapter_is_in_the_contents_and_leads_to_the_next() -> None:
     contents = (TUTORIAL[0].parent / "README.md").read_text("utf-8")
     assert len(TUTORIAL) == 10

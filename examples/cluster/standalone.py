@@ -35,32 +35,63 @@ DRIVER = {
 """What a driver on this cluster is set to: the executors find it on loopback, and there is a shard per core."""
 
 
+class Standalone:
+    """A master and its workers; a worker that was killed can be started again."""
+
+    def __init__(self, folder: Path, cores: int, memory: str, environ: Mapping[str, str]) -> None:
+        self.folder, self.cores, self.memory = folder, cores, memory
+        self.port, self.ui_port = free_ports(2)
+        self.settings = spark_environment(folder) | dict(environ)
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.workers: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def master(self) -> str:
+        """The URL of the master."""
+        return f"spark://{HOST}:{self.port}"
+
+    def start_master(self) -> None:
+        """Start the master."""
+        listens = ["--host", HOST, "--port", str(self.port), "--webui-port", str(self.ui_port)]
+        self.started.append(_start("master.Master", listens, self.folder / "master.log", self.settings))
+
+    def start_worker(self, number: int) -> None:
+        """Start the worker of that number."""
+        has = ["--host", HOST, "--webui-port", "0", "--cores", str(self.cores), "--memory", self.memory]
+        where = ["--work-dir", str(self.folder / f"worker-{number}"), self.master]
+        log = self.folder / f"worker-{number}.log"
+        self.workers[number] = _start("worker.Worker", [*has, *where], log, self.settings)
+        self.started.append(self.workers[number])
+
+
 @contextmanager
-def standalone_cluster(
+def start_standalone(
     folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g", environ: Mapping[str, str] | None = None
-) -> Generator[str]:
-    """A master and workers with so many cores and so much memory each; given is the URL of the master.
+) -> Generator[Standalone]:
+    """A master and workers with so many cores and so much memory each.
 
     Whatever happens inside, all its processes are stopped. ``folder`` holds their logs and what the executors write;
     ``environ`` is added to the environment of master, workers and executors.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    port, ui_port = free_ports(2)
-    master = f"spark://{HOST}:{port}"
-    settings = spark_environment(folder) | dict(environ or {})
-    address = ["--host", HOST]
-    started: list[subprocess.Popen[bytes]] = []
+    cluster = Standalone(folder, cores, memory, environ or {})
     try:
-        listens = [*address, "--port", str(port), "--webui-port", str(ui_port)]
-        started.append(_start("master.Master", listens, folder / "master.log", settings))
+        cluster.start_master()
         for number in range(1, workers + 1):
-            has = [*address, "--webui-port", "0", "--cores", str(cores), "--memory", memory]
-            where = ["--work-dir", str(folder / f"worker-{number}"), master]
-            started.append(_start("worker.Worker", [*has, *where], folder / f"worker-{number}.log", settings))
-        _wait_until_ready(f"http://{HOST}:{ui_port}/json/", workers, started, folder)
-        yield master
+            cluster.start_worker(number)
+        _wait_until_ready(f"http://{HOST}:{cluster.ui_port}/json/", workers, cluster.started, folder)
+        yield cluster
     finally:
-        stop(started)
+        stop(cluster.started)
+
+
+@contextmanager
+def standalone_cluster(
+    folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g", environ: Mapping[str, str] | None = None
+) -> Generator[str]:
+    """The URL of the master of a cluster, as `start_standalone` makes one."""
+    with start_standalone(folder, workers, cores, memory, environ) as cluster:
+        yield cluster.master
 
 
 def package_zip(target: Path) -> Path:

@@ -2,13 +2,13 @@
 
     spark-submit --master "local[2]" examples/submit/job.py /tmp/paid
 
-`session()` keeps the master and the settings that ``spark-submit`` was given, and adds what joins need.
+`session()` keeps the master and the settings that ``spark-submit`` was given, and adds what joins need. The
+folder may be a URL that all machines read, such as ``hdfs://host/paid``.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,32 +29,32 @@ PAYMENTS = """
 """
 
 
-def main(folder: Path) -> None:
+def main(folder: str) -> None:
     """Join the streams, as far as they go, and write the rows below ``folder``."""
     spark = session()
     print(f"master: {spark.sparkContext.master}")
-    orders = _stream(spark, ORDERS, folder / "orders").withWatermark("ordered", "5 minutes")
-    payments = _stream(spark, PAYMENTS, folder / "payments").withWatermark("paid", "5 minutes")
+    orders = _stream(spark, ORDERS, f"{folder}/orders").withWatermark("ordered", "5 minutes")
+    payments = _stream(spark, PAYMENTS, f"{folder}/payments").withWatermark("paid", "5 minutes")
     on = "left.id = right.order_id AND right.paid BETWEEN left.ordered AND left.ordered + INTERVAL 1 HOUR"
     query = (
         ws.join(orders, payments, on=on, how="left")
         .writeStream.format("json")
-        .option("checkpointLocation", str(folder / "checkpoint"))
+        .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
-        .start(str(folder / "paid"))
+        .start(f"{folder}/paid")
     )
     query.awaitTermination()
-    rows = spark.read.json(str(folder / "paid")).orderBy("id").select("id", "item", "amount").collect()
+    rows = spark.read.json(f"{folder}/paid").orderBy("id").select("id", "item", "amount").collect()
     print("rows:", [tuple(row) for row in rows])
     spark.stop()
 
 
-def _stream(spark: SparkSession, rows: str, folder: Path) -> DataFrame:
+def _stream(spark: SparkSession, rows: str, folder: str) -> DataFrame:
     """Rows as a stream of files, which is how they would come from elsewhere."""
     made = spark.sql(rows)
-    made.write.mode("overwrite").parquet(str(folder))
-    return spark.readStream.schema(made.schema).parquet(str(folder))
+    made.write.mode("overwrite").parquet(folder)
+    return spark.readStream.schema(made.schema).parquet(folder)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])

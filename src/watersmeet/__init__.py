@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from watersmeet.api import (
         advise,
         asof_join,
+        deduplicate,
         explain,
         jars,
         join,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from watersmeet.tools.testing.execute import test
 
 __all__ = [
-    "Refusal", "WatersmeetError", "__version__", "advise", "asof_join", "explain", "jars", "join", "progress", "sql",
-    "state", "substrait", "sync_join", "test", "why", "window_join",
+    "Refusal", "WatersmeetError", "__version__", "advise", "asof_join", "deduplicate", "explain", "jars", "join",
+    "progress", "sql", "state", "substrait", "sync_join", "test", "why", "window_join",
 ]  # fmt: skip
 
 

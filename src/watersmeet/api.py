@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
@@ -27,9 +27,11 @@ from watersmeet.calls import (
     LEFT,
     OLD_VALUES,
     RIGHT,
+    ROWS,
     Call,
     Direction,
     EventTime,
+    FirstBy,
     On,
     PadWith,
     StateOptions,
@@ -38,6 +40,7 @@ from watersmeet.calls import (
     WindowOptions,
     WithinTime,
     asof_call,
+    deduplicate_call,
     event_times,
     interval_call,
     limits,
@@ -250,6 +253,45 @@ def asof_join(
     times = event_times(left_time, right_time, options)
     call = asof_call(left, right, on, how, (direction, exact), tolerance, {} if default is None else default, times)
     return _result_of_call(call, {LEFT: left, RIGHT: right}, options)
+
+
+def deduplicate(
+    frame: DataFrame,
+    on: str | Sequence[str],
+    within: Duration,
+    *,
+    first: FirstBy = "arrival",
+    time: str | None = None,
+    lag: Duration | None = None,
+    idle: Duration | None = None,
+    **options: Unpack[StateOptions],
+) -> DataFrame:
+    """Leave out rows that repeat another within a time: the first row of each key comes out, once and unchanged.
+
+    - ``on``: the name or names of the columns that make rows equal; NULL is equal to NULL
+    - ``within``: a row is left out if a row of its key has come out whose event time is at most this far from its own
+    - ``first``: ``"arrival"``: the first row to arrive comes out at once; ``"time"``: the first by event time, once the
+      watermark has passed it. Then the order of arrival makes no difference
+    - ``time``, ``lag``, ``idle``: the event time. Default: that of `withWatermark`
+
+    Rows without an event time, and rows that are left out, are counted as dropped.
+
+    Example::
+
+        ws.deduplicate(clicks, on="click_id", within="10 minutes").show()
+
+        +--------+-----+-------------------+
+        |click_id| page|                  t|
+        +--------+-----+-------------------+
+        |       1| home|2026-03-02 08:40:00|
+        |       2|basket|2026-03-02 08:41:00|
+        +--------+-----+-------------------+
+    """
+    check_options("deduplicate", options, StateOptions)
+    check_choice("first", first, ("arrival", "time"))
+    call = deduplicate_call(frame, on, within, first, EventTime(time, lag, idle))
+    with hints_in_python():
+        return _result_of_call(call, {ROWS: frame}, options)
 
 
 @accept_old_arguments(marks="watermarks")

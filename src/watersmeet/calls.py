@@ -22,11 +22,13 @@ from watersmeet.logical.nodes import (
     JoinKind,
     Query,
     Relation,
+    RowNumber,
     Scan,
     Script,
     Setting,
     Side,
     SideOutput,
+    SortKey,
     Star,
     Values,
     Within,
@@ -37,6 +39,7 @@ from watersmeet.operators.sync.analyze import ParsedSyncJoin
 from watersmeet.operators.window.parse import read_window
 from watersmeet.operators.window.relation import Pad
 from watersmeet.parser import read_expression
+from watersmeet.parser.expressions import first_rows
 from watersmeet.physical import LateRows, Limits
 from watersmeet.schema import quote
 
@@ -264,6 +267,32 @@ def limits(options: StateOptions) -> Limits | None:
     max_rows, overflow = options.get("max_rows"), options.get("overflow", "fail")
     check_choice("overflow", overflow, ("fail", "drop_oldest"))
     return None if max_rows is None else Limits(given.positive("max_rows", max_rows), overflow)
+
+
+ROWS = "rows"
+"""The name of the only DataFrame of a call."""
+
+FirstBy = Literal["arrival", "time"]
+"""Which of several rows with a key comes out: the first to arrive, at once, or the first by event time."""
+
+
+def deduplicate_call(
+    frame: DataFrame, on: str | Sequence[str], within: Duration, first: FirstBy, time: EventTime
+) -> Call:
+    """What a call of `deduplicate` stands for."""
+    source = time.source(ROWS, frame)
+    keys = given.condition(on)
+    for key in keys:
+        check_column("on", key)
+    watermarked = [watermark.column for watermark in source.watermarks]
+    if first == "time" and not watermarked:
+        hint = 'call `.withWatermark("t", "10 minutes")` on it, or pass time="t".'
+        raise given.wrong("time", time.column, "the DataFrame has no event time", hint)
+    order = (SortKey(column((watermarked[0],)), "#order0"),) if first == "time" else ()
+    by = tuple(Item(column((key,)), f"#by{number}") for number, key in enumerate(keys))
+    query = Query(time.scan(ROWS, frame), (Star(),), result="stream")
+    query = replace(first_rows(query, RowNumber(by, order), 1, "#1"), within=given.amount("within", within))
+    return Script("on", "", queries=(query,)), {ROWS: source}
 
 
 def _call(relation: Relation, text: str = "", further: tuple[Item, ...] = ()) -> Script:

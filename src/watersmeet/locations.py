@@ -284,6 +284,18 @@ def find_missing(text: str) -> Iterator[str]:
                 yield f"the file {name} cannot be read ({type(error).__name__})"
 
 
+def missing_hint(reason: str) -> str:
+    """What to do about a reference that leads nowhere.
+
+    >>> missing_hint("the environment variable KAFKA is not set")
+    'set it where the query runs: `export KAFKA=value`.'
+    """
+    variable = re.fullmatch(r"the environment variable (\w+) is not set", reason)
+    if variable is None:
+        return "write the file, or let the user that runs the query read it."
+    return f"set it where the query runs: `export {variable[1]}=value`."
+
+
 def references_in(text: str) -> list[str]:
     """The references in a text, as they are written.
 

@@ -27,6 +27,7 @@ from watersmeet.locations import (
     find_missing,
     has_scheme,
     local_path,
+    missing_hint,
     references_in,
     resolve_references,
 )
@@ -154,7 +155,8 @@ class Project:
         ]
         if missing_values:
             problems = (
-                {"name": f"The setting {name} in {SPEC_NAME}", "reason": reason} for name, reason in missing_values
+                {"name": f"The setting {name} in {SPEC_NAME}", "reason": reason, "hint": missing_hint(reason)}
+                for name, reason in missing_values
             )
             raise WatersmeetError(Refusal("MISSING_REFERENCE", parameters) for parameters in problems)
 

@@ -98,6 +98,14 @@ def test_check_for_machines(shop: Path) -> None:
     assert found == {"queries": 1, "warnings": [], "state": state, "columns": {}}
 
 
+def test_check_names_a_folder_that_does_not_exist(shop: Path) -> None:
+    sql = shop / "sql" / "joined.sql"
+    sql.write_text(sql.read_text().replace("data/orders", "data/order"))
+    found = watersmeet("check", shop)
+    assert found.exit_code == 0
+    assert f"{sql}:1:1: note: orders reads data/order, which does not exist.\n" in found.stdout
+
+
 def test_check_refuses_what_is_most_likely_a_mistake(shop: Path) -> None:
     sql = shop / "sql" / "joined.sql"
     sql.write_text(sql.read_text().replace("o.item,", "uper(o.item) AS item,").replace("(path", "(pth"))

@@ -7,12 +7,13 @@ import json
 import time
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from watersmeet.cli.console import Format
 from watersmeet.cli.progress import ProgressDisplay, progress_summary, progress_table
 from watersmeet.cli.run import notify
-from watersmeet.metrics.progress import Progress, Totals
+from watersmeet.metrics.progress import Progress, ProgressSchema, Totals, progress_of
 
 SECOND_LONG = 1_000_000
 EIGHT = 1_772_438_400
@@ -81,6 +82,50 @@ def test_on_a_narrow_terminal_a_query_is_a_column_and_no_number_is_cut() -> None
     assert "bytes 2.5 MB" in lines and not any("…" in line for line in lines)
 
 
+CHAIN = replace(
+    FIRST, query="chained", rows_in=12_345_678, rows_out=4_000_000, matched=9_876_543, padded=12_000, late=123_456,
+    malformed=17, state_rows=7_654_321, matched_out=3_990_000, padded_out=10_000,
+    sources={"orders": 8_000_000, "deliveries": 4_000_000, "customers": 345_678},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9, 19, 40])
+def test_several_queries_fit_a_terminal_of_80_by_24(count: int) -> None:
+    names = [f"chain_{number}" for number in range(count)]
+    totals = {name: Totals().plus(replace(CHAIN, query=name)) for name in names}
+    console = Console(file=io.StringIO(), width=80, height=24)
+    console.print(progress_table(totals, EIGHT + 65.0, 80, 24))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) < 24 and all(len(line.rstrip()) <= 80 for line in lines)
+    # No number is cut off: not by an ellipsis, and not by going on in the next line.
+    assert "…" not in "".join(lines)
+    shown = [name for name in names if any(line.startswith(name) for line in lines)]
+    assert shown == names[: 21 if count == 40 else count] or count == 1
+    assert lines[-1].startswith("and 19 more queries") == (count == 40)
+    words = [" ".join(line.split()) for line in lines]
+    flat = " ".join(words)
+    assert "3.99 M 10,000 123,456" in flat or ("matched 3,990,000" in flat and "padded 10,000" in flat)
+    if count > 1 and "source" in flat:
+        places = [n for n, line in enumerate(words) if line.startswith("source orders")]
+        assert [words[n - 1] for n in places] == [f"{name}:" for name in names]
+
+
+def test_matched_and_padded_add_up_to_the_rows_out_of_a_chain() -> None:
+    """The rows that joins pass to each other are not those of the result."""
+    observed = {
+        "watersmeet:o and d#0": {"matched": 70, "padded": 5, "shards": 1},
+        "watersmeet:o+d and c#1": {"matched": 60, "padded": 15, "shards": 1},
+        "watersmeet": {"rows": 75},
+    }
+    reported = {"batchId": 0, "durationMs": {}, "observedMetrics": observed}
+    schema = ProgressSchema(last=frozenset({"watersmeet:o+d and c#1"}))
+    totals = Totals().plus(*[progress_of("chained", reported, schema)] * 2)
+    assert (totals.rows_out, totals.matched, totals.result) == (150, 260, (120, 30))
+    # A history of an earlier version has no such numbers.
+    assert Totals().plus(FIRST).result == (600, 100)
+
+
 def test_rates_fade_when_nothing_comes() -> None:
     totals = Totals().plus(FIRST)
     assert totals.rates(EIGHT + 62.0).rows_in == 500
@@ -96,6 +141,12 @@ def test_something_moves_before_the_first_batch() -> None:
         board.wait_for("Waiting for the first batch")
         time.sleep(0.5)
         assert "Waiting for the first batch, 0 s" in console.file.getvalue()
+
+
+def test_a_pipe_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(Format.text, Console(file=io.StringIO(), force_terminal=False)) as board:
+        board.wait_for("Waiting for the first batch")
+    assert capsys.readouterr().err == "Starting Spark ...\nWaiting for the first batch ...\n"
 
 
 def test_news_stand_above_the_table() -> None:

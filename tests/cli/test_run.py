@@ -12,16 +12,25 @@ from pathlib import Path
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 from tests.conftest import QUICK
+from tests.tools.studio.page.test_problems import webhook
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
 from watersmeet.cli.demo import init_project, run_demo
 from watersmeet.cli.demo_data import make_streams
 from watersmeet.cli.run import Cluster
+from watersmeet.cli.script import open_script
+from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
 ON_LITTLE_DATA = [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]
+
+
+STARTING = "Starting Spark ...\nWaiting for the first batch ...\n"
+"""What the standard error has before the first batch, where it is not a terminal."""
 
 
 def couriers(shop: Path) -> dict[int, str | None]:
@@ -48,7 +57,7 @@ def test_an_interrupted_run_stops_cleanly_and_continues(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert first.startswith("joined: batch 0, 5 rows in, 3 out, 2 kept, ")
     assert process.returncode == 130, said
-    assert said == f"Stopped. Nothing is lost: `watersmeet run {shop}` continues from {shop}/storage.\n"
+    assert said == f"{STARTING}Stopped. Nothing is lost: `watersmeet run {shop}` continues from {shop}/storage.\n"
 
     ended = subprocess.run([*command, "--end", "--format", "json"], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
@@ -75,7 +84,7 @@ def test_a_spark_that_dies_is_reported_without_stacks(tmp_path: Path) -> None:
         os.kill(java_of(process.pid), signal.SIGKILL)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 5, said
-    first, hint = said.splitlines()
+    first, hint = said.removeprefix(STARTING).splitlines()
     assert first.startswith("[SPARK_DIED] The Spark process ended before its queries did (by signal 9).")
     assert hint.startswith("Hint: run again")
 
@@ -90,7 +99,7 @@ def test_a_spark_that_does_not_live_is_started_again_but_not_for_ever(tmp_path: 
     environ = {**os.environ, "JAVA_HOME": str(tmp_path / "home")}
     ended = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 5, ended.stderr
-    first, again, second, hint = ended.stderr.splitlines()
+    first, again, second, hint = ended.stderr.replace("Starting Spark ...\n", "").splitlines()
     assert first.startswith("Spark did not start: ") and again == "Restarting in 1 s (1 of 1)."
     assert second.startswith("[SPARK_NOT_STARTED] Spark did not start: ") and "spark.log" in hint
 
@@ -117,7 +126,12 @@ def test_a_query_that_fails_is_started_again_and_takes_no_other_with_it(tmp_path
     assert "[QUERY_FAILED]" in stopped.stderr and "DIVIDE_BY_ZERO" in stopped.stderr
     assert 4 not in couriers(shop), "nothing was declared finished"
 
-    ended = runner.invoke(app, ["run", str(shop), "--end", "--restart", "on-failure", "--restart-limit", "1"])
+    restarting = ["run", str(shop), "--end", "--restart", "on-failure", "--restart-limit", "1"]
+    with webhook() as (url, alerts, _):
+        ended = runner.invoke(app, restarting, env={"WATERSMEET_WEBHOOK": url})
+    assert [(one["query"], one["level"]) for one in alerts if one["kind"] == "failures" and not one["about"]] == [
+        ("bad", "stopped")
+    ]
     assert ended.exit_code == 4, ended.stderr
     assert "bad: failed, restarting in 1 s (1 of 1)" in ended.stderr
     assert ended.stderr.count("[QUERY_FAILED]") == 1
@@ -139,6 +153,28 @@ def test_a_broker_that_does_not_answer_is_reported_at_once(tmp_path: Path) -> No
     assert refused.exit_code == 4, refused.output
     assert "[BROKER_UNREACHABLE] `a` reads `orders` in Kafka" in refused.stderr
     assert f"{server} (connection refused)" in refused.stderr and f"{script}:1:" in refused.stderr
+
+
+@pytest.mark.spark
+def test_a_run_without_new_rows_says_so_and_ends(spark: SparkSession, tmp_path: Path) -> None:
+    init_project(tmp_path / "shop")
+    command = ["run", str(tmp_path / "shop"), "--once"]
+    first, again = (CliRunner().invoke(app, command) for _ in range(2))
+    assert first.stderr.startswith(f"{STARTING}Done: joined is in ") and "batch 0" in first.stdout
+    assert (again.exit_code, again.stdout) == (0, "")
+    assert again.stderr.startswith(f"{STARTING}joined: no new rows.\nDone: joined is in ")
+
+    # One that goes on says that it waits.
+    opened, news = open_script(tmp_path / "shop", "absolute"), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        run_script(
+            opened.script,
+            spark=spark,
+            storage=tmp_path / "shop" / "storage",
+            trigger="continuous",
+            listeners=Listeners(on_news=news.append, is_interrupted=lambda: bool(news)),
+        )
+    assert news == ["joined: no new rows yet; it waits for some."]
 
 
 @pytest.mark.spark

@@ -2,5 +2,6 @@
 
 from tests.cluster.hdfs import hdfs
 from tests.cluster.s3 import s3
+from tests.cluster.yarn import environment, yarn
 
-__all__ = ["hdfs", "s3"]
+__all__ = ["environment", "hdfs", "s3", "yarn"]

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +29,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.locations import RemoteStorage, Storage, checkpoint_at, is_local, write_whole
 from watersmeet.spark import leases
 from watersmeet.spark.private.files import copy_tree, delete_tree, open_storage
+from watersmeet.spark.session.doctor import ClusterNeeds, diagnose
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +39,11 @@ QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.memory": "512m",
 }
+LOCAL_CLUSTER = "local-cluster[2,1,640]"
+"""Two executors, each a process with a core and 512 MB of heap."""
 REPLACED_READS = 60
 
 
@@ -94,9 +104,18 @@ def check_replaced(file: RemoteStorage) -> None:
         writer.join()
 
 
+def with_short_leases(check: Callable[[RemoteStorage], None], storage: RemoteStorage) -> None:
+    """Do a check with leases that expire after seconds; runs that follow need longer ones on a busy machine."""
+    before = leases.BEAT, leases.TTL, leases.WATCHED
+    leases.BEAT, leases.TTL, leases.WATCHED = 0.5, 2.0, 1.2
+    try:
+        check(storage)
+    finally:
+        leases.BEAT, leases.TTL, leases.WATCHED = before
+
+
 def check_leases(storage: RemoteStorage) -> None:
     """One holder at a time; a dead one loses its lease, and finds out before it commits."""
-    leases.BEAT, leases.TTL, leases.WATCHED = 0.5, 2.0, 1.2
     with leases.hold_leases(storage, "shared", ["joined"]) as held:
         for use, queries, condition in (
             ("shared", ["joined"], "QUERY_IN_USE"), ("alone", [], "CHECKPOINT_IN_USE"),
@@ -298,8 +317,76 @@ def check_run(url: str, folder: Path) -> None:
     assert [row["order_id"] for row in rows_of(shop)] == [1, 2, 3], said
 
 
+def check_lost_executor(url: str, folder: Path) -> None:
+    """A run on two executors delivers all rows though one of them is killed within its batch."""
+    from pyspark.sql import SparkSession
+
+    check_doctor(SparkSession.active(), url, folder)
+    shop = folder / "shop"
+    watersmeet("init", shop)
+    move_storage(shop, f"{url}/shop")
+    watersmeet("run", shop, "--once")
+    killer = threading.Thread(target=kill_executor, args=[SparkSession.active()])
+    killer.start()
+    said = watersmeet("run", shop, "--end")
+    killer.join()
+    assert [row["order_id"] for row in rows_of(shop)] == [1, 2, 3], said
+
+
+def check_doctor(spark: SparkSession, url: str, folder: Path) -> None:
+    """Two executors say what they see of folders and servers."""
+    for number in range(4):
+        write_whole(cast("RemoteStorage", open_storage(spark, f"{url}/read/day=1/{number}.json")), "{}")
+    needs = ClusterNeeds(
+        f"{url}/doctor", {"here": str(folder)}, {},
+        of_driver={"db": "127.0.0.1:1"},
+        read={"orders": f"{url}/read/day=*", "nothing": f"{url}/nothing"},
+        written={"joined": f"{url}/out/joined"},
+    )  # fmt: skip
+    results = list(diagnose(spark, needs, 2))
+    print(*results, sep="\n", flush=True)
+    assert {(result.check, result.message.partition(":")[0]) for result in results if result.status == "problem"} == {
+        ("inputs", "nothing"), ("servers", "db"),
+    }  # fmt: skip
+    messages = [result.message for result in results]
+    assert any(message.startswith("2 executors answered") for message in messages)
+    assert f"orders: executors read 4 files of {url}/read/day=*" in messages
+    assert f"joined: the driver and all executors read and write {url}/out" in messages
+
+
+def kill_executor(spark: SparkSession) -> None:
+    """Kill an executor of a local cluster as soon as a job of its session has tasks that run."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs: list[int] = []
+    while not any((job := tracker.getJobInfo(number)) and job.status == "RUNNING" for number in jobs):
+        jobs = [*tracker.getActiveJobsIds()]
+        time.sleep(0.01)
+    executors = [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if "CoarseGrainedExecutorBackend" in read_command(process) and f":{driver_port(spark)}" in read_command(process)
+    ]
+    assert len(executors) == 2, executors
+    os.kill(min(executors), signal.SIGKILL)
+    print("killed an executor", flush=True)
+
+
+def read_command(process: Path) -> str:
+    """The command line of a process."""
+    with suppress(OSError):
+        return (process / "cmdline").read_text("utf-8", "replace")
+    return ""
+
+
+def driver_port(spark: SparkSession) -> str:
+    """The port that executors of a session connect to."""
+    return spark.sparkContext.getConf().get("spark.driver.port") or "?"
+
+
 def check_commands(url: str, folder: Path) -> None:
     """A project with its storage there is looked into, exported, imported and rebuilt."""
+    from pyspark.sql import SparkSession
+
     import watersmeet as ws
 
     shop = folder / "looked-into"
@@ -309,6 +396,7 @@ def check_commands(url: str, folder: Path) -> None:
     watersmeet("state", "rescale", shop, "--shards", "3", "--partitions", "3")
     kept = json.loads(watersmeet("state", "show", shop, "--format", "json").partition("\n]")[0] + "]")
     assert (kept[0]["query"], kept[0]["shards"], kept[0]["batch"]) == ("joined", 3, 0)
+    assert "order_id" in watersmeet("state", "read", shop, "--side", "o")
     archive = folder / "joined.tar.gz"
     watersmeet("state", "export", shop, "--to", archive)
     watersmeet("run", shop, "--end")
@@ -316,6 +404,10 @@ def check_commands(url: str, folder: Path) -> None:
     assert "no delivery" not in watersmeet("why", shop, "orders", "order_id=3")
     assert "would continue with its state" in watersmeet("check", shop, "--against", f"{url}/looked-into")
     assert ws.progress(shop)["joined"].rows_in == 5
+    check_page(shop)
+    pieces = open_storage(SparkSession.active(), f"{url}/looked-into/log").rglob("*")
+    logged = "".join(piece.read_text() for piece in pieces)
+    assert "joined" in logged, logged
     # The state as it was exported, in another project, with a query that has to rebuild it.
     other = folder / "other"
     watersmeet("init", other)
@@ -327,6 +419,24 @@ def check_commands(url: str, folder: Path) -> None:
     assert "is rebuilt" in watersmeet("run", other, "--rebuild", "--once")
     assert "no problems" in watersmeet("state", "check", other)
     assert "The page is at" in watersmeet("run", other, "--end", "--page", "0")
+
+
+def check_page(project: Path) -> None:
+    """The page of a project, by a process of its own, shows the query that has run."""
+    from pyspark.sql import SparkSession
+
+    settings = dict(SparkSession.active().sparkContext.getConf().getAll())
+    wanted = {name: value for name, value in settings.items() if name.startswith(("spark.hadoop.", "spark.jars"))}
+    command = [str(Path(sys.executable).with_name("watersmeet")), "page", str(project), "--port", "0"]
+    command += [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            address = next(match[0] for line in process.stdout if (match := re.search(r"http://[\w.:]+", line)))
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                assert "joined" in answer.read().decode()
+        finally:
+            process.terminate()
 
 
 def move_storage(project: Path, url: str) -> None:
@@ -357,8 +467,9 @@ def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[
     storage = cast("RemoteStorage", open_storage(spark, f"{url}/unit"))
     return {
         "files": partial(check_files, storage),
-        "leases": partial(check_leases, storage),
+        "leases": partial(with_short_leases, check_leases, storage),
         "run": partial(check_run, url, folder),
+        "lost": partial(check_lost_executor, url, folder),
         "commands": partial(check_commands, url, folder),
         "static": partial(check_static_tables, storage / "tables", folder),
         "outputs": partial(check_outputs, f"{url}/outputs", folder / "outputs", folder / "local"),
@@ -373,13 +484,17 @@ def main() -> None:
 
     settings, *asked = sys.argv[1:]
     began = time.monotonic()
-    spark = session("local[2]", conf={**QUICK, **json.loads(settings)})
+    has_executors = any("lost" in part.split(",") for part in asked)
+    # What Spark says of executors that are killed would hide a traceback.
+    log = Path(tempfile.mkdtemp(prefix="exercise-")) / "spark.log"
+    master = LOCAL_CLUSTER if has_executors else "local[2]"
+    spark = session(master, conf={**QUICK, **json.loads(settings)}, log=log)
     print(f"session {time.monotonic() - began:.1f}", flush=True)
     for part in asked:
         url, _, names = part.partition(",")
         with tempfile.TemporaryDirectory() as folder:
             steps = steps_at(spark, url, Path(folder))
-            for name in names.split(",") if names else steps:
+            for name in names.split(",") if names else (name for name in steps if name != "lost"):
                 steps[name]()
                 print(f"{url} {name} {time.monotonic() - began:.1f}", flush=True)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,25 +33,58 @@ SETTINGS = {
 _OPENED = ("java.lang", "java.util", "java.net", "java.nio")
 
 
-def start_hdfs(folder: Path) -> Iterator[str]:
-    """An HDFS with its files in that folder, until the iterator goes on."""
-    path = os.pathsep.join(map(str, jars_of(*PACKAGES)))
-    ready = folder / "ready"
-    command = [
-        java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
+def jvm_options(folder: Path) -> list[str]:
+    """The options of a JVM with servers of Hadoop, whose files are in that folder."""
+    return [
+        "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
         f"-Dtest.build.data={folder}/build", f"-Dtest.build.dir={folder}/build", f"-Dhdfs.minidfs.basedir={folder}/dfs",
-        "-cp", path, "org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1", "-nnport", "0",
-        *(part for name, value in SETTINGS.items() for part in ("-D", f"{name}={value}")),
-        "-D", f"hdfs.minidfs.basedir={folder}/dfs", "-writeDetails", str(ready),
     ]  # fmt: skip
-    process = start_process(command, folder, lambda: ready.is_file() and bool(ready.read_text()))
-    try:
-        import json
 
-        yield f"hdfs://127.0.0.1:{json.loads(ready.read_text())['namenode_port']}"
+
+class Hdfs:
+    """An HDFS with its files in a folder; it can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self.folder, self.port = folder, port
+        self.process: subprocess.Popen[bytes] | None = None
+        self._path = os.pathsep.join(map(str, jars_of(*PACKAGES)))
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"hdfs://127.0.0.1:{self.port}"
+
+    def start(self, *, is_new: bool = True) -> None:
+        """Start it, with the files that it had unless it is new."""
+        ready = self.folder / "ready"
+        ready.unlink(missing_ok=True)
+        command = [
+            java(), "-Xmx512m", *jvm_options(self.folder),
+            "-cp", self._path, "org.apache.hadoop.test.MiniDFSClusterManager", *(["-format"] if is_new else []),
+            "-datanodes", "1", "-nnport", str(self.port),
+            *(part for name, value in SETTINGS.items() for part in ("-D", f"{name}={value}")),
+            "-D", f"hdfs.minidfs.basedir={self.folder}/dfs", "-writeDetails", str(ready),
+        ]  # fmt: skip
+        self.process = start_process(command, self.folder, lambda: ready.is_file() and bool(ready.read_text()))
+        self.port = json.loads(ready.read_text())["namenode_port"]
+
+    def kill(self) -> None:
+        """Kill the NameNode and the DataNode, which are one process."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+def start_hdfs(folder: Path) -> Iterator[str]:
+    """An HDFS with its files in that folder, until the iterator goes on."""
+    hdfs = Hdfs(folder)
+    hdfs.start()
+    try:
+        yield hdfs.url
     finally:
-        stop_process(process)
+        assert hdfs.process is not None
+        stop_process(hdfs.process)
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,8 @@ def exercise(s3: Bucket, *parts: str) -> None:
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 
-def test_storage(hdfs: str, s3: Bucket) -> None:
-    exercise(s3, f"{hdfs}/short,files,leases", f"{s3.url}/short,files,run")
+def test_storage_and_a_lost_executor(hdfs: str, s3: Bucket) -> None:
+    exercise(s3, f"{hdfs}/short,files,leases", f"{s3.url}/short,files,lost")
 
 
 @LONG

@@ -159,7 +159,8 @@ def network_of_this_machine(root: Path) -> dict[str, str]:
     """
     folder = root / "run" / "machine"
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    for file in ("resolv.conf", "hosts"):
+        shutil.copy(Path("/etc") / file, root / "etc" / file)
     bundle = Path("/etc/ssl/certs/ca-certificates.crt")
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX")
     variables = {name: os.environ[name] for given in names for name in (given, given.lower()) if name in os.environ}
@@ -213,6 +214,8 @@ def start_container(
 
     ``mounts``: folders of this machine, and where they are in the container, in folders that the image has.
     """
+    # An engine gives a container the names of hosts, its own among them.
+    network_of_this_machine(stage.root)
     pairs = [f"{name}={value}" for name, value in (stage.environment | dict(environment)).items()]
     inside = ["/usr/bin/env", "-i", *pairs, "/bin/sh", "-c", 'cd "$0" && exec "$@"', stage.folder]
     volumes = [part for source, target in mounts.items() for part in (str(source), target)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,18 @@ def test_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["watersmeet.log", *(f"watersmeet.log.{n}" for n in range(1, 6))]
     assert json.loads((tmp_path / "watersmeet.log").read_text().splitlines()[-1])["batch"] == 39
+
+
+def test_lines_are_written_once_a_storage_that_was_away_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "log"
+    folder.write_text("a file where the folder should be")
+    handler = logs._PieceHandler(folder)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.handle(logging.makeLogRecord({"msg": "first", "levelno": logging.WARNING}))
+    folder.unlink()
+    handler.handle(logging.makeLogRecord({"msg": "second", "levelno": logging.WARNING}))
+    handler.close()
+    assert [piece.read_text() for piece in folder.iterdir()] == ["first\nsecond\n"]
+    assert capsys.readouterr().err == ""

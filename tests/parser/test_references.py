@@ -61,6 +61,19 @@ def test_check_names_every_reference_that_leads_nowhere(project: Path, monkeypat
     assert CliRunner().invoke(app, ["check", str(project)]).exit_code == 0
 
 
+def test_a_variable_that_is_missing_is_named_once(tmp_path: Path) -> None:
+    options = "USING kafka OPTIONS (kafka.bootstrap.servers '${env:BROKERS_A}', subscribe '${env:TOPIC_A}')"
+    script = tmp_path / "q.sql"
+    script.write_text(
+        f"CREATE STREAM a (value BINARY) {options}; CREATE STREAM b (value BINARY) {options};"
+        "SELECT STREAM value FROM a; SELECT STREAM value FROM b;"
+    )
+    refused = CliRunner().invoke(app, ["check", str(script)])
+    assert refused.exit_code == 1 and refused.stderr.count("[MISSING_REFERENCE]") == 2
+    assert "The option kafka.bootstrap.servers of a, like 1 other, has no value" in refused.stderr
+    assert "`export BROKERS_A=value`" in refused.stderr and "`export TOPIC_A=value`" in refused.stderr
+
+
 def test_a_script_is_resolved_late_and_its_secrets_are_masked(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPIC", "orders")
     monkeypatch.setenv("WM_PASSWORD", "hunter2-env")

@@ -265,6 +265,18 @@ def test_groups_of_ended_windows_are_removed_once_that_is_accepted(query: str) -
     assert found.kind == "refused"
 
 
+def test_groups_that_come_out_once_do_not_continue_as_a_table() -> None:
+    grouped = "auction, count(*) AS n FROM bids GROUP BY auction, window(at, '1 hour');"
+    table, stream = (told(f"{WINDOWS} SELECT {kind} {grouped}") for kind in ("TABLE", "STREAM"))
+    for was, now, before, after in ((table, stream, "table", "stream"), (stream, table, "stream", "table")):
+        found = classify_edit(was, now, change_rules(), None, table_operators())
+        assert found.kind == "refused"
+        assert found.difference.startswith(f"the result of the groups was a {before}")
+        assert f"now it is a {after}" in found.difference
+    lagged = told(f"{WINDOWS} SELECT STREAM {grouped}".replace("5 MINUTES", "9 MINUTES"))
+    assert classify_edit(stream, lagged, change_rules(), None, table_operators()).kind == "continued"
+
+
 def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:
     text = edited(VERSIONED, {"= p.item;": "= p.item AND p.price > 5;"})
     stage = told(text).identity["stages"][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +17,7 @@ from watersmeet.cli.console import Format, print_text, show_wait
 from watersmeet.cli.script import OpenedScript, check_external_references, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.locations import Storage
+from watersmeet.locations import Storage, has_scheme
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import find_suspicions
 from watersmeet.logical.query import AnalyzedQuery, bounds_in_words, bounds_of
@@ -24,7 +25,7 @@ from watersmeet.logical.words import word
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query, read_sources
 from watersmeet.physical.change import same_join_notes
-from watersmeet.project import Project
+from watersmeet.project import Project, absolute_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from watersmeet.cli.run import Cluster
     from watersmeet.logical.nodes import Script
     from watersmeet.physical.change import ChangeEffect, EditKind
+    from watersmeet.spark.run.prepare import Prepared
 
 
 Edits = dict[str, tuple["EditKind | Literal['new']", "tuple[ChangeEffect, ...]"]]
@@ -59,16 +61,39 @@ def check_on_spark(path: Path, cluster: Cluster, against: str | None = None) -> 
 
 
 def _edits(opened: OpenedScript, spark: SparkSession, storage: Storage) -> Edits:
-    from watersmeet.physical.change import ChangeEffect
     from watersmeet.spark.run.prepare import StartOptions, prepare
-    from watersmeet.spark.state.owner import OWNER
 
     if not (storage / "checkpoints").is_dir():
         raise refuse("NO_CHECKPOINT", path=storage, reason="there are no checkpoints in it")
     try:
         prepared = prepare(opened.script, spark, storage, opened.queries, StartOptions("tell"))
     except WatersmeetError as error:
+        prepared = _prepare_each(opened, spark, storage)
+        for name, (kind, follows) in _edits_of(prepared).items():
+            for line in _edit(kind, follows):
+                print_text(f"{name}: {line}")
         raise opened.project.relocate(error) from error
+    return _edits_of(prepared)
+
+
+def _prepare_each(opened: OpenedScript, spark: SparkSession, storage: Storage) -> list[Prepared]:
+    """The queries that can be prepared, where some cannot: those of a sink, which has a name of its own."""
+    from watersmeet.spark.run.prepare import StartOptions, prepare
+
+    prepared: list[Prepared] = []
+    for parsed, query in zip(opened.script.queries, opened.queries, strict=True):
+        if query.into is not None and len(opened.queries) > 1:
+            with suppress(WatersmeetError):
+                prepared += prepare(
+                    replace(opened.script, queries=(parsed,)), spark, storage, (query,), StartOptions("tell")
+                )
+    return prepared
+
+
+def _edits_of(prepared: Sequence[Prepared]) -> Edits:
+    from watersmeet.physical.change import ChangeEffect
+    from watersmeet.spark.state.owner import OWNER
+
     edits: Edits = {}
     for query in prepared:
         if query.rebuilding is not None:
@@ -144,7 +169,8 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     )
     check_external_references(opened)
     edits = {} if cluster is None else check_on_spark(path, cluster, against)
-    warnings = _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
+    warnings = _missing_folders(opened) if cluster is None else []
+    warnings += _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
     bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
     read = [source for source in opened.script.sources if source.read_from]
     if format is Format.json:
@@ -200,6 +226,20 @@ def _warnings(opened: OpenedScript, *, may_add: bool) -> list[tuple[str, Place |
     likely = find_suspicions(opened.script, may_add_functions=may_add)
     placed = ((w.message, opened.project.in_file(opened.script.place(w.span))) for w in (*warned, *likely.warnings))
     return list(dict.fromkeys((*placed, *_same_joins(opened))))
+
+
+def _missing_folders(opened: OpenedScript) -> list[tuple[str, Place | None]]:
+    """Notes on files of this machine that queries read and that are not there: a run would refuse them."""
+    used = {source.name for query in opened.queries for source in read_sources(plan_query(query, OPERATORS).relation)}
+    missing: list[tuple[str, Place | None]] = []
+    for source in opened.script.sources:
+        path = source.options.get("path", "")
+        if source.name not in used or not path or has_scheme(path) or any(sign in path for sign in "*?[{$"):
+            continue
+        if not Path(absolute_path(path, opened.project.root)).exists():
+            place = opened.project.in_file(opened.script.place(source.span))
+            missing.append((f"{source.name} reads {path}, which does not exist.", place))
+    return missing
 
 
 def _same_joins(opened: OpenedScript) -> Iterator[tuple[str, Place | None]]:

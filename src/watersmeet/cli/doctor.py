@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,12 @@ def examine_cluster(path: Path, cluster: Cluster, format: Format) -> None:
         spark = cluster.session(opened.project, Path(folder), opened.script)
         from watersmeet.spark.compile.shards import parallel_tasks
         from watersmeet.spark.session.doctor import diagnose, needs_of
+        from watersmeet.tools.forecast.cluster import native_bytes
 
         indicator.wait_for("Asking the executors")
         storage = location_of(absolute_path(opened.project.storage, opened.project.root))
-        needs = needs_of(storage, _options(opened))
+        sinks = {sink.name for sink in opened.script.sinks}
+        needs = replace(needs_of(storage, _options(opened), sinks), native=native_bytes)
         for result in diagnose(spark, needs, parallel_tasks(spark) or DEFAULT_TASKS):
             results.append(result)
             indicator.wait_for(f"After the check of {result.check}")

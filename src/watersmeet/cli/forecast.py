@@ -77,7 +77,13 @@ def _forecast_inputs(opened: OpenedScript, load: Load, plans: Mapping[str, Query
     if not rates:
         sources = [source.name for source in opened.script.sources]
         rates_text = " ".join(f"--rate {name}=1000/s" for name in sources)
-        raise refuse("NO_RATES", project=opened.project.script_name, rates=rates_text)
+        batches = sum(len(read_history(storage, name).batches) for name in plans)
+        reason = (
+            f"its runs had {format_count(batches, 'batch')}, and a rate needs batches between which event time advances"
+            if batches
+            else "it has not run yet"
+        )
+        raise refuse("NO_RATES", project=opened.project.script_name, rates=rates_text, reason=reason)
     settings = {setting.name.lower(): setting.value for setting in opened.script.settings}
     shards = load.shards or int(settings.get("watersmeet.shards", load.cores))
     return ForecastInput(rates, load.cores, shards, behind, keys)
@@ -134,11 +140,12 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
     if not plan.is_possible:
         yield (f"Up to {MOST_SHARDS:,} cores are not enough for batches of {request.batch:g} s. The closest plan:")
     if plan.read:
-        yield "The state is larger than the caches of the machines, so every batch reads all of it. Longer batches"
-        yield "(--batch 5m), a shorter bound, narrower rows or more machines reduce this."
+        yield "The state is larger than the caches of the machines, so batches read the parts of it that have matches."
+        yield "Longer batches (--batch 5m), a shorter bound, narrower rows or more machines reduce this."
     if plan.read or not plan.is_possible:
         yield ""
     yield from _lines(plan.lines)
+    yield f"  With an executor per machine: --conf spark.executor.memoryOverhead={-(-plan.overhead // 2**20)}m"
     yield ""
     yield "Each shard, if keys spread evenly"
     yield from _lines(plan.per_shard)

@@ -161,6 +161,16 @@ class RunOptions:
     page_host: Annotated[
         str, typer.Option("--page-host", help="Address of the page. Other machines need a token.", metavar="HOST")
     ] = "127.0.0.1"
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            "--webhook",
+            help="Post each problem as JSON to this URL when it begins and when it is over.",
+            metavar="URL",
+            envvar="WATERSMEET_WEBHOOK",
+            show_envvar=False,
+        ),
+    ] = None
     no_rows: Annotated[bool, typer.Option("--no-rows", help="Show no rows on the page, only numbers.")] = False
     restart: Annotated[Restart, typer.Option("--restart", help="Restart what failed, after growing pauses.")] = (
         Restart.never

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 from types import TracebackType
 
+import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -21,15 +23,16 @@ from watersmeet.operators.core.operator import END_OF_INPUT
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
 """Fields left out of a line of JSON: the watermarks are there in words."""
 _GAP = 2
+"""How many characters are between two columns."""
 _NAME = 30
 """So many characters of a name stay in one line."""
-"""How many characters are between two columns."""
 
 
 class ProgressDisplay:
     """Shows every batch as it ends, and keeps the totals of each query.
 
-    On a terminal it moves all the time: before the first batch it says what is waited for, and for how long.
+    On a terminal it moves all the time: before the first batch it says what is waited for, and for how long. Elsewhere
+    each of these is a line at the standard error.
     """
 
     def __init__(self, format: Format, console: Console | None = None) -> None:
@@ -44,6 +47,8 @@ class ProgressDisplay:
     def __enter__(self) -> ProgressDisplay:
         if self._live is not None:
             self._live.start(refresh=True)
+        else:
+            self.wait_for("Starting Spark")
         return self
 
     def __exit__(
@@ -55,6 +60,8 @@ class ProgressDisplay:
     def wait_for(self, subject: str) -> None:
         """Show what the run waits for, until there is a batch."""
         self._waiting.wait_for(subject)
+        if self._live is None:
+            typer.echo(f"{subject} ...", err=True)
 
     def show(self, progress: Progress) -> None:
         """Take in one batch."""
@@ -77,7 +84,9 @@ class ProgressDisplay:
         return sum(totals.late for totals in self.totals.values())
 
     def _renderable(self) -> RenderableType:
-        return progress_table(self.totals, time.time(), self._console.width) if self.totals else self._waiting
+        if not self.totals:
+            return self._waiting
+        return progress_table(self.totals, time.time(), self._console.width, self._console.height)
 
 
 def progress_line(progress: Progress) -> str:
@@ -105,41 +114,120 @@ def progress_summary(progress: Progress) -> str:
     return f"{progress.query}: {', '.join(parts)}"
 
 
-def progress_table(totals: dict[str, Totals], now: float, width: int) -> RenderableType:
+def progress_table(totals: dict[str, Totals], now: float, width: int, height: int | None = None) -> RenderableType:
     """All queries, a row each; below them their sources and watermarks. ``now``: seconds since 1970.
 
-    Where rows are too long for the terminal, a query is a column, so that no number is cut off.
+    Where rows are too long for the terminal, a query is a column or has fewer numbers, and where there are too many
+    lines, a query has one line or none below the table: no number is cut off.
     """
-    shown_totals = {query: total for query, total in totals.items() if total.last is not None}
-    # Shown once there are some.
-    rare = [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in shown_totals.values())]
-    partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in shown_totals.values()) else []
+    shown = {query: total for query, total in totals.items() if total.last is not None}
+    console = Console(file=io.StringIO(), width=width, height=height)
+    fullest = [_table(shown, now, width), _compact_table(shown, now, width)]
+    details = [_blocks(shown, now), _lines(shown, now), []]
+    for detail in details:
+        for table in fullest:
+            parts = Group(table, *detail)
+            if height is None or len(console.render_lines(parts)) < height:
+                return parts
+    assert height is not None
+    # The table alone is too long.
+    first = dict(list(shown.items())[: max(1, height - 3)])
+    rest = format_count(len(shown) - len(first), "more query").replace("more querys", "more queries")
+    return Group(_compact_table(first, now, width), Text(f"and {rest}: `watersmeet page` shows all"))
+
+
+def _table(shown: dict[str, Totals], now: float, width: int) -> Table:
+    """All numbers: a query is a row or, where that is too long, a column."""
+    rare = _rare(shown)
+    partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in shown.values()) else []
     counted = ["batch", "rows in", "in/s", "rows out", "out/s", "matched", "padded", "late", *rare]
     names = ["query", *counted, "state", "bytes", *partitions, "s/batch"]
-    lines = [names, *([query, *_cells(total, rare, bool(partitions), now)] for query, total in shown_totals.items())]
+    lines = [names, *([query, *_cells(total, rare, bool(partitions), now)] for query, total in shown.items())]
     turned = [list(column) for column in zip(*lines, strict=True)]
-    first, *others = turned if _width(lines) > width >= _width(turned) else lines
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    if _width(lines) <= width:
+        return _build_table(lines)
+    return _build_table(turned) if _width(turned) <= width else _compact_table(shown, now, width)
+
+
+def _rare(shown: dict[str, Totals]) -> list[str]:
+    """What is shown once there are some."""
+    return [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in shown.values())]
+
+
+def _compact_table(shown: dict[str, Totals], now: float, width: int) -> Table:
+    """The numbers that say most, those above a million in short."""
+    rare = _rare(shown)
+    lines = [["query", "rows in", "in/s", "rows out", "matched", "padded", "late", *rare, "state", "s/batch"]]
+    for query, total in shown.items():
+        counts = [total.rows_out, *total.result, total.late, *(getattr(total, name) for name in rare), total.state_rows]
+        texts = [_short(total.rows_in), _rate(total.rates(now).rows_in), *map(_short, counts)]
+        lines.append([query, *texts, f"{total.seconds:.1f}"])
+    # Rates come last into the way of counts.
+    return _build_table(lines if _width(lines, gap=1) <= width else [[*line[:2], *line[3:-1]] for line in lines], gap=1)
+
+
+def _short(count: int) -> str:
+    """A count in at most seven characters.
+
+    >>> _short(999_999), _short(12_345_678), _short(1_234_567_890_123)
+    ('999,999', '12.35 M', '1,234.6 G')
+    """
+    for power, unit in ((9, "G"), (6, "M")):
+        if count >= 10**power:
+            number = count / 10**power
+            return f"{number:,.2f} {unit}" if number < 100 else f"{number:,.1f} {unit}"
+    return f"{count:,}"
+
+
+def _build_table(lines: list[list[str]], gap: int = _GAP) -> Table:
+    """A table whose first line is its header; a long name is wrapped, and no number is."""
+    first, *others = lines
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for place, name in enumerate(first):
-        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
+        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="fold")
     for line in others:
         table.add_row(*line)
-    parts: list[RenderableType] = [table]
-    for total in shown_totals.values():
-        parts += [_sources(total, now), _watermarks(total, now), *_holdback_text(total)]
-    return Group(*parts)
+    return table
 
 
-def _width(lines: list[list[str]]) -> int:
+def _blocks(shown: dict[str, Totals], now: float) -> list[RenderableType]:
+    """The sources and watermarks of each query, below its name if there are several queries."""
+    parts: list[RenderableType] = []
+    for query, total in shown.items():
+        block = [_sources(total, now), _watermarks(total, now)]
+        holdback = [*_holdback_text(total)]
+        if len(shown) > 1 and (any(table.row_count for table in block) or holdback):
+            parts.append(Text(f"{query}:", style="bold"))
+        parts += [table for table in block if table.row_count]
+        parts += holdback
+    return parts
+
+
+def _lines(shown: dict[str, Totals], now: float) -> list[RenderableType]:
+    """How far each query is, in a line of its own."""
+    lines: list[RenderableType] = []
+    for query, total in shown.items():
+        assert total.last is not None
+        held = "; ".join(text.plain for text in _holdback_text(total))
+        behind = [(name, watermark) for name, watermark in total.last.marks.items() if name in total.last.watermarks]
+        column = min(behind, key=lambda pair: pair[1], default=("", 0))[0]
+        watermark = f"{column} {total.last.watermarks[column]}" if column else ""
+        text = "; ".join(part for part in (watermark, held) if part)
+        if text:
+            lines.append(Text(f"{query}: {text}"))
+    return lines
+
+
+def _width(lines: list[list[str]], gap: int = _GAP) -> int:
     """How many characters a table of these lines has across."""
-    return sum(max(map(len, column)) + _GAP for column in zip(*lines, strict=True)) - _GAP
+    return sum(max(map(len, column)) + gap for column in zip(*lines, strict=True)) - gap
 
 
 def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> list[str]:
     assert total.last is not None
-    rates = total.rates(now)
+    rates, (matched, padded) = total.rates(now), total.result
     cells = [str(total.last.batch), f"{total.rows_in:,}", _rate(rates.rows_in), f"{total.rows_out:,}"]
-    cells += [_rate(rates.rows_out), f"{total.matched:,}", f"{total.padded:,}", f"{total.late:,}"]
+    cells += [_rate(rates.rows_out), f"{matched:,}", f"{padded:,}", f"{total.late:,}"]
     cells += [f"{getattr(total, name):,}" for name in rare]
     cells += [f"{total.state_rows:,}", format_bytes(total.state_bytes)]
     # Of both windows, left first.

@@ -28,7 +28,7 @@ from watersmeet.cli.console import (
 from watersmeet.cli.options import Restart, RunOptions
 from watersmeet.cli.progress import ProgressDisplay, progress_line, progress_summary
 from watersmeet.cli.script import OpenedScript, check_declared, check_external_references, open_script
-from watersmeet.cli.studio import Page, PageHooks
+from watersmeet.cli.studio import Page, PageHooks, alert_problems, check_webhook
 from watersmeet.errors import WatersmeetError, escape_controls
 from watersmeet.formats.packages import JARS, formats_in
 from watersmeet.locations import Storage, checkpoint_at, is_local, resolve_references
@@ -181,8 +181,9 @@ def run_with_options(path: Path, options: RunOptions) -> None:
     trigger = "end" if options.end else "available_now" if options.once else "continuous"
     endpoint = Endpoint(options.metrics_port, options.metrics_host, options.hang_after)
     page = Page(options.page, options.page_host, not options.no_rows)
+    webhook = check_webhook(options.webhook)
     logging = LogOptions(options.log_level.value, options.log_format.value)
-    run_project(path, trigger, cluster, options.format, endpoint, policy, page, logging)
+    run_project(path, trigger, cluster, options.format, endpoint, policy, page, logging, webhook)
 
 
 def run_project(
@@ -194,6 +195,7 @@ def run_project(
     policy: RunPolicy = RunPolicy(),  # noqa: B008 - it is frozen
     page: Page = Page(),  # noqa: B008 - it is frozen
     logging: LogOptions = LogOptions(),  # noqa: B008 - it is frozen
+    webhook: str | None = None,
 ) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     # A remote server has files of its own: there, relative paths are left to it.
@@ -220,6 +222,7 @@ def run_project(
             endpoint.serve(metrics),
             page.serve(opened, storage, metrics.text, str(path)) as page_hooks,
             used as leases,
+            alert_problems(webhook, opened, storage, notify),
             _open_log(logging, storage),
             board,
         ):
@@ -237,6 +240,9 @@ def run_project(
         if exit_code(error) == DIED:
             restart(error, policy, is_first=bool(board.totals))
         raise
+    for name in _names(opened):
+        if name not in board.totals:
+            print_text(f"{name}: no new rows.", err=True)
     later = "rows that arrive later are late" if trigger == "end" else f"`{again}` continues with new rows"
     typer.echo(f"Done: {_outputs(opened)}; {later}.", err=True)
 

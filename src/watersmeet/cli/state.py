@@ -81,6 +81,9 @@ def _as_texts(rows: DataFrame) -> DataFrame:
 
 def summarize_state(name: str, state: State) -> dict[str, Any]:
     """Summarize the state of a query as data, for `show`."""
+    from watersmeet.logical.words import without_generated_names
+    from watersmeet.operators.core.operator import is_internal
+
     rows = collect_rows(state, state.summary)
     ends = {(spine_state.operator.number, spine_state.spine): spine_state.ends for spine_state in state.spines}
     operators: list[dict[str, Any]] = []
@@ -90,8 +93,10 @@ def summarize_state(name: str, state: State) -> dict[str, Any]:
         operators.append(
             {
                 "operator": operator.number,
-                "join": operator.name,
-                "watermarks": dict(own[0]["watermarks"]) if own else {},
+                "join": without_generated_names(operator.name),
+                "watermarks": {
+                    n: at for n, at in dict(own[0]["watermarks"] if own else {}).items() if not is_internal(n)
+                },
                 "kept": [
                     {
                         "side": side,

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import typer
 
@@ -97,6 +98,30 @@ class Page:
                 watch.ask = LiveDiagnosis(spark, script, opened.queries, storage, typed).why
 
             yield PageHooks(watch.take, ready if self.shows_rows else lambda spark: None)
+
+
+def check_webhook(url: str | None) -> str | None:
+    """The URL that alerts are posted to; one that is none is a wrong option."""
+    if url is None or url == "":
+        return None
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise typer.BadParameter("--webhook takes an http:// or https:// URL")
+    return url
+
+
+@contextmanager
+def alert_problems(
+    url: str | None, opened: OpenedScript, storage: Storage, notify: Callable[[str], None]
+) -> Generator[None]:
+    """Post the problems of a run to a URL while this is entered; without a URL, do nothing."""
+    if url is None:
+        yield
+        return
+    from watersmeet.tools.studio.page.description import describe_queries
+    from watersmeet.tools.studio.page.problems import send_alerts
+
+    with send_alerts(url, opened.project.name, describe_queries(opened.script, opened.queries, storage), notify):
+        yield
 
 
 def check_installed() -> None:

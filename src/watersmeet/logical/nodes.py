@@ -298,6 +298,9 @@ class Query:
     last of them; such a query reads a subquery that has all of them. ``number``, the rank of a row in its group, is
     only set while the query is parsed. ``late_into`` is the sink of late rows, and ``side_outputs`` are the side
     outputs of its join's family.
+
+    ``within``: only the first row of each group within that time is shown; without an order it is the first to arrive,
+    and a group are the rows that are equal in all columns.
     """
 
     relation: Relation
@@ -321,6 +324,8 @@ class Query:
     by: tuple[str, ...] = ()
     number: RowNumber | None = None
     ties: bool = False
+    within: Amount | None = None
+    within_span: Span = NOWHERE
 
     @property
     def is_in_parts(self) -> bool:

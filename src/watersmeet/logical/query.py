@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from watersmeet.catalog import NOWHERE, Span
+from watersmeet.catalog import NOWHERE, Amount, Span
 from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr
 from watersmeet.logical.nodes import ResultKind, SideOutput
 from watersmeet.logical.relation import (
@@ -27,6 +27,9 @@ from watersmeet.logical.relation import (
 )
 from watersmeet.logical.words import expression_in_words, sources_by_alias, word
 from watersmeet.operators.core.aggregates import function_of, is_aggregate, needs_all_rows
+
+Emit = Literal["changes", "final"]
+"""What a grouping or top-N shows: a table that follows each batch, or a stream with each group once, when it closes."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class AnalyzedGroup:
 
     ``behind``: ``window`` is not a whole window or its end but a column that is so long before the end, in
     microseconds; 0 for the end of a window whose time the rows do not show.
+
+    ``emit``: ``"final"`` if the result is a stream, with each group once, when its window has closed.
     """
 
     family: ClassVar[str] = "group"
@@ -73,6 +78,7 @@ class AnalyzedGroup:
     is_session: bool = False
     final_columns: tuple[FinalColumn, ...] = ()
     behind: int | None = None
+    emit: Emit = "changes"
 
     @property
     def final_by(self) -> str | None:
@@ -98,7 +104,11 @@ class AnalyzedTop:
     index of the one of ``by`` by which groups become final.
 
     Of a stream that is the start or end of a window around ``time``, so long ``behind`` its end; ``final_columns`` are
-    then the columns that become final with it, each with how long before the end it is.
+    then the columns that become final with it, each with how long before the end it is. ``emit``: ``"final"`` if the
+    result is a stream, with the rows of each group once, when its window has closed.
+
+    ``within``: only the first row of a group within that distance of ``time`` comes out: by that time if there is an
+    ``order``, else by arrival.
     """
 
     family: ClassVar[str] = "top"
@@ -111,6 +121,8 @@ class AnalyzedTop:
     time: TimeColumn | None = None
     behind: int = 0
     final_columns: tuple[tuple[str, int], ...] = ()
+    emit: Emit = "changes"
+    within: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -357,7 +369,7 @@ def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
 
 
 def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
-    if top.final_by is not None:
+    if top.final_by is not None or top.within is not None:
         return BY_TIME
     if is_table:
         return StateBound("keys", "the rows that are ordered")

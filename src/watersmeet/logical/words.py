@@ -166,6 +166,33 @@ def is_unnamed(name: str) -> bool:
     return name.startswith("#")
 
 
+def without_generated_names(text: str) -> str:
+    """A text about a plan without the names that were generated for it, or with what they stand for.
+
+    >>> without_generated_names("subquery AS `#1.rows`"), without_generated_names("read k, `#by0`, `#t`")
+    ('subquery', 'read k')
+    >>> without_generated_names("the watermark of #2.#t"), without_generated_names("the first rows of #2/bids/b")
+    ('the watermark of t', 'the first rows of b')
+    """
+    for pattern, plain in _GENERATED:
+        text = pattern.sub(plain, text)
+    return text
+
+
+_GENERATED = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r" AS `#[^`]*`", ""),
+        (r"(\w+)\.`#order`", r"the order of \1"),
+        (r"^`#\w+`, ", ""),
+        (r",? ?`#\w+`", ""),
+        (r"#\d+(?:/\w+)*/(\w+)", r"\1"),
+        (r"#\d+\.", ""),
+        (r"(?<![\w`])#(\w+)|(?<=\.)#(\w+)", r"\1\2"),
+    )
+)
+
+
 def rows_of(side: AnalyzedRelation, names: Mapping[str, str]) -> str:
     """The words for the rows of one side of a join, by `row_names`."""
     return " with ".join(names[alias] for alias in side.aliases)

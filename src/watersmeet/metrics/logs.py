@@ -89,13 +89,16 @@ class _PieceHandler(logging.Handler):
         self._written_at = time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log a line; warnings are written at once."""
+        """Log a line; warnings are written at once, or later if the storage cannot be reached."""
         line = self.format(record) + "\n"
         self._lines.append(line)
         self._size += len(line)
         try:
             if record.levelno >= logging.WARNING or time.monotonic() - self._written_at >= PIECE_SECONDS:
                 self.flush()
+        except OSError:
+            # The storage is away for a while: the lines stay, and the query reports it if it matters.
+            self._written_at = time.monotonic()
         except Exception:
             self.handleError(record)
 

@@ -21,7 +21,13 @@ from watersmeet.metrics.metrics import (
     sum_number,
     sum_reported,
 )
-from watersmeet.operators.core.operator import END_OF_INPUT, EXAMPLE_PREFIX, OWN_WATERMARK_PREFIX, WATERMARK_PREFIX
+from watersmeet.operators.core.operator import (
+    END_OF_INPUT,
+    EXAMPLE_PREFIX,
+    OWN_WATERMARK_PREFIX,
+    WATERMARK_PREFIX,
+    is_internal,
+)
 from watersmeet.operators.core.python_values import DistantTime
 
 RESULT_OBSERVATION = "watersmeet"
@@ -71,6 +77,8 @@ class Progress:
       batch, by Kafka topic; other sources do not report it
     - ``batches``: 1, or more if a history has merged several batches
     - ``examples``: some of the rows, by operator (or source) and kind, on request; they are not stored
+    - ``matched_out``, ``padded_out``: of the joins whose rows no other join takes; they add up to the rows of the
+      result, before WHERE drops some
     """
 
     query: str
@@ -101,6 +109,8 @@ class Progress:
     backlog: Mapping[str, int] = field(default_factory=dict[str, int])
     batches: int = field(default=1, metadata=COUNTED)
     examples: Examples = field(default_factory=dict[str, dict[str, list[dict[str, str | None]]]], compare=False)
+    matched_out: int = field(default=0, metadata=COUNTED)
+    padded_out: int = field(default=0, metadata=COUNTED)
 
 
 def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, cores: int | None = None) -> Progress:
@@ -108,8 +118,10 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
     observed = _observations(reported, schema)
     joins_by_name = _joins(observed)
     joins = [*joins_by_name.values()]
-    watermarks, temporal = _watermarks(joins, WATERMARK_PREFIX), schema.temporal
+    temporal = schema.temporal
+    watermarks = {n: v for n, v in _watermarks(joins, WATERMARK_PREFIX).items() if not is_internal(n)}
     sources = _sources(observed, schema)
+    last = [numbers for key, numbers in observed.items() if key in schema.last]
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
     backpressure = backpressure_of(reported)
     return Progress(
@@ -135,13 +147,17 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
             n.removeprefix(OWN_WATERMARK_PREFIX)
             for values in joins
             for n, v in values.items()
-            if n.startswith(OWN_WATERMARK_PREFIX) and v is None
+            if n.startswith(OWN_WATERMARK_PREFIX)
+            and v is None
+            and not is_internal(n.removeprefix(OWN_WATERMARK_PREFIX))
         ),
         state_bytes=sum(_bytes(state) for state in reported.get("stateOperators") or ()),
         at=_moment(reported.get("timestamp")),
         parts={n: ms / 1000 for n, ms in reported["durationMs"].items() if n != "triggerExecution" and ms},
         backlog=backlog_of(reported),
         examples=_examples(observed, joins_by_name),
+        matched_out=sum_number(last, "matched"),
+        padded_out=sum_number(last, "padded"),
         **sum_reported(Progress, joins),
     )
 
@@ -293,6 +309,8 @@ class Totals:
     late: int = 0
     malformed: int = 0
     dropped: int = 0
+    matched_out: int = 0
+    padded_out: int = 0
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
     last: Progress | None = None
     recent: tuple[Progress, ...] = ()
@@ -308,6 +326,13 @@ class Totals:
                 sources[name] = sources.get(name, 0) + rows
         return replace(
             self, **sums, sources=sources, last=batches[-1], recent=(*self.recent, *batches)[-_RECENT_BATCHES:]
+        )
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """The matched and padded rows of the result; of all joins, where an earlier version counted no others."""
+        return (
+            (self.matched_out, self.padded_out) if self.matched_out or self.padded_out else (self.matched, self.padded)
         )
 
     @property
@@ -366,7 +391,7 @@ class Totals:
             return None
         for column in sorted(self.last.silent):
             return (column, None) if self.last.own else None
-        own = {column: watermark for column, watermark in self.last.own.items() if watermark != END_OF_INPUT}
+        own = {n: mark for n, mark in self.last.own.items() if mark != END_OF_INPUT and not is_internal(n)}
         if len(own) < 2:
             return None
         column = min(own, key=lambda name: own[name])

@@ -282,6 +282,10 @@ class FamilyTracer:
         """Describe the event that a live row waits for, and until when."""
         return "It is in the state."
 
+    def emission_time(self, context: TraceContext, row: Row) -> str:
+        """When the group that a row was counted in is emitted, as the end of a sentence; "": at once."""
+        return ""
+
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
         """Why a row and one of the other side with equal keys are not a pair; None: they would be one."""
         return None

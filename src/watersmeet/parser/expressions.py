@@ -329,7 +329,7 @@ def first_rows(query: Query, numbered: RowNumber, limit: int, name: str) -> Quer
     further = (*numbered.by, *(Item(by.expr, by.column) for by in numbered.order))
     inner = replace(
         query, items=(*query.items, *further), into=None, into_span=NOWHERE, late_into=None, late_into_span=NOWHERE,
-        side_outputs=(), result=None, store=None, number=None, views=(),
+        side_outputs=(), result="stream" if query.result == "stream" else None, store=None, number=None, views=(),
     )  # fmt: skip
     return Query(
         Scan(name, name, query.span), (Star(),), None, query.into, query.into_span, query.span, query.late_into,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from watersmeet.catalog import NOWHERE, Span
+from watersmeet.catalog import NOWHERE, Amount, Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.source import SHOWN
 from watersmeet.logical.expressions import Expr
@@ -38,8 +38,9 @@ from watersmeet.parser.expressions import (
     read_order,
     read_qualify,
 )
+from watersmeet.parser.leaves import read_amount
 from watersmeet.parser.relations import close_query, read_relation
-from watersmeet.parser.unsupported import LATE, MALFORMED, at_clause, refuse_clause
+from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
 from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
 
 SinkName = tuple[str | None, Span]
@@ -237,6 +238,8 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
             ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream after the columns."
         )
     relation = read_relation(cursor, read_inner)
+    if result == "stream":
+        _read_as_stream(cursor, relation)
     where = apply_row_limit(cursor, relation, items, _read_where(cursor, "WHERE"))
     group_by, group_span = _read_group(cursor)
     having = _read_where(cursor, "HAVING")
@@ -246,6 +249,13 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     relation = with_subqueries(cursor, relation, group_by)
     qualified = read_qualify(cursor, items)
     order, limit = read_order(cursor, items) if qualified is None else ((), None)
+    within, within_span = _read_within(cursor, is_distinct=is_distinct, qualified=qualified, result=result)
+    if within is not None:
+        result = "stream"
+        _read_as_stream(cursor, relation)
+    if _take_emit_once(cursor, result):
+        result = "stream"
+        _read_as_stream(cursor, relation)
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
         raise _refuse_rest(cursor, relation, where, group_by)
@@ -256,7 +266,60 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     )  # fmt: skip
     if limit is not None:
         qualified = RowNumber((), order), limit
-    return query if qualified is None else first_rows(query, *qualified, cursor.new_name())
+    if within is not None and qualified is None:
+        query, qualified = replace(query, is_distinct=False), (RowNumber((), ()), 1)
+    if qualified is None:
+        return query
+    return replace(first_rows(query, *qualified, cursor.new_name()), within=within, within_span=within_span)
+
+
+def _read_within(
+    cursor: Cursor, *, is_distinct: bool, qualified: tuple[RowNumber, int] | None, result: ResultKind | None
+) -> tuple[Amount | None, Span]:
+    """``WITHIN d`` behind SELECT DISTINCT or ``QUALIFY ROW_NUMBER() ... = 1``, if it comes next."""
+    if not cursor.at("WITHIN") or not (is_distinct or qualified is not None):
+        return None, NOWHERE
+    first = cursor.position
+    what = "QUALIFY" if qualified is not None else "SELECT DISTINCT"
+    if qualified is not None and (qualified[1] != 1 or qualified[0].function != "ROW_NUMBER" or is_distinct):
+        hint = "write `QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY t) = 1 WITHIN 10 MINUTES`."
+        raise cursor.refuse_unsupported("WITHIN behind anything but the first row of each group", hint)
+    if result == "table":
+        hint = "write SELECT STREAM: each row comes out once or never."
+        raise cursor.refuse_unsupported(f"SELECT TABLE with WITHIN behind {what}", hint)
+    cursor.begin_line()
+    cursor.skip(1)
+    amount = read_amount(cursor)
+    return amount, cursor.span_from(first)
+
+
+def _take_emit_once(cursor: Cursor, result: ResultKind | None) -> bool:
+    """Whether ``EMIT FINAL`` or ``EMIT ON WINDOW CLOSE`` comes next, which means the same as SELECT STREAM."""
+    words = next((words for words in EMIT_ONCE if cursor.at(*words)), ())
+    if words and result == "table":
+        hint = "write SELECT STREAM, or leave it out: a table shows groups before they close."
+        raise cursor.refuse_unsupported(f"SELECT TABLE with {' '.join(words)}", hint, len(words))
+    if words:
+        cursor.begin_line()
+        cursor.skip(len(words))
+    return bool(words)
+
+
+def _read_as_stream(cursor: Cursor, relation: Relation) -> None:
+    """Let the only subquery of a stream be a stream, if it does not say what it is."""
+    views = cursor.views[-1]
+    for place, view in enumerate(views):
+        if isinstance(relation, Scan) and view.name == relation.source:
+            views[place] = replace(view, query=_as_stream(view.query))
+
+
+def _as_stream(query: Query) -> Query:
+    """The query as a stream, with the only subquery that it reads, unless they say otherwise."""
+    if query.result is not None:
+        return query
+    source = query.relation.source if isinstance(query.relation, Scan) else None
+    views = tuple(replace(v, query=_as_stream(v.query)) if v.name == source else v for v in query.views)
+    return replace(query, result="stream", views=views)
 
 
 def _read_result(cursor: Cursor) -> ResultKind | None:

@@ -19,15 +19,13 @@ NAME, VALUE = "", "'"
 """Stand for any name, and for any number or text, among the words."""
 
 _CHANGES = "leave it out: SELECT STREAM shows rows as they come, SELECT TABLE a table with all its changes."
-_FINAL = "leave it out, and write SELECT TABLE: the row of a window changes until its window ends, and never after."
+_FINAL = "write `EMIT FINAL`: each group comes out once, when the watermark closes its window."
 _THEN = "leave it out, or write `JOIN v FOR SYSTEM_TIME AS OF a.t` for the version at the time of a row."
 _VERSION = "set the start in the options of the source, for example `startingVersion`."
 _SIZE = "write `GROUP BY window(t, '1 hour')`, for example."
 
 CLAUSES: tuple[ForeignSyntax, ...] = (
     (("EMIT", "CHANGES"), "EMIT CHANGES of ksqlDB", _CHANGES),
-    (("EMIT", "FINAL"), "EMIT FINAL of ksqlDB", _FINAL),
-    (("EMIT", "ON", "WINDOW"), "EMIT ON WINDOW CLOSE of RisingWave", _FINAL),
     (("EMIT", "STREAM"), "EMIT STREAM", _CHANGES),
     (("EMIT", "AFTER"), "EMIT AFTER", _FINAL),
     (("EMIT", "WITHOUT"), "EMIT WITHOUT DELAY", _CHANGES),
@@ -272,6 +270,9 @@ def _find_refusal(cursor: Cursor, table: tuple[ForeignSyntax, ...]) -> Watersmee
 
 LATE, MALFORMED = ("LATE", "INTO"), ("MALFORMED", "INTO")
 
+EMIT_ONCE = (("EMIT", "FINAL"), ("EMIT", "ON", "WINDOW", "CLOSE"))
+"""The words, of ksqlDB and of RisingWave, for what SELECT STREAM says of groups."""
+
 KINDS: dict[tuple[str, ...], JoinKind] = {
     ("JOIN",): "inner",
     ("INNER", "JOIN"): "inner",
@@ -298,6 +299,7 @@ _SUPPORTED = (
     ("ORDER", "BY"),
     ("STORE", "KEY", "AS"),
     ("STORE", "VALUE", "AS"),
+    *EMIT_ONCE,
 )
 
 

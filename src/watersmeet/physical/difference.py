@@ -289,6 +289,12 @@ def _other(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> st
     return f"{name} was {_value(change.was)}, now it is {_value(change.now)}"
 
 
+def _emit(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+    forms = ["a table that follows each batch" if emit is None else "a stream with each group once" for emit in
+             (change.was, change.now)]  # fmt: skip
+    return f"the result of the groups was {forms[0]}, now it is {forms[1]}"
+
+
 PHRASES: Mapping[str, Phrase] = {
     "sources": _count("sources"),
     "source": _read,
@@ -298,6 +304,7 @@ PHRASES: Mapping[str, Phrase] = {
     "key": _was("the primary key"),
     "stages": _count("joins"),
     "family": _was("the join"),
+    "emit": _emit,
     "kind": _was("the join", of_source="the kind"),
     "bounds": _bounds,
     "windows": _window,

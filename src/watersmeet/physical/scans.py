@@ -148,18 +148,27 @@ def lags_of(relation: AnalyzedRelation) -> tuple[WatermarkLag, ...]:
 
 def view_watermarks(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
     """The names outside a view of the watermarks inside it: those of event times, and of final columns."""
-    final = ((finality_column(o.expr), o.name) for o in view.query.outputs if o.name in view.source.final_columns)
+    names = {*view.source.final_columns}
+    if view.query.result == "stream" and (view.query.group is not None or view.query.top is not None):
+        names |= {watermark.column for watermark in view.source.watermarks}
+    final = ((finality_column(o.expr), o.name) for o in view.query.outputs if o.name in names)
     return (*_times_in(view), *((inner, f"{view.alias}.{name}") for inner, name in final if inner is not None))
 
 
 def _times_in(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
     """The names outside a view of the event times inside it."""
     times: list[tuple[str, str]] = []
-    inside = times_of(view.query.relation)
+    is_stage = view.query.group is not None or view.query.top is not None
+    inside: tuple[str, ...] = () if is_stage else times_of(view.query.relation)
     overridden = {watermark.column for watermark in view.outer_watermarks}
     for output in view.query.outputs:
         column = output.expr.refs[0].column if output.expr.op == "column" and not output.expr.refs[0].path else None
-        if column in inside and output.name not in overridden and view.source.watermark(output.name) is not None:
+        if (
+            column is not None
+            and column in inside
+            and output.name not in overridden
+            and view.source.watermark(output.name) is not None
+        ):
             times.append((column, f"{view.alias}.{output.name}"))
     return tuple(times)
 

@@ -6,6 +6,7 @@ import pytest
 from tests.logical.conftest import Analyzed, Refused
 
 from watersmeet.logical.passes.sinks import result_columns
+from watersmeet.queries import analyze, read_script
 
 TABLES = """
 CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id));
@@ -113,3 +114,31 @@ def test_one_table_of_a_database_is_written_by_one_query(refused: Refused, analy
     CREATE SINK b USING postgres OPTIONS (host 'db', table 'T');
     INSERT INTO a SELECT STREAM * FROM s; INSERT INTO b SELECT STREAM * FROM s;"""
     assert [r.condition for r in refused(text)] == ["DUPLICATE_NAME"]
+
+
+KEYLESS = """
+CREATE STREAM o (id BIGINT, item STRING, at TIMESTAMP, WATERMARK FOR at AS at - 5m);
+CREATE STREAM p (order_id BIGINT, amount DOUBLE, at TIMESTAMP, WATERMARK FOR at AS at - 5m);
+CREATE SINK paid USING kafka OPTIONS (kafka.bootstrap.servers 'x:1', topic 'paid', value.format 'json');
+CREATE SINK plain USING kafka OPTIONS (kafka.bootstrap.servers 'x:1', topic 'plain');
+INSERT INTO {} SELECT STREAM {} FROM o JOIN p WITHIN 1h ON o.id = p.order_id;
+"""
+
+
+@pytest.mark.parametrize(
+    ("sink", "select", "warned"),
+    [
+        ("paid", "o.item, p.amount", True),
+        ("paid", "p.order_id, o.item", True),
+        ("paid", "o.id, p.amount", False),
+        ("paid", "o.id AS _key, p.amount", False),
+        ("plain", "o.item AS value", False),
+    ],
+)
+def test_records_without_a_key_are_said(sink: str, select: str, *, warned: bool) -> None:
+    """The key of a record is that of the result, if SELECT shows it."""
+    [query] = analyze(read_script(KEYLESS.format(sink, select), "paid.sql"))
+    messages = [
+        "the records of paid have no key, and go to any partition: SELECT does not show o.id. Add `o.id AS _key` to it."
+    ]
+    assert [warning.message for warning in query.warnings] == (messages if warned else [])

@@ -262,7 +262,10 @@ def test_result_of_a_query_is_a_table_or_a_stream(analyzed, select, result):
 def test_a_table_is_no_stream(refused, select, what):
     [refusal] = refused(f"{SOURCES} SELECT STREAM {select};")
     assert (refusal.condition, refusal.parameters["what"]) == ("RESULT_IS_A_TABLE", what)
-    assert refusal.hint == "write SELECT TABLE."
+    assert refusal.hint.endswith("write SELECT TABLE.")
+    assert ("each group then comes out once" in refusal.hint or "each group comes out once" in refusal.hint) == (
+        what == "groups with aggregates"
+    )
 
 
 @pytest.mark.parametrize(

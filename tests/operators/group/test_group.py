@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -32,6 +33,7 @@ from watersmeet.operators.group import groups as stored_groups
 from watersmeet.operators.group.definition import GroupReference, GroupStep
 from watersmeet.operators.group.exact_sums import as_integers, carry, decimals, divide, limbs_of
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.state.format import FORMAT
 from watersmeet.operators.state.layout import Budget
 from watersmeet.operators.state.spine import ShardState
 
@@ -219,6 +221,58 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
         shown, expected = +shown, +expected
         assert all(number == 1 for number in shown.values())
     assert spelled(list(shown)) == spelled(list(expected))
+
+
+@settings(quick, max_examples=examples(60))
+@given(st.data())
+def test_groups_that_come_out_once_equal_their_definition_in_every_batch(data: st.DataObject) -> None:
+    grouping = data.draw(groupings(changes=data.draw(st.booleans())).filter(lambda one: one.time is not None))
+    by_key = data.draw(st.booleans()) and not grouping.changes
+    window = {"final_key": "end", "before_end": data.draw(st.sampled_from((0, 1, 500_000)))} if by_key else {}
+    grouping = replace(
+        grouping, emit="final", finality_outputs=(("end", 0), ("start", 7)),
+        window_end=None if by_key else "end", **window,
+    )  # fmt: skip
+    store, reference = MemoryStore(), GroupReference(grouping)
+    ended: list[tuple[list[Row], Mapping[str, int], bool]] = [([], {"t": END_OF_INPUT}, True)]
+    for rows, marks, restarted in [*data.draw(histories(grouping)), *ended, *ended]:
+        store = store.restart() if restarted else store
+        emission = grouping.step(store, {0: table(rows)} if rows else {}, marks)
+        step = reference.step({0: table(rows).to_pylist()}, marks)
+        expect_same(grouping, emission, step, rows)
+        assert emission.report.watermarks == step.watermarks
+        closed = [row[grouping.keys.index("end")] for row in tuples(emission.rows)]
+        mark = marks.get("t", END_OF_INPUT)
+        assert all(mark == END_OF_INPUT or micros(end) + grouping.before_end <= mark for end in closed)
+    assert emission.report.state == (0,)
+
+
+def micros(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def test_a_group_comes_out_once_however_batches_are_cut() -> None:
+    calls = tuple(Aggregate(function, columns, f"a{n}") for n, (function, columns) in enumerate(CALLS))
+    grouping = GroupByOperator(("k", "end"), calls, window_end="end", time="t", emit="final")
+    values = (("a", 1, 1), ("b", 2, 1), ("a", 3, 2), ("a", 4, 1), (None, 5, 2), ("b", 6, 3))
+    nulls = dict.fromkeys(SCHEMA.names)
+    rows = [
+        {**nulls, "k": k, "v": v, "x": v / 3, "s": str(v), "n": Decimal(v), "end": EPOCH + timedelta(seconds=end)}
+        for k, v, end in values
+    ]
+    expected = Counter[str]()
+    for cuts in ((6,), (1, 2, 6), (3, 6), (1, 2, 3, 4, 5, 6)):
+        store, shown, start = MemoryStore(), list[Any](), 0
+        for cut in cuts:
+            shown += tuples(grouping.step(store, {0: table(rows[start:cut])}, {}).rows)
+            start, store = cut, store.restart()
+        assert not shown
+        for second in (1, 2, 2, 3):
+            shown += tuples(grouping.step(store, {}, {"t": second * 1_000_000}).rows)
+            store = store.restart()
+        expected = expected or spelled(shown)
+        assert len(shown) == 5
+        assert spelled(shown) == expected
 
 
 def finite(row: Row) -> Row:
@@ -527,7 +581,7 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pyte
             "e": [0.30000000000000004, 0.1, 0.0, 0.0],
             "f": [4.0, 4.0, None, 0.0],
         }
-        assert json.loads(store.get("directory") or b"")["format"] == 2
+        assert json.loads(store.get("directory") or b"")["format"] == FORMAT
 
 
 def test_the_group_of_all_is_there_from_the_first_batch_on() -> None:

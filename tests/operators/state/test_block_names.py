@@ -66,6 +66,7 @@ def test_shards_and_spines_have_names_of_their_own() -> None:
     assert len([name for name in store.values if name.startswith(RUN)]) == 2
 
 
+@pytest.mark.whole_blocks
 def test_cached_blocks_are_those_of_the_state() -> None:
     store = MemoryStore(owner="a shard")
     state = added(store, [1, 2, 3, 4, 5, 6, 7])

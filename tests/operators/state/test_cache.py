@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = caches.run_cache
     caches.run_cache = RunCache()
     monkeypatch.setattr(caches, "SMALLEST", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     yield
     caches.run_cache = before
 
@@ -104,6 +106,35 @@ def test_runs_of_others_are_looked_at_when_some_of_the_budget_was_added(tmp_path
     assert len(list((tmp_path / "owner").iterdir())) == 3
     cache.put("owner", "d", batch(*range(1_000)))
     assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"c", "d"}
+
+
+def test_the_files_of_several_processes_never_exceed_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    processes = [RunCache(budget=1_000_000, folder=tmp_path) for _ in range(4)]
+    for number in range(60):
+        for process, cache in enumerate(processes):
+            cache.put(f"owner {process}", f"{number}", batch(*range(1_000)))
+            assert sum(path.stat().st_size for path in tmp_path.rglob("*.arrow")) <= 1_000_000
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.arrow")) > 800_000
+
+
+def test_indexes_and_filters_go_after_everything_else(tmp_path: Path) -> None:
+    cache = RunCache(budget=60_000, folder=tmp_path)
+    for number in range(20):
+        for suffix in (caches.INDEX, caches.FILTER, caches.REST):
+            cache.put("owner", f"{number}{suffix}", batch(*range(1_000 if suffix == caches.REST else 50)))
+    kept = {suffix: len(list(tmp_path.rglob(f"*{suffix}.arrow"))) for suffix in (".index", ".filter", ".rest")}
+    assert kept[".index"] == kept[".filter"] == 20 and 0 < kept[".rest"] < 6
+
+
+def test_the_default_leaves_most_of_the_disk_and_counts_its_own_files_as_free(tmp_path: Path) -> None:
+    cache = RunCache(folder=tmp_path)
+    before = caches.default_budget(tmp_path)
+    cache.put("owner", "a", batch(*range(1_000_000)))
+    assert 0 < before <= shutil.disk_usage(tmp_path).total // caches.OF_DISK
+    assert abs(caches.default_budget(tmp_path) - before) < before // 10
 
 
 def test_a_folder_that_cannot_be_written_costs_the_help_and_nothing_else(tmp_path: Path) -> None:

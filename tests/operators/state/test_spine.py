@@ -14,6 +14,8 @@ from tests.examples import examples
 from tests.operators.interval.test_interval import forget_decoded_runs
 
 from watersmeet.operators.core.identity import CanonicalNames
+from watersmeet.operators.state import cache
+from watersmeet.operators.state import format as stored_format
 from watersmeet.operators.state.format import DIRECTORY, FORMAT, UnknownFormatError
 from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout
 from watersmeet.operators.state.spine import ShardState, Spine
@@ -23,6 +25,8 @@ LAYOUT = RowLayout(("l.k", "l.t", "l.v"), ("l.t",), "l.t", "l.k", notes=(("match
 NAMES = CanonicalNames([("l.k", "0.k"), ("l.t", "0.t")])
 OTHER = RowLayout(("x.k", "x.t", "l.v"), ("x.t",), "x.t", "x.k", notes=LAYOUT.notes)
 OTHER_NAMES = CanonicalNames([("x.k", "0.k"), ("x.t", "0.t")])
+SIZES = st.sampled_from((None, 0, 200))
+"""From how many bytes on blocks have parts; None: as in a run."""
 quick = settings(derandomize=True, max_examples=examples(60), deadline=None, database=None)
 
 budgets = st.builds(
@@ -62,6 +66,17 @@ def held(spine: Spine) -> list[Kept]:
         part = spine.read(block)
         order = list(zip(part.codes.tolist(), part.times["l.t"].tolist(), strict=True))
         assert order == sorted(order)
+        some = np.arange(0, len(part), 2)
+        assert spine.select(block, some).table.equals(part.take(some).table)
+        assert spine.index(block).codes.tolist() == part.codes.tolist()
+        for low, high in ((-1, 2), (2, 2), (3, 9)):
+            between = list(spine.rows_between(block, low, high))
+            here = part.where(spine.live_mask(block) & (part.codes >= low) & (part.codes <= high))
+            assert between[0].table.equals(here.table) if between else not len(here)
+        found_rows, positions = spine.find(block, np.array([1, 1, 3, 7]))
+        if positions is not None:
+            assert positions.tolist() == np.flatnonzero(np.isin(part.codes, [1, 3])).tolist()
+            assert found_rows.codes.tolist() == part.codes[positions].tolist()
         part = part.where(spine.live_mask(block))
         assert len(part) == block.left > 0
         assert block.lowest["l.t"] <= part.times["l.t"].min() and part.times["l.t"].max() <= block.highest["l.t"]
@@ -72,8 +87,23 @@ def held(spine: Spine) -> list[Kept]:
 
 
 @quick
-@given(budgets, steps)
-def test_a_spine_is_a_list_however_it_is_stored(budget: Budget, history: list[tuple[str, Any]]) -> None:
+@given(budgets, steps, SIZES)
+def test_a_spine_is_a_list_however_it_is_stored(
+    budget: Budget, history: list[tuple[str, Any]], split_at: int | None
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if split_at is not None:
+            in_parts(patch, split_at)
+        check_history(budget, history)
+
+
+def in_parts(patch: pytest.MonkeyPatch, split_at: int = 0, part: int = 40) -> None:
+    """Store blocks of more bytes in parts of so many."""
+    patch.setattr(stored_format, "SPLIT_AT", split_at)
+    patch.setattr(stored_format, "PART_BYTES", part)
+
+
+def check_history(budget: Budget, history: list[tuple[str, Any]]) -> None:
     def opened() -> Spine:
         return ShardState(store, NAMES).spine("rows", LAYOUT, budget, lambda found, _: found)
 
@@ -88,8 +118,9 @@ def test_a_spine_is_a_list_however_it_is_stored(budget: Budget, history: list[tu
             spine.compact()
         elif what in ("save", "restart"):
             spine.state.save()
-            listed = {f"run/{block.name}" for block in spine.blocks}
-            assert {name for name in store._values if name.startswith("run/")} == listed
+            parts = [part for block in spine.blocks for part in stored_format.part_names(block.name, block.parts)]
+            listed = {*parts, *(f"run/{block.name}" for block in spine.blocks)}
+            assert {name for name in store._values if name.startswith(("run/", "part/"))} == listed
             if what == "restart":
                 store = store.restart()
                 forget_decoded_runs()
@@ -140,6 +171,59 @@ def test_blocks_are_decoded_when_they_are_read_and_notes_are_separate() -> None:
     assert state.rows_written == 0
 
 
+class CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    def get(self, name: str) -> bytes | None:
+        self.read.append(name)
+        return super().get(name)
+
+
+def test_a_probe_reads_filters_and_of_a_block_that_matches_its_index_and_one_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_parts(monkeypatch)
+    monkeypatch.setattr(cache, "run_cache", cache.RunCache())
+    store, budget = CountingStore(), Budget(block=100)
+    state = ShardState(store)
+    state.spine("rows", LAYOUT, budget).add(rows([(3 * k, 0) for k in range(400)], 0))
+    state.save()
+    forget_decoded_runs()
+    spine = ShardState(store).spine("rows", LAYOUT, budget)
+    store.read.clear()
+    absent = np.array([k for k in range(1_200) if k % 3])
+    missed = [block for block in spine.blocks if not spine.possible_codes(block, absent[::40]).size]
+    assert len(missed) > 1 and {name.split("/")[1] for name in store.read} == {"filter"}
+    store.read.clear()
+    block = spine.blocks[2]
+    found, positions = spine.find(block, np.array([660]))
+    assert positions is not None and found.table["l.k"].to_pylist() == [660]
+    notes = [f"note/{note}/{block.name}" for note in ("matched", "sums")]
+    assert block.parts > 10 and store.read == [f"run/{block.name}", *notes, f"part/4/{block.name}"]
+
+
+@pytest.mark.whole_blocks
+def test_no_value_is_large_unless_a_row_is() -> None:
+    wide = RowLayout(("k", "v"), code="k")
+    values = [b"x" * size for size in [200] * 40_000 + [3_000_000] + [200] * 40_000]
+    store = MemoryStore()
+    state = ShardState(store)
+    spine = state.spine("rows", wide)
+    spine.add(wide.rows(pa.table({"k": np.arange(len(values)), "v": pa.array(values, pa.binary())})))
+    state.save()
+    blocks = ShardState(store).spine("rows", wide).blocks
+    sizes = sorted(
+        len(stored_format.decode_rows(v)["v"].buffers()[2])
+        for n, v in store.values.items()
+        if "/filter/" not in n and n.startswith("part/")
+    )
+    assert sum(block.rows for block in blocks) == len(values) and all(block.parts for block in blocks)
+    assert 3_000_000 <= sizes[-1] < 3_000_000 + 1.5 * stored_format.PART_BYTES
+    assert sizes[-2] < 1.5 * stored_format.PART_BYTES
+
+
 def test_stored_entries_have_canonical_names() -> None:
     store = MemoryStore()
     state = ShardState(store, NAMES)
@@ -173,7 +257,7 @@ def test_another_format_is_refused(found: int | None) -> None:
     with pytest.raises(UnknownFormatError) as raised:
         ShardState(store)
     assert raised.value.condition == "STATE_FORMAT"
-    assert raised.value.parameters == {"found": str(found or "none"), "known": "1 and 2"}
+    assert raised.value.parameters == {"found": str(found or "none"), "known": "1, 2 and 3"}
 
 
 def test_empty_and_unchanged_directories_are_not_written() -> None:

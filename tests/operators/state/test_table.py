@@ -173,6 +173,7 @@ def test_upserts_and_deletes_by_key(batches: list[list[tuple[int, str, bool]]]) 
         assert whole(state) == dict.fromkeys(expected.items(), 1)
 
 
+@pytest.mark.whole_blocks
 def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
     class Counting(MemoryStore):
         def __init__(self) -> None:

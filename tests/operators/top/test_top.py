@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -12,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.state.spine import ShardState
-from watersmeet.operators.top.definition import TopReference
-from watersmeet.operators.top.kernel import TopNOperator
+from watersmeet.operators.top.definition import DeduplicateReference, TopReference, TopStep
+from watersmeet.operators.top.kernel import DeduplicateOperator, TopNOperator
 from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
@@ -49,6 +51,74 @@ def tops(draw: st.DrawFn) -> TopNOperator:
     return TopNOperator(
         columns, order, draw(st.integers(1, 4)), draw(st.booleans()), position, by, ties=draw(st.booleans())
     )
+
+
+@quick
+@given(st.data())
+def test_groups_that_come_out_once_equal_their_definition(data: st.DataObject) -> None:
+    top = data.draw(tops())
+    before_end = data.draw(st.sampled_from((0, 1, 4)))
+    top = replace(
+        top,
+        changes=False,
+        by=("a", "s")[: data.draw(st.integers(1, 2))],
+        final_key="a",
+        time="t",
+        before_end=before_end,
+        emit="final",
+        finality_outputs=(("a", before_end), ("s", 9)),
+    )
+    store, reference = MemoryStore(), TopReference(top)
+    marks = [data.draw(st.sampled_from((None, -1, 0, 1, 2, 5))) for _ in range(data.draw(st.integers(1, 6)))]
+    for mark in [*marks, END_OF_INPUT, END_OF_INPUT]:
+        times = st.sampled_from((None, 0, 1, 2, 3))
+        rows = [{**row, "a": data.draw(times), "#weight": 1} for row in data.draw(st.lists(ROWS, max_size=5))]
+        places = data.draw(st.permutations(range(len(rows))))
+        given_ = table([{**row, "#position": place} for row, place in zip(rows, places, strict=True)])
+        store = store.restart() if data.draw(st.booleans()) else store
+        watermarks = {} if mark is None else {"t": mark}
+        emission = top.step(store, {0: given_} if rows else {}, watermarks)
+        step = reference.step({0: given_.to_pylist()}, watermarks)
+        assert isinstance(step, TopStep)
+        found = Counter(
+            tuple(freeze(value) for value in row)
+            for one in emission.rows
+            for row in zip(*(column.to_pylist() for column in one.columns), strict=True)
+        )
+        assert spelled(found) == spelled(Counter(step.rows))
+        report = emission.report
+        assert (report.late, report.state, report.watermarks) == ((len(step.late),), step.state, step.watermarks)
+    assert report.state == (0,)
+
+
+@quick
+@given(st.data())
+def test_deduplication_equals_its_definition_in_every_batch(data: st.DataObject) -> None:
+    within = data.draw(st.sampled_from((0, 1, 3, 2**62)))
+    by = data.draw(st.sampled_from(((), ("s",), ("s", "x"))))
+    position = data.draw(st.sampled_from((None, "#position")))
+    order = data.draw(st.sampled_from(("arrival", "time")))
+    first = DeduplicateOperator(("s", "x", "a"), by, "a", within, order, None, position, ("t",))
+    store, reference = MemoryStore(), DeduplicateReference(first)
+    marks = [data.draw(st.sampled_from((None, -1, 0, 2, 5))) for _ in range(data.draw(st.integers(1, 6)))]
+    for mark in [*marks, END_OF_INPUT, None]:
+        times = st.sampled_from((None, 0, 1, 2, 3, 4, 6, -(2**62)))
+        rows = [{**row, "a": data.draw(times)} for row in data.draw(st.lists(ROWS, max_size=6))]
+        places = data.draw(st.permutations(range(len(rows))))
+        given_ = table([{**row, "#position": place} for row, place in zip(rows, places, strict=True)])
+        store = store.restart() if data.draw(st.booleans()) else store
+        watermarks = {} if mark is None else {"a": mark}
+        emission = first.step(store, {0: given_} if rows else {}, watermarks)
+        step = reference.step({0: given_.to_pylist()}, watermarks)
+        found = Counter(
+            tuple(freeze(value) for value in row)
+            for one in emission.rows
+            for row in zip(*(column.to_pylist() for column in one.columns), strict=True)
+        )
+        assert spelled(found) == spelled(Counter(step.rows))
+        report = emission.report
+        assert (report.late, report.watermarks) == ((len(step.late),), step.watermarks)
+    assert report.state == (0,)
 
 
 def emitted(tables: tuple[pa.Table, ...]) -> Counter[Any]:

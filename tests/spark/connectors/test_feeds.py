@@ -15,6 +15,7 @@ import pytest
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
+from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.run.watching import Listeners
@@ -368,6 +369,7 @@ def test_a_running_query_lets_rows_go_once_the_table_is_loaded(spark: SparkSessi
     arrive(tmp_path, 1, s=[{"id": 1, "n": 1}, {"id": 2, "n": 2}], c=[customer(1, "a")])
     arrive(tmp_path, 2, c=[customer(1, "b"), customer(2, "c")])
     news: list[str] = []
+    batches: list[Progress] = []
     script = read_script(LOOKUP.format(folder=tmp_path))
     with pytest.raises(KeyboardInterrupt):
         run_script(
@@ -375,10 +377,15 @@ def test_a_running_query_lets_rows_go_once_the_table_is_loaded(spark: SparkSessi
             spark=spark,
             storage=tmp_path / "storage",
             trigger="continuous",
-            listeners=Listeners(on_news=news.append, is_interrupted=lambda: len(looked_up(tmp_path)) == 2),
+            listeners=Listeners(
+                on_progress=batches.append,
+                on_news=news.append,
+                is_interrupted=lambda: sum(batch.rows_out for batch in batches) == 2,
+            ),
         )
     assert looked_up(tmp_path) == [(1, "b"), (2, "c")]
-    assert news[0] == "looked: loading c: 1 row so far." and "looked: c loaded, 3 rows." in news
+    # Once it is loaded, it does not load again.
+    assert news[0] == "looked: loading c: 1 row so far." and news[-1] == "looked: c loaded, 3 rows."
 
 
 # How far tables are

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
@@ -80,7 +81,7 @@ def test_records_out_of_a_join_are_bounded_by_their_number() -> None:
         leaving.add(LATE, blob=bytes(size))
     leaving.add_rows(pa.table({"a": list(range(10_000))}))
     leaving.add(REPORT, report="{}")
-    frame = leaving.take_frame()
+    frame = pd.concat(list(leaving.take_frames()), ignore_index=True)
     assert_bounded([len(blob or b"") for blob in frame["blob"]])
     assert [kind for kind in frame["kind"] if kind != SPACER] == [LATE] * len(SIZES) + [ROWS, REPORT]
     assert frame["kind"].iloc[-1] == REPORT and frame["kind"].tolist().count(SPACER) > MOST
@@ -93,7 +94,7 @@ def test_spacers_out_of_a_join_become_no_rows() -> None:
         leaving = OutputBuffer(room)
         leaving.add_rows(rows)
         leaving.add(REPORT, report='{"watermarks": {"l.t": 3}}')
-        frame = leaving.take_frame()
+        frame = pd.concat(list(leaving.take_frames()), ignore_index=True)
         types = (pa.int8(), pa.int8(), pa.binary(), pa.string())
         columns = [pa.array(frame[name], type_) for name, type_ in zip(OUTPUT_NAMES, types, strict=True)]
         unpack = Unpack(pa.schema([("a", pa.int64()), (packing.WATERMARKS_COLUMN, pa.string())]), watermarks=True)

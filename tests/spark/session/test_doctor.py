@@ -22,6 +22,7 @@ from watersmeet.spark.session.doctor import (
     diagnose,
 )
 from watersmeet.spark.session.workers import NEEDED
+from watersmeet.tools.forecast.cluster import native_bytes
 from watersmeet.version import __version__
 
 
@@ -58,11 +59,11 @@ def test_check_clocks_names_hosts_whose_clock_differs() -> None:
 
 
 def test_check_room_names_full_disks_and_scarce_memory() -> None:
-    assert problems(_check_room([report()], 4)) == []
-    found = problems(_check_room([report(disk={"/tmp": 10**9}, memory=3 * 10**9)], 4))
+    assert problems(_check_room([report()], 4, native_bytes)) == []
+    found = problems(_check_room([report(disk={"/tmp": 10**9}, memory=2 * 10**9)], 4, native_bytes))
     assert found == [
         ("disk", "/tmp on node1 has 1.0 GB left; RocksDB and the shuffle write there"),
-        ("memory", "node1 has 3.0 GB left for 4 tasks at once outside the heap"),
+        ("memory", "node1 has 2.0 GB left for 4 tasks at once outside the heap"),
     ]
 
 

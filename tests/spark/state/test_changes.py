@@ -83,6 +83,13 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     told = watersmeet("check", tmp_path / "changed.sql", "--against", tmp_path / "storage", "--format", "json")
     (edit,) = json.loads(told.stdout)["edits"]
     assert (edit["class"], edit["follows"][0]["consequence"] in longer.message) == ("continued", True)
+    # A query that is refused does not hide what is said of the other.
+    away = "USING kafka OPTIONS (kafka.bootstrap.servers '127.0.0.1:1', topic 'shorter', value.format 'json')"
+    refused = text.replace(f"USING json OPTIONS (path '{tmp_path}/shorter')", away)
+    (tmp_path / "refused.sql").write_text(refused)
+    told = watersmeet("check", tmp_path / "refused.sql", "--against", tmp_path / "storage")
+    assert told.exit_code == 4 and "longer: it would continue with its state if you accept this" in told.stdout
+    assert "shorter" in told.stderr and "--accept" not in told.stderr
     put(tmp_path, "l", 2, [(5, 50, 21)])
     put(tmp_path, "r", 2, [(1, 6, 21), (3, 7, 40), (4, 8, 21), (5, 9, 60)])
     run(spark, tmp_path, "accept", news, **changes)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pytest
 from bench.data import Workload
 from bench.forecast import forecast_of, forecast_table
 from bench.sections import forecast as forecast_section
+from tests.tools.studio.page import histories
 from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
@@ -132,8 +135,9 @@ def test_more_rows_than_cores_can_join_are_reported() -> None:
 
 
 def test_a_state_that_is_not_at_hand_is_read_by_every_batch() -> None:
-    small, large = (forecast(INTERVAL, {"": Rate(rate)}, cores=8, shards=8) for rate in (1e4, 3e5))
-    assert not small.operators[0].read and large.operators[0].read > MEASURED.mapped
+    costs = replace(MEASURED, cached=2e8)
+    small, large = (forecast(INTERVAL, {"": Rate(rate)}, cores=8, shards=8, costs=costs) for rate in (1e4, 3e5))
+    assert not small.operators[0].read and large.operators[0].read > costs.cached
     assert large.seconds is not None and small.seconds is not None and large.seconds > 2 * small.seconds
     assert "by every batch" in render(large) and "by every batch" not in render(small)
 
@@ -151,6 +155,7 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
     none = watersmeet("explain", shop, "--forecast")
     assert (none.exit_code, "[NO_RATES]" in none.stderr) == (1, True)
     assert "add `--rate orders=1000/s" in none.stderr and " or " not in none.stderr.partition("Hint:")[2]
+    assert "are not known: it has not run yet." in none.stderr
     unknown = watersmeet("explain", shop, "--forecast", "--rate", "order=5/s")
     assert (unknown.exit_code, "did you mean `orders`?" in unknown.stderr) == (1, True)
     wrong = watersmeet("explain", shop, "--forecast", "--rate", "orders=fast")
@@ -162,6 +167,11 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
     [found] = json.loads(told.stdout)
     assert found["operators"][0]["kept"][0]["rows"] == 100 * 3900
     assert found["seconds"] is None and "--rate deliveries=1000/s" in found["missing"][0]
+    # One batch does not say how fast event time moves.
+    histories.write(shop / "storage", histories.batch(0, 60.0))
+    ran = watersmeet("explain", shop, "--forecast")
+    assert "not known: its runs had 1 batch, and a rate needs batches between which event time advances." in ran.stderr
+    rmtree(shop / "storage")
     sample = {
         "source": "deliveries",
         "rows_per_unit": 5e-6,
@@ -190,7 +200,7 @@ def test_a_plan_grows_as_its_laws_say() -> None:
     assert all(large == pytest.approx(10 * small, rel=0.01) or name == "written to disk"
                for name, (small, large) in value.items())  # fmt: skip
     assert one.cores < ten.cores
-    # Ten times the state is no longer at hand, unless the machines are many; longer batches read it less often.
+    # Ten times the state is no longer cached, unless the machines are many; longer batches read it less often.
     assert ten.read and plan_cluster(ClusterRequest(1e6, 3600, 200, batch=300)).cores < ten.cores
     assert (
         not plan_cluster(ClusterRequest(1e4, 60, 200)).read and plan_cluster(ClusterRequest(1e4, 60, 200)).is_possible
@@ -203,6 +213,15 @@ def test_a_plan_grows_as_its_laws_say() -> None:
         == spreads(ClusterRequest(1e6, 60, 50))[0].dominates
     )
     assert sum(line.value for line in one.per_shard if line.name == "rows") * one.shards == pytest.approx(1e5)
+
+
+def test_a_batch_reads_the_parts_with_matches_of_what_is_not_cached() -> None:
+    costs = replace(MEASURED, cached=100, part=10)
+    assert costs.bytes_read(100, 5) == 0
+    assert costs.bytes_read(200, 5) == 25, "half of the matches are in the half that is not cached"
+    assert costs.bytes_read(200, 500) == 100, "and no more than that half is read"
+    assert costs.bytes_read(200, 500, machines=2) == 0
+    assert 10 < plan_cluster(ClusterRequest(2e5, 3600, 200)).cores < 100
 
 
 def test_a_plan_is_printed_with_its_laws() -> None:

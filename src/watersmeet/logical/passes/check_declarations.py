@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from watersmeet.catalog import NOWHERE, Sink, Source, Span, Watermark, is_folder_name
-from watersmeet.errors import Refusal, WatersmeetError, did_you_mean
+from watersmeet.duration import format_count
+from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
 from watersmeet.formats import OWN, check_source, format_names, sink_format, source_format
 from watersmeet.formats.delta import DeltaSource
 from watersmeet.formats.iceberg import IcebergSource
 from watersmeet.formats.options import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.sink import OWN as OWN_OF_SINKS
 from watersmeet.functions import ImpureCall, builtin_signatures, function_hint, impure_calls, is_time_of_now
-from watersmeet.locations import find_missing
+from watersmeet.locations import find_missing, missing_hint
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import CalledFunction, Script
 from watersmeet.logical.passes.column_types import example_lag, fits, time_type_of, wrong_unit
@@ -56,12 +57,18 @@ def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[R
 
 def check_references(script: Script) -> None:
     """Refuse options with missing references; separate from the analysis, which does not need them."""
-    refusals = [
-        Refusal("MISSING_REFERENCE", {"name": f"The option {n} of {o.name}", "reason": reason}, script.place(o.span))
-        for o in (*script.sources, *script.sinks)
-        for n, value in o.options.items()
-        for reason in find_missing(value)
-    ]
+    # Each variable once, however many options refer to it.
+    uses: dict[str, list[tuple[str, Place | None]]] = {}
+    for declared in (*script.sources, *script.sinks):
+        for name, value in declared.options.items():
+            for reason in find_missing(value):
+                use = (f"The option {name} of {declared.name}", script.place(declared.span))
+                uses.setdefault(reason, []).append(use)
+    refusals: list[Refusal] = []
+    for reason, [(name, place), *more] in uses.items():
+        who = f"{name}, like {format_count(len(more), 'other')}," if more else name
+        parameters = {"name": who, "reason": reason, "hint": missing_hint(reason)}
+        refusals.append(Refusal("MISSING_REFERENCE", parameters, place))
     if refusals:
         raise WatersmeetError(refusals)
 

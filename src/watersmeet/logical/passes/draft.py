@@ -91,6 +91,14 @@ class Draft:
         return format_list([self.name_of(alias) for alias in aliases])
 
     @property
+    def result_kind(self) -> ResultKind:
+        """What the result is, whatever SELECT says: groups and first rows are a table, unless each comes out once."""
+        stage = self.group or self.top
+        if stage is not None:
+            return "stream" if stage.emit == "final" else "table"
+        return "stream" if self.relation is None else self.relation.result
+
+    @property
     def is_bounded(self) -> bool:
         """False if a join has no bounds: it is refused for that, or the declaration of one of its sources is."""
         return self.relation is not None and _is_bounded(self.relation)
@@ -123,8 +131,8 @@ class Draft:
             replace(side_output, sink=self._sink(side_output.sink) or side_output.sink)
             for side_output in query.side_outputs
         )
-        is_table = self.group is not None or self.top is not None
-        result = "table" if is_table else query.result or self.relation.result
+        is_stage = self.group is not None or self.top is not None
+        result = self.result_kind if is_stage else query.result or self.relation.result
         analyzed = AnalyzedQuery(
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
             side_outputs, result, self.group, top=self.top,

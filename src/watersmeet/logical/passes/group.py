@@ -17,16 +17,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from watersmeet.catalog import NOWHERE
+from watersmeet.catalog import NOWHERE, Amount
 from watersmeet.duration import parse_duration
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference, aggregates_in, conjuncts, finality_column
 from watersmeet.logical.nodes import walk_relations
 from watersmeet.logical.passes.column_types import (
+    EventTimeColumn,
     WindowBound,
     class_of,
     event_times,
     find_event_time,
+    fits,
     is_padded,
     time_of_window_end,
     type_of,
@@ -37,8 +39,16 @@ from watersmeet.logical.passes.column_types import (
 from watersmeet.logical.passes.draft import Draft
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import group_column, splice
-from watersmeet.logical.passes.watermarks import show_window_time
-from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, AnalyzedSortKey, AnalyzedTop, FinalColumn, Output
+from watersmeet.logical.passes.watermarks import show_event_time, show_window_time
+from watersmeet.logical.query import (
+    AnalyzedGroup,
+    AnalyzedQuery,
+    AnalyzedSortKey,
+    AnalyzedTop,
+    Emit,
+    FinalColumn,
+    Output,
+)
 from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, AnalyzedView, TimeColumn
 from watersmeet.operators.core.aggregates import function_of, is_aggregate
 
@@ -48,6 +58,8 @@ def top(draft: Draft) -> Draft:
     query, relation = draft.query, draft.relation
     if query.limit is None or not isinstance(relation, AnalyzedLeaf):
         return draft
+    if query.within is not None:
+        return _deduplicate(draft, relation, query.within)
     order = tuple(
         AnalyzedSortKey(_column(relation.alias, by.column), by.expr, by.descending, by.nulls_last) for by in query.order
     )
@@ -61,33 +73,93 @@ def top(draft: Draft) -> Draft:
         (place for place, partition in enumerate(by) if finality_column(partition.expr) in relation.final_columns), None
     )
     shown, place, bound = (relation, final_place, None)
+    is_once = query.result == "stream" and relation.result == "stream"
     if final_place is None:
-        shown, place, bound = find_window_bound(relation, [partition.expr for partition in by])
+        shown, place, bound = find_window_bound(relation, [partition.expr for partition in by], with_times=is_once)
     top_n = AnalyzedTop(order, query.limit, by, query.ties, place)
     if place is not None and bound is not None:
-        final_columns = tuple(_final_window_columns(shown, by[place].expr, bound))
-        top_n = replace(top_n, time=bound.time, behind=bound.length, final_columns=final_columns)
+        final_columns = tuple(_final_window_columns(shown, by[place].expr, bound, is_once=is_once))
+        top_n = replace(
+            top_n, time=bound.time, behind=bound.length, final_columns=final_columns,
+            emit="final" if is_once else "changes",
+        )  # fmt: skip
     ranked = replace(draft, relation=shown, outputs=outputs, top=top_n)
     # It is unknown whether a view with errors is a table.
-    if query.ties and relation.result == "stream" and draft.scope.is_whole:
+    if query.ties and relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes":
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
         construct = "RANK() of a stream, which would keep all equal rows,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
     return ranked
 
 
-def _final_window_columns(relation: AnalyzedRelation, column: Expr, bound: WindowBound) -> Iterator[tuple[str, int]]:
-    """The columns of a windowed relation that are final with a window, each with how long before its end they are."""
+def _deduplicate(draft: Draft, relation: AnalyzedLeaf, within: Amount) -> Draft:
+    """The draft with only the first row of each group within a time, which is that of ORDER BY, or the only one."""
+    query = draft.query
+    hidden = {*(by.column for by in query.order), *query.by}
+    outputs = tuple(output for output in draft.outputs if output.name not in hidden)
+    names = query.by or (() if query.order else tuple(output.name for output in outputs))
+    draft = replace(draft, outputs=outputs)
+    if not draft.scope.is_whole or draft.refusals:
+        return draft
+    shown = relation if query.order else show_event_time(relation)
+    times = event_times(shown)
+    if query.order:
+        times = tuple(time for time in times if time.column.name == query.order[0].column)
+    span = query.within_span
+    if relation.result == "table":
+        what, hint = "WITHIN over a table", "leave WITHIN out, and write SELECT TABLE."
+        return draft.with_refusals([draft.refuse_unsupported(span, what, hint)])
+    if query.order and (len(query.order) > 1 or not times or query.order[0].descending):
+        what = "The first row within a time in an order other than that of an event time"
+        hint = (
+            "write `ORDER BY t` with a watermarked column; the first to arrive is `SELECT STREAM DISTINCT ... WITHIN`."
+        )
+        return draft.with_refusals([draft.refuse_unsupported(span, what, hint)])
+    if not times:
+        what = "WITHIN over a stream without an event time"
+        hint = "declare a watermark, `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`, and show `t` in views in between."
+        return draft.with_refusals([draft.refuse_unsupported(span, what, hint)])
+    time = times[0]
+    if not fits(within, time.family):
+        hint = (
+            "write a whole number, as the event time is one."
+            if time.family == "integer"
+            else "write `WITHIN 10 MINUTES`."
+        )
+        return draft.with_refusals([draft.refuse_unsupported(span, f"WITHIN for {time}, whose unit differs,", hint)])
+    by = tuple(
+        AnalyzedSortKey(_column(relation.alias, name), _partition_expression(relation, name), False, False)
+        for name in names
+    )
+    order = tuple(
+        AnalyzedSortKey(_column(relation.alias, by.column), by.expr, by.descending, by.nulls_last) for by in query.order
+    )
+    own = f"{time.column.alias}.{time.column.name}"
+    # A row that has not come out may be at the watermark.
+    final_columns = tuple((column, 1) for column in sorted(shown.equal_columns(own)))
+    first = AnalyzedTop(order, 1, by, time=time.column, final_columns=final_columns, emit="final", within=within)
+    return replace(draft, relation=shown, top=first)
+
+
+def _final_window_columns(
+    relation: AnalyzedRelation, column: Expr, bound: WindowBound, *, is_once: bool
+) -> Iterator[tuple[str, int]]:
+    """The columns of a windowed relation that are final with a window, each with how long before its end they are.
+
+    ``is_once``: rows come out when the window closes, so the end of one that is still open is only known to be behind
+    its start.
+    """
     own = column.refs[0].column
     yield from ((name, bound.length) for name in sorted(relation.equal_columns(own)))
     if not isinstance(relation, AnalyzedLeaf) or bound.window is None:
         return
+    if own != bound.window:
+        yield bound.window, bound.length if is_once else 0
+        return
     for start in relation.source.starts:
         same = f"{relation.alias}.{start.column}"
-        if bound.length == 0 and f"{relation.alias}.{start.end}" == bound.window and same != own:
+        if f"{relation.alias}.{start.end}" == bound.window and same != own:
             yield same, start.length
-    if bound.length:
-        yield bound.window, 0
 
 
 def _partition_expression(relation: AnalyzedLeaf, name: str) -> Expr:
@@ -118,7 +190,7 @@ def window_length(expr: Expr) -> int | None:
 
 
 def final_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
-    """The columns of a query's result by which its rows become final."""
+    """The columns of a table, the result of a query, by which its rows become final."""
     if query.result != "table":
         return ()
     final_columns = query.relation.final_columns
@@ -131,6 +203,32 @@ def final_outputs(query: AnalyzedQuery) -> tuple[str, ...]:
         by = None if query.top.final_by is None else finality_column(query.top.by[query.top.final_by].expr)
         final_columns &= frozenset() if by is None else query.relation.equal_columns(by)
     return tuple(output.name for output in query.outputs if finality_column(output.expr) in final_columns)
+
+
+def final_time_columns(query: AnalyzedQuery) -> tuple[tuple[str, int], ...]:
+    """The columns of a result whose groups come out once that say when they close, nearest to the end first.
+
+    Each has how long before the end of a group it is.
+    """
+    stage = query.group or query.top
+    if stage is None or stage.emit != "final":
+        return ()
+    behind = (
+        {final.column: final.behind for final in stage.final_columns}
+        if isinstance(stage, AnalyzedGroup)
+        else dict(stage.final_columns)
+    )
+    shown = ((output.name, finality_column(output.expr)) for output in query.outputs)
+    return tuple(
+        sorted(((name, behind[column]) for name, column in shown if column in behind), key=lambda pair: pair[1])
+    )
+
+
+def find_closing_time(query: AnalyzedQuery) -> EventTimeColumn | None:
+    """The event time whose watermark closes the groups of a query."""
+    stage = query.group or query.top
+    times = event_times(query.relation)
+    return None if stage is None else next((time for time in times if time.column == stage.time), None)
 
 
 _WORDS = re.compile(r"\x00\d+\x00|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|\S")
@@ -239,13 +337,20 @@ def group(draft: Draft) -> Draft:
     window, time = _window(draft, by)
     behind = None
     if window is None:
-        draft, window, bound = _find_window_bound(draft, by)
+        draft, window, bound = _find_window_bound(draft, by, with_times=query.result == "stream")
         time, behind = (None, None) if bound is None else (bound.time, bound.length)
     conditions = tuple(_rewrite_over_groups(part, parts, group_columns) for part in having)
     is_session = any(_is_call_of(output.expr, "session_window(") for output in by if output.name == window)
     assert draft.relation is not None
-    settles = tuple(_final_columns(draft.relation, by, window, is_session=is_session, behind=behind or 0))
-    grouping = AnalyzedGroup(by, aggregates, window, time, query.group_span, conditions, is_session, settles, behind)
+    settles = tuple(
+        _final_columns(
+            draft.relation, by, window, is_session=is_session, behind=behind or 0, is_once=query.result == "stream"
+        )
+    )
+    emit: Emit = "final" if query.result == "stream" and time is not None else "changes"
+    grouping = AnalyzedGroup(
+        by, aggregates, window, time, query.group_span, conditions, is_session, settles, behind, emit
+    )
     return replace(draft, outputs=outputs, group=grouping).with_refusals(refusals)
 
 
@@ -385,24 +490,34 @@ def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, TimeColum
     return None, None
 
 
-def _find_window_bound(draft: Draft, by: tuple[Output, ...]) -> tuple[Draft, str | None, WindowBound | None]:
+def _find_window_bound(
+    draft: Draft, by: tuple[Output, ...], *, with_times: bool
+) -> tuple[Draft, str | None, WindowBound | None]:
     """The start of a window among the grouped columns, or an end whose time is not shown; with the draft that shows it.
 
     Of several, the one next to the end of its window.
     """
     assert draft.relation is not None
-    relation, place, bound = find_window_bound(draft.relation, [output.expr for output in by])
+    relation, place, bound = find_window_bound(
+        draft.relation, [output.expr for output in by], with_times=with_times and draft.relation.result == "stream"
+    )
     return replace(draft, relation=relation), None if place is None else by[place].name, bound
 
 
 def find_window_bound(
-    relation: AnalyzedRelation, columns: Sequence[Expr]
+    relation: AnalyzedRelation, columns: Sequence[Expr], *, with_times: bool = False
 ) -> tuple[AnalyzedRelation, int | None, WindowBound | None]:
-    """The one of some columns that is next to the end of its window, and the relation that shows its time."""
+    """The one of some columns that is next to the end of its window, and the relation that shows its time.
+
+    ``with_times``: an event time counts as a window of its own, which ends when the watermark passes it.
+    """
     bounds = list[tuple[int, int, WindowBound, AnalyzedRelation]]()
     for place, column in enumerate(columns):
         shown = show_window_time(relation, column)
         bound = window_bound(column, shown)
+        time = find_event_time(column, event_times(shown)) if with_times and bound is None else None
+        if time is not None:
+            bound = WindowBound(time.column, 1, None)
         if bound is not None and not is_padded(bound.time.alias, shown):
             bounds.append((bound.length, place, bound, shown))
     if not bounds:
@@ -412,20 +527,29 @@ def find_window_bound(
 
 
 def _final_columns(
-    relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool, behind: int
+    relation: AnalyzedRelation,
+    by: tuple[Output, ...],
+    window: str | None,
+    *,
+    is_session: bool,
+    behind: int,
+    is_once: bool,
 ) -> Iterator[FinalColumn]:
     """The columns by which groups become final: the bounds of their window, or final columns of a table.
 
-    Sessions are excluded: the row of a closed session is final, but others of its key may begin before its end.
+    Of sessions, it is only the end, and only if each comes out once (``is_once``): the row of a closed session is
+    final, but others of its key may begin before its end.
     """
     if window is None:
         yield from (FinalColumn(output.name) for output in by if finality_column(output.expr) in relation.final_columns)
-    for output in (output for output in by if output.name == window and not is_session):
+    for output in (output for output in by if output.name == window and (is_once or not is_session)):
         if output.expr.op == "column":
             yield FinalColumn(output.name, behind=behind)
             yield from _final_window_starts(relation, by, output.expr)
             continue
         yield FinalColumn(output.name, "end")
+        if is_session:
+            continue
         length = window_length(output.expr)
         if length is not None:
             yield FinalColumn(output.name, "start", length)
@@ -433,8 +557,10 @@ def _final_columns(
 
 def _final_window_starts(relation: AnalyzedRelation, by: tuple[Output, ...], end: Expr) -> Iterator[FinalColumn]:
     """The starts of the windows that a column ends: behind the longest of them, all that start there have ended."""
-    ended = window_of_end(end, relation)
+    own = window_bound(end, relation)
+    if own is None or own.window not in (end.refs[0].column, window_of_end(end, relation)):
+        return
     for output in by:
         start = window_of_start(output.expr, relation)
-        if start is not None and start.window is not None and start.window == ended:
+        if start is not None and start.window is not None and start.window == own.window and output.expr != end:
             yield FinalColumn(output.name, behind=start.length)

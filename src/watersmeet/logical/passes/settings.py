@@ -10,6 +10,7 @@ others too; ``SET watersmeet.dialect`` chooses:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -194,6 +195,23 @@ def parse_setting_duration(value: str) -> int | None:
         return None
 
 
+SIZE_EXPECTED = "expected a number of bytes above 0"
+_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def parse_setting_size(value: str) -> int | None:
+    """The bytes of a setting; None if it is not a size above 0.
+
+    >>> parse_setting_size("8 GB"), parse_setting_size("512MiB"), parse_setting_size("much")
+    (8000000000, 536870912, None)
+    """
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        return None
+    unit = 1024 if match[3] else 1000
+    return int(match[1]) * unit ** ("kmgt".index(match[2].lower()) + 1 if match[2] else 0) or None
+
+
 def _set_hint(name: str, example: object) -> str:
     return f"write `SET {name} = {example}`."
 
@@ -203,6 +221,9 @@ OVERFLOW = ("fail", "drop_oldest")
 
 OPERATOR_CHAINING, SWITCH = "watersmeet.operator_chaining", ("on", "off")
 """Whether joins of one key that feed each other are chained; a checkpoint keeps the value it was begun with."""
+
+STATE_CACHE = "watersmeet.state.cache"
+"""How many bytes of the states of all queries an executor has at hand on its local disk."""
 
 DEPRECATED_SETTINGS: Mapping[str, str] = {"watersmeet.together": OPERATOR_CHAINING}
 """Old names of settings, each with the new one."""
@@ -214,6 +235,9 @@ SETTINGS: Mapping[str, SettingSpec] = {
         OVERFLOW.__contains__,
         f"expected {' or '.join(OVERFLOW)}",
         "write `SET watersmeet.state.overflow = drop_oldest`.",
+    ),
+    STATE_CACHE: SettingSpec(
+        lambda value: parse_setting_size(value) is not None, SIZE_EXPECTED, _set_hint(STATE_CACHE, "8 GB")
     ),
     OPERATOR_CHAINING: choice(OPERATOR_CHAINING, SWITCH, "off"),
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),

@@ -13,7 +13,7 @@ from typing import TypeGuard, cast, get_args
 from watersmeet.catalog import Field, Sink, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.formats import SINK_FORMATS, may_be_malformed, sink_format
-from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
+from watersmeet.formats.records import JSON, KEY_TYPES, VALUE_FORMAT, format_of_key
 from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
 from watersmeet.formats.source import SHOWN
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
@@ -23,12 +23,11 @@ from watersmeet.logical.nodes import (
     ParsedJoin,
     Query,
     Relation,
-    ResultKind,
     Script,
     StorageFormats,
 )
 from watersmeet.logical.nodes import leaves as parsed_leaves
-from watersmeet.logical.passes.column_types import is_same_type, type_of
+from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.scope import KEY
 from watersmeet.logical.query import AnalyzedQuery, QueryWarning
@@ -55,7 +54,25 @@ def check_table_sinks(draft: Draft) -> Draft:
     # The result of a query with mistakes is unknown.
     if wrong or draft.refusals or draft.relation is None:
         return draft.with_refusals(wrong)
-    return draft.with_refusals(_check(draft, sink))
+    draft = draft.with_refusals(_check(draft, sink))
+    return draft if draft.refusals or not draft.is_bounded else draft.with_warnings(_warn_missing_key(draft, sink))
+
+
+def _warn_missing_key(draft: Draft, sink: Sink) -> Iterator[QueryWarning]:
+    """Warn of records that have no key, because the columns of the key are not among their columns."""
+    makes_records = sink_format(sink).has_text_keys and VALUE_FORMAT in sink.lowercase_options
+    if not makes_records or not _is_stream(draft):
+        return
+    query = draft.finish()
+    if query.key and key_columns(query) is None:
+        shown = {output.expr.sql() for output in query.outputs}
+        missing = [expression_in_words(expr) for expr in query.key if expr.sql() not in shown]
+        example = f"`{missing[0]} AS {KEY}`" if len(query.key) == 1 else f"`{missing[0]}`"
+        message = (
+            f"the records of {sink.name} have no key, and go to any partition: SELECT does not show "
+            f"{format_list(missing)}. Add {example} to it."
+        )
+        yield QueryWarning(message, draft.query.into_span)
 
 
 def _check_option(draft: Draft, sink: Sink) -> Iterator[Refusal]:
@@ -82,11 +99,20 @@ def _check(draft: Draft, sink: Sink) -> Iterator[Refusal]:
     elif format_.is_display:
         return
     elif changes is None:
-        yield draft.refusal("APPEND_ONLY_SINK", span, sink=sink.name, hint=format_.changes_hint)
+        yield draft.refusal(
+            "APPEND_ONLY_SINK", span, sink=sink.name, hint=f"{_stream_first(draft)}{format_.changes_hint}"
+        )
     elif not format_.can_take(changes):
         yield _wrong(draft, sink, _why_unsupported(format_, changes), format_.changes_hint)
     else:
         yield from _check_key(draft, sink)
+
+
+def _stream_first(draft: Draft) -> str:
+    """The beginning of a hint where the groups of a result could come out once."""
+    stage = draft.group or draft.top
+    is_closed = stage is not None and stage.time is not None
+    return "write SELECT STREAM, which emits each group once, when its window has closed; or " if is_closed else ""
 
 
 def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
@@ -101,8 +127,9 @@ def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
 
 
 def _is_stream(draft: Draft) -> bool:
-    kind = "stream" if draft.relation is None else draft.relation.result
-    return draft.group is None and draft.top is None and (draft.query.result or kind) == "stream"
+    if draft.group is not None or draft.top is not None:
+        return draft.result_kind == "stream"
+    return (draft.query.result or draft.result_kind) == "stream"
 
 
 def _check_key(draft: Draft, sink: Sink) -> Iterator[Refusal]:
@@ -190,12 +217,12 @@ def check_result(draft: Draft) -> Draft:
 
     A table is not a stream, since its rows are retracted. The latest row per key of a stream is a table.
     """
-    if draft.query.result == "stream" and _result_kind(draft) == "table":
+    if draft.query.result == "stream" and draft.result_kind == "table":
         draft = draft.with_refusals(
-            [draft.refusal("RESULT_IS_A_TABLE", draft.query.span, what=_describe_result(draft))]
+            [draft.refusal("RESULT_IS_A_TABLE", draft.query.span, what=_describe_result(draft), hint=_once(draft))]
         )
     is_known = not draft.refusals and draft.scope.is_whole and draft.is_bounded
-    if not is_known or draft.query.result != "table" or _result_kind(draft) == "table":
+    if not is_known or draft.query.result != "table" or draft.result_kind == "table":
         # The key of a query with mistakes, or over a view or a source with mistakes, is unknown.
         return draft
     key = draft.finish().key
@@ -204,10 +231,24 @@ def check_result(draft: Draft) -> Draft:
     return draft.with_warnings([_warn_latest_row(draft, key)])
 
 
-def _result_kind(draft: Draft) -> ResultKind:
-    if draft.group is not None or draft.top is not None:
-        return "table"
-    return "stream" if draft.relation is None else draft.relation.result
+def _once(draft: Draft) -> str:
+    """What to write so that the result is a stream, or else a table."""
+    relation, stage = draft.relation, draft.group or draft.top
+    if stage is None or relation is None or relation.result == "table":
+        return "write SELECT TABLE."
+    times = event_times(relation)
+    if not times:
+        return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
+    time = times[0].column.name
+    is_distinct = draft.group is not None and not draft.group.aggregates
+    if is_distinct or (draft.top is not None and draft.top.limit == 1 and draft.top.by and not draft.top.ties):
+        return "add `WITHIN 10 MINUTES` behind it: rows that repeat another within that time are dropped."
+    if draft.top is not None:
+        windows = f"`FROM TABLE(TUMBLE(TABLE ..., DESCRIPTOR({time}), INTERVAL '1' HOUR))`"
+        return (
+            f"add `window_end` of {windows} to PARTITION BY, so that each group comes out once; or write SELECT TABLE."
+        )
+    return f"add `window({time}, '1 hour')` to GROUP BY, so that each group comes out once; or write SELECT TABLE."
 
 
 def _describe_result(draft: Draft) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
-from watersmeet.catalog import NOWHERE, Field, Source, Span, Watermark
+from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark, WindowStart
 from watersmeet.errors import Refusal
 from watersmeet.formats.records import KEY_FORMAT, format_of_key
 from watersmeet.logical.expressions import GROUP, Reference
@@ -18,7 +18,7 @@ from watersmeet.logical.passes.column_types import (
     type_of,
 )
 from watersmeet.logical.passes.draft import Draft
-from watersmeet.logical.passes.group import final_outputs
+from watersmeet.logical.passes.group import final_outputs, final_time_columns, find_closing_time
 from watersmeet.logical.passes.scope import KEY, key_of, key_struct, show_column
 from watersmeet.logical.passes.watermarks import view_watermark, window_bounds
 from watersmeet.logical.query import AnalyzedQuery, Output, QueryWarning
@@ -46,13 +46,15 @@ def as_source(name: str, query: AnalyzedQuery, span: Span, store: StorageFormats
     sources = _sources(query)
     shown = tuple(Field(o.name, type_of(o.expr, sources) or "") for o in query.outputs)
     fields_ = (*shown, *(Field(o.name, type_of(o.expr, sources) or "", hidden=True) for o in _extra_outputs(query)))
-    times = () if query.result == "table" else event_times(query.relation)
+    times = () if query.result == "table" or _has_group_or_top(query) else event_times(query.relation)
     watermarks = tuple(
         view_watermark(output.name, time.column, sources)
         for output in query.outputs
         if (time := find_event_time(output.expr, times)) is not None
     )
     ends, starts = window_bounds(query, times)
+    if query.result == "stream" and _has_group_or_top(query):
+        fields_, watermarks, starts = _final_times(query, fields_)
     format_ = _key_format(query, store, sources)
     options = {} if format_ is None else {KEY_FORMAT: format_}
     inner, order = _source_with_key(query), _order(query)
@@ -64,6 +66,26 @@ def as_source(name: str, query: AnalyzedQuery, span: Span, store: StorageFormats
         primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends, starts=starts,
         final_columns=final_outputs(query),
     )  # fmt: skip
+
+
+def _final_times(
+    query: AnalyzedQuery, fields_: tuple[Field, ...]
+) -> tuple[tuple[Field, ...], tuple[Watermark, ...], tuple[WindowStart, ...]]:
+    """The columns of groups that come out once, their event time, and the columns that follow from it.
+
+    It is the column next to the end of the window. A later group may have any time that is not before its watermark, so
+    a window of such a time ends a microsecond after it.
+    """
+    columns, time = final_time_columns(query), find_closing_time(query)
+    if not columns or time is None:
+        return fields_, (), ()
+    name, nearest = columns[0]
+    # A window of dates has timestamps as its bounds.
+    type_ = "TIMESTAMP" if time.family == "date" else time.type
+    bounds = {column for column, _ in columns}
+    fields_ = tuple(replace(field, type=field.type or type_) if field.name in bounds else field for field in fields_)
+    starts = tuple(WindowStart(column, name, behind - nearest + 1, name) for column, behind in columns)
+    return fields_, (Watermark(name, Amount(0, time.family != "integer")),), starts
 
 
 def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Iterator[Refusal]:

@@ -44,7 +44,17 @@ def assume_watermarks(draft: Draft) -> Draft:
     if draft.inputs == "streams":
         return draft
     sources = _assume(draft, draft.query.relation, draft.scope.sources)
+    if draft.query.result == "stream":
+        for expr in draft.query.group_by:
+            if _is_window_call(expr) and expr.refs[0].source in sources:
+                sources = add_watermark(sources, expr.refs[0].source, expr.refs[0].name)
     return replace(draft, scope=replace(draft.scope, sources=sources))
+
+
+def _is_window_call(expr: Expr) -> bool:
+    """Whether an expression is a window of Spark around a time."""
+    is_call = expr.op == "other" and expr.text.lower().replace(" ", "").startswith(("window(", "session_window("))
+    return is_call and bool(expr.refs)
 
 
 def _assume(draft: Draft, relation: Relation, sources: Sources) -> Sources:
@@ -211,6 +221,26 @@ def show_window_time(relation: AnalyzedRelation, column: Expr) -> AnalyzedRelati
     if bound is None or window_bound(column, relation) is not None:
         return relation
     time = next(time for time in event_times(inner) if time.column == bound.time)
+    return _with_time(relation, inner, time)
+
+
+def show_event_time(relation: AnalyzedLeaf) -> AnalyzedLeaf:
+    """The relation, which also shows an event time of what it reads, if it shows none."""
+    if event_times(relation) or not isinstance(relation, AnalyzedView):
+        return relation
+    query = relation.query
+    if query.group is not None or query.top is not None or query.result == "table":
+        return relation
+    inner = query.relation
+    if isinstance(inner, AnalyzedLeaf):
+        inner = show_event_time(inner)
+    times = event_times(inner)
+    return _with_time(relation, inner, times[0]) if times else relation
+
+
+def _with_time(relation: AnalyzedView, inner: AnalyzedRelation, time: EventTimeColumn) -> AnalyzedView:
+    """The view over ``inner``, which also shows an event time of that."""
+    query = relation.query
     # The generated name of a column that the query does not show.
     name = f"#{time.column.name.removeprefix('#')}"
     shown = Output(name, _time_expression(time.column))

@@ -213,7 +213,7 @@ def take_over(join: AsofJoinOperator, store: StateStore, was: Identity) -> None:
     horizon = _horizon(join, WatermarkState.of(state.directory.received, ()), questions)
     versions = Versions.of(replace(join, tolerance=was["tolerance"]), state, lambda: horizon)
     for block in versions.spine.blocks:
-        rows = versions.spine.read(block)
+        rows = versions.spine.index(block)
         versions.spine.remove(block, versions.is_expired(versions.times(rows), horizon))
     if join.has_void and VOID not in was["ports"][RIGHT]["stored"]:
         versions.spine.compact()

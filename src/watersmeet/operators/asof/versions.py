@@ -103,8 +103,8 @@ class Versions:
         blocks, which = self.spine.blocks, which & matches.is_found
         for number in np.flatnonzero(np.bincount(matches.source[which])).tolist():
             probes = np.flatnonzero(which & (matches.source == number))
-            table = self.spine.read(blocks[number]).table.select(list(self.join.right.columns))
-            yield probes, table.take(pa.array(matches.place[probes])).columns
+            columns = self.join.right.columns
+            yield probes, self.spine.take_columns(blocks[number], columns, matches.place[probes]).columns
 
     def is_void(self, matches: VersionMatches, which: Bools) -> Bools:
         """A mask of the matched versions that are void."""
@@ -113,8 +113,8 @@ class Versions:
             blocks = self.spine.blocks
             for number in np.flatnonzero(np.bincount(matches.source[which])).tolist():
                 probes = np.flatnonzero(which & (matches.source == number))
-                flags = self.spine.read(blocks[number]).table.column(VOID).to_numpy(zero_copy_only=False)
-                void[probes] = flags[matches.place[probes]]
+                flags = self.spine.take_columns(blocks[number], (VOID,), matches.place[probes]).column(0)
+                void[probes] = flags.to_numpy(zero_copy_only=False)
         return void
 
     def prune(self, before: int, after: int) -> None:
@@ -212,4 +212,4 @@ class Versions:
         for number, block in enumerate(self.spine.blocks):
             in_time = block.lowest[time] <= highest and lowest <= block.highest[time]
             if in_time and block.lowest_code <= last and first <= block.highest_code:
-                yield number, self.spine.read(block)
+                yield number, self.spine.index(block) if self.join.is_exact else self.spine.read(block)

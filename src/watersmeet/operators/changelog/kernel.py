@@ -13,12 +13,12 @@ from typing import ClassVar, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.operators.core.changes import ROWS_PER_PIECE, WEIGHT, ChangeBuffer
+from watersmeet.operators.core.changes import WEIGHT, ChangeBuffer
 from watersmeet.operators.core.condition import Condition, null_safe_equal_at
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import Ints, Pairs, Stretches
 from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, Overflow, Port, StateStore, Watermarks
-from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout
+from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout, rows_per_piece
 from watersmeet.operators.state.shard import LEFT_ONLY, Shard, TwoSided, verify_pairs
 from watersmeet.operators.state.state_schema import UNTIL_REPLACED, SpineSchema, StateSchema
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, enforce_limit, table_layout, with_weights
@@ -285,7 +285,7 @@ def _join_pairs(tables: JoinTables, both: Sequence[KeyedRows], sums: Sequence[In
     if not tables.join.shows_pairs:
         left_sums += _match_weights(tables.join, LEFT, left, right)
         return
-    for pairs in tables.join.find_matches(left, right, ROWS_PER_PIECE):
+    for pairs in tables.join.find_matches(left, right, rows_per_piece(left, right)):
         yield from tables.emit_pairs(left, right, pairs, left_sums, right_sums)
 
 
@@ -320,7 +320,7 @@ def _match_weights(join: TableJoinOperator, port: int, rows: KeyedRows, others: 
         return totals[stop] - totals[start]
     sums = np.zeros(len(rows), np.int64)
     left, right = (rows, others) if port == LEFT else (others, rows)
-    for pairs in join.find_matches(left, right, ROWS_PER_PIECE):
+    for pairs in join.find_matches(left, right, rows_per_piece(left, right)):
         mine, theirs = pairs if port == LEFT else (pairs.build, pairs.probe)
         np.add.at(sums, mine, others.weights[theirs])
     return sums

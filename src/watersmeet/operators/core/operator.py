@@ -161,9 +161,23 @@ RUN = "#run"
 LOADED = "#loaded"
 """The watermark, with the value 1, that says that all tables are caught up."""
 
+
+def is_internal(watermark: str) -> bool:
+    """Whether a watermark has a generated name: the clock, loaded tables, a partition of a topic, a hidden column.
+
+    >>> [name for name in ("o.at", "#loaded", "o.at#@orders-0", "begun.#t") if not is_internal(name)]
+    ['o.at']
+    """
+    return "#@" in watermark or watermark.startswith("#") or ".#" in watermark
+
+
 END_OF_INPUT = 2**63 - 1
 """The watermark of a side that has ended: it closes every lifetime that waits for that side."""
 
+
+Emit = Literal["changes", "final"]
+"""What a grouping or top-N emits: the changes of its table after each batch, or each group once, when the watermark
+closes it: then the result is a stream."""
 
 Overflow = Literal["fail", "drop_oldest"]
 """The policy when more rows would have to be stored than allowed: the batch fails and can be repeated with a higher

@@ -88,12 +88,16 @@ class GroupReference:
         rows = [(*before[key], -1) for key in before if key in changed]
         rows += [(*after[key], 1) for key in after if key in changed]
         self._advance_watermark(watermarks)
+        if self.grouping.emit == "final":
+            rows = [row for key, row in after.items() if key not in self._groups]
         return GroupStep(rows, late, (len(self._groups),), self._advance_final_watermarks(watermarks))
 
     def _advance_final_watermarks(self, watermarks: Watermarks) -> dict[str, int]:
         """Advance the watermarks of final keys: behind the end of windows, or as received."""
         for name, behind in self.grouping.finality_outputs:
             source_watermark = watermarks.get(name) if self.grouping.time is None else self._watermark
+            # A group of a stream that has not closed ends after the watermark, not at it.
+            behind -= self.grouping.emit == "final"
             if source_watermark is not None:
                 watermark = (
                     source_watermark if source_watermark == END_OF_INPUT else max(-(2**63), source_watermark - behind)
@@ -138,7 +142,10 @@ class GroupReference:
         return groups
 
     def _has_passed(self, end: int | None) -> bool:
-        return self._watermark is not None and end is not None and end <= self._watermark
+        if self._watermark is None or end is None:
+            # A group without an end stays open up to the end of input.
+            return self._watermark == END_OF_INPUT and self.grouping.emit == "final"
+        return end <= self._watermark
 
     def _visible_rows(self) -> dict[Any, tuple[Any, ...]]:
         """The rows that the table shows of the stored groups."""

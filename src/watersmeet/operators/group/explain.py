@@ -18,6 +18,9 @@ def facts(group: AnalyzedGroup) -> list[Fact]:
 
 
 def _groups(group: AnalyzedGroup) -> str:
+    if group.emit == "final":
+        what = "session" if group.is_session else "group"
+        return f"a {what} is emitted once, when the watermark of {group.time} reaches its end, and removed"
     if group.is_session:
         return f"the rows of a session are kept until the watermark of {group.time} passes its end"
     if group.window is not None and group.time is not None:
@@ -44,6 +47,13 @@ class _GroupTracer(FamilyTracer):
         bound = row[context.operator.window_end or context.operator.final_key]
         end = value_in_words(window_end(bound, context.operator.before_end))
         return f"It was late: the watermark had passed the end of its window, {end}", context.operator.end_watermark
+
+    def emission_time(self, context: TraceContext, row: Row) -> str:
+        if context.operator.emit == "changes":
+            return ""
+        bound = row[context.operator.window_end or context.operator.final_key]
+        end = value_in_words(window_end(bound, context.operator.before_end))
+        return f", which is emitted once the watermark has reached the end of its window, {end}"
 
 
 TRACE = _GroupTracer()

@@ -117,6 +117,11 @@ for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and
 key. It continues to do so, so that retractions equal the emitted rows.
 """
 
+TYPES = "types"
+"""An entry of the directory's numbers: the Arrow schema of what the aggregates read, in base64, where groups are
+emitted once. A batch without arrivals may close groups, and their values depend on these types.
+"""
+
 
 BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
 
@@ -138,7 +143,7 @@ def open_groups(
     """
 
     def alive(rows: KeyedRows, is_oldest: bool) -> KeyedRows:
-        stay = _is_newest(rows, keys)
+        stay = is_newest(rows, keys)
         if finality is not None:
             stay &= finality.is_open(rows)
         return rows.where(stay & ~is_empty(rows.table, keys) if is_oldest else stay)
@@ -164,7 +169,7 @@ def find_groups(
             first = np.searchsorted(codes[missing], block.lowest_code, "left")
             queried = missing[first : np.searchsorted(codes[missing], block.highest_code, "right")]
             if queried.size:
-                rows = spine.read(block)
+                rows, _ = spine.find(block, codes[queried])
                 pairs = _match_groups(rows, keys, codes, queried, ends)
                 parts.append(rows.take(pairs.build))
                 places[pairs.probe] = count + np.arange(pairs.probe.size)
@@ -208,7 +213,7 @@ def _match_codes(codes: Ints, queried: Ints) -> Pairs:
     return match(codes, np.zeros(len(codes), np.int64), queried, *np.zeros((2, queried.size), np.int64))
 
 
-def _is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:
+def is_newest(rows: KeyedRows, keys: Sequence[str]) -> Bools:
     """A mask of the rows, ordered by code and older first among equals, that are the last of their groups."""
     is_repeat = rows.codes[1:] == rows.codes[:-1]
     several = np.flatnonzero(np.append(is_repeat, False) | np.append(False, is_repeat))[::-1]

@@ -28,6 +28,10 @@ Where the consumer only needs the top-N, the row of a group that closes with a b
 other groups that close with it in this shard rank before it: none of these is ever retracted, so the row can never be
 in the top-N.
 
+Where the result is a stream (``emit`` is ``"final"``), a group is emitted once, without a weight, by the batch whose
+watermark closes it, and never retracted; a group whose event time is NULL closes at the end of input. The watermark of
+the result is just behind the last group that has closed.
+
 A session window grows: each row brings its own window, and windows of one key that overlap or touch merge into one,
 from the first start to the last end, whose row replaces theirs. Closed sessions do not merge.
 
@@ -73,6 +77,7 @@ from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import (
     Emission,
+    Emit,
     Port,
     StateOverflowError,
     StateStore,
@@ -96,16 +101,19 @@ from watersmeet.operators.group.groups import (
     END,
     KEEPS_ZERO_SIGN,
     OWN,
+    TYPES,
     Members,
     find_groups,
     is_empty,
+    is_newest,
     move_rows,
     open_groups,
     session_bounds,
 )
 from watersmeet.operators.group.values import aggregate_values
+from watersmeet.operators.state.format import decode_schema, encode_schema
 from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, RowLayout, to_record_batch
-from watersmeet.operators.state.shard import EndCounts, Shard, ends_after
+from watersmeet.operators.state.shard import EndCounts, Shard, ends_after, rows_to_close
 from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.state_schema import (
     UNTIL_REPLACED,
@@ -161,6 +169,7 @@ class GroupByOperator(StreamOperator):
     - ``finality_outputs``: the watermarks that are emitted, each with its delay behind the one that closes windows; for
       a changelog, the watermarks of all such keys, as received
     - ``requested_top_n``: the top-N that the consumer needs, by columns of the emission; None: all rows
+    - ``emit``: the changes of the table, or each group once, when it closes; the emission then has no ``#weight``
     - ``max_rows``: the maximum number of groups; one more fails the batch, since a group cannot be dropped
 
     >>> from watersmeet.tools.testing import MemoryStore
@@ -189,6 +198,7 @@ class GroupByOperator(StreamOperator):
     finality_outputs: tuple[tuple[str, int], ...] = ()
     before_end: int = 0
     requested_top_n: TopN | None = None
+    emit: Emit = "changes"
 
     def __post_init__(self) -> None:
         is_bound = self.final_key is not None and not self.changes
@@ -200,6 +210,8 @@ class GroupByOperator(StreamOperator):
             raise ValueError("a window has an end and a mark that ends it")
         if self.session is not None and (self.changes or self.time is None or self.session not in self.keys):
             raise ValueError("sessions are those of a stream, in a key that is a window")
+        if self.emit == "final" and self.time is None:
+            raise ValueError("groups that are emitted once are closed by the watermark of an event time")
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -256,8 +268,8 @@ class GroupByOperator(StreamOperator):
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """The outputs of the aggregates, and the weight."""
-        return (*(part.output for part in self.aggregates), WEIGHT)
+        """The outputs of the aggregates, and the weight, if groups are retracted."""
+        return (*(part.output for part in self.aggregates), *((WEIGHT,) if self.emit == "changes" else ()))
 
     def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
         """The types of the aggregates, and of a weight."""
@@ -265,7 +277,7 @@ class GroupByOperator(StreamOperator):
             arrow_result(part.function, tuple(schemas[0].field(name).type for name in part.columns))
             for part in self.aggregates
         )
-        return (*types, pa.int64())
+        return (*types, *((pa.int64(),) if self.emit == "changes" else ()))
 
     @property
     def identity(self) -> Identity:
@@ -278,6 +290,7 @@ class GroupByOperator(StreamOperator):
             window_end=names.canonical_or_none(self.window_end),
             # Omitted without sessions, so that identities from before sessions existed stay equal.
             **({} if self.session is None else {"session": names.canonical_or_none(self.session)}),
+            **({} if self.emit == "changes" else {"emit": self.emit}),
         )
 
 
@@ -307,7 +320,7 @@ class FoldPlan:
     def of(grouping: GroupByOperator, schema: pa.Schema) -> FoldPlan:
         """The folds that the aggregates need for arrivals with that schema."""
         aggregates = grouping.aggregates
-        types = tuple(schema.field(part.columns[0]).type if part.columns else None for part in aggregates)
+        types = tuple(schema.field(name).type if name else None for name in first_columns(aggregates))
         wanted = [fold_of(a.function, a.columns, type_) for a, type_ in zip(aggregates, types, strict=True)]
         # The state has its own names, so that it survives a change of the order and names of the outputs.
         names = grouping.canonical_names
@@ -329,6 +342,11 @@ class FoldPlan:
         """The names of the accumulators, fold by fold."""
         named_folds = zip(self.folds, self.state_names, strict=True)
         return [[f"{name}#{place}" for place in range(fold.width)] for fold, name in named_folds]
+
+
+def first_columns(aggregates: Sequence[Aggregate]) -> tuple[str | None, ...]:
+    """The first column of each aggregate; None: it is applied to none."""
+    return tuple(part.columns[0] if part.columns else None for part in aggregates)
 
 
 def _accumulator_name(function: str) -> str:
@@ -368,7 +386,8 @@ def step(
     shard = Shard(grouping, store, watermarks)
     finality = _finality_bound(grouping, shard)
     rows = _admit_arrivals(grouping, shard, arrivals.get(0))
-    folding = FoldPlan() if rows is None else FoldPlan.of(grouping, rows.schema)
+    types = _argument_types(grouping, shard, rows)
+    folding = FoldPlan() if types is None else FoldPlan.of(grouping, types)
     names = [name for fold in folding.names for name in fold]
     spine = open_groups(shard.state, grouping.keys, names, finality)
     counts = EndCounts.of(shard.state.directory.numbers)
@@ -387,16 +406,49 @@ def step(
         stored = _encode_groups(spine.layout, groups)
         is_emptied = is_empty(stored.table, grouping.keys)
         is_open = np.ones(len(stored), np.bool_) if finality is None else finality.is_open(stored)
-        # A group that closes with this batch is never read again, so it is not stored.
-        spine.add(stored.where((groups.was_stored | ~is_emptied) & is_open))
+        # A group that closes with this batch is not stored, unless it is still to be emitted with the others.
+        spine.add(stored.where((groups.was_stored | ~is_emptied) & (is_open | (grouping.emit == "final"))))
         counts = counts.with_changes(groups.ends, (~is_emptied).astype(np.int64) - groups.was_stored)
-        changes = _diff_groups(grouping, folding, groups, is_open, keeps_zero_sign=keeps_zero_sign)
+        if grouping.emit == "changes":
+            changes = _diff_groups(grouping, folding, groups, is_open, keeps_zero_sign=keeps_zero_sign)
     elif not grouping.keys and not counts.counts:
         counts, changes = EndCounts({int(HIGHEST): 1}), (_make_initial_row(grouping),)
+    if grouping.emit == "final" and finality is not None and types is not None:
+        closed = rows_to_close(spine, finality, _previous_mark(grouping, shard), counts, grouping.before_end)
+        changes = _final_groups(grouping, folding, closed, keeps_zero_sign=keeps_zero_sign)
     spine.expire(finality)
     if members is not None:
         members.table.spine.expire(finality)
-    if grouping.final_key is not None and int(HIGHEST) in counts.counts and rows is not None:
+    counts = _close_counts(grouping, shard, counts, finality, spine, members, has_rows=rows is not None)
+    total = counts.total
+    if grouping.max_rows is not None and total > grouping.max_rows:
+        raise StateOverflowError((total,), grouping.max_rows)
+    if members is not None:
+        enforce_limit([members.table], grouping.max_rows)
+    shard.counters.matched = sum(table.num_rows for table in changes)
+    directory_numbers = {
+        **counts.numbers,
+        **({"number": number} if members is not None else {}),
+        **({KEEPS_ZERO_SIGN: 1} if keeps_zero_sign else {}),
+        **({TYPES: _encode_types(grouping, types)} if grouping.emit == "final" and types is not None else {}),
+    }
+    return shard.close(
+        _final_watermarks(grouping, shard.watermarks_after.received), changes, (total,), directory_numbers
+    )
+
+
+def _close_counts(
+    grouping: GroupByOperator,
+    shard: Shard,
+    counts: EndCounts,
+    finality: FinalityBound | None,
+    spine: Spine,
+    members: Members | None,
+    *,
+    has_rows: bool,
+) -> EndCounts:
+    """The counts of the groups that are left after a batch."""
+    if grouping.final_key is not None and int(HIGHEST) in counts.counts and has_rows:
         # The state was written without that final key, or by other shards.
         if grouping.time is not None:
             for old in (spine, *(() if members is None else (members.table.spine,))):
@@ -405,20 +457,10 @@ def step(
     if finality is not None:
         closed_by = shard.watermarks_after.received.get(str(grouping.end_watermark), NO_WATERMARK)
         counts = counts.open_after(closed_by)
-        if grouping.max_rows is not None and counts.grain > 1 and counts.total > grouping.max_rows and rows is not None:
+        if grouping.max_rows is not None and counts.grain > 1 and counts.total > grouping.max_rows and has_rows:
             # The total may still count groups that have closed.
             counts = _count_ends(spine, finality.time, grouping.before_end).open_after(closed_by)
-    total = counts.total
-    if grouping.max_rows is not None and total > grouping.max_rows:
-        raise StateOverflowError((total,), grouping.max_rows)
-    if members is not None:
-        enforce_limit([members.table], grouping.max_rows)
-    shard.counters.matched = sum(table.num_rows for table in changes)
-    directory_numbers = {**counts.numbers, **({"number": number} if members is not None else {})}
-    directory_numbers |= {KEEPS_ZERO_SIGN: 1} if keeps_zero_sign else {}
-    return shard.close(
-        _final_watermarks(grouping, shard.watermarks_after.received), changes, (total,), directory_numbers
-    )
+    return counts
 
 
 def _finality_bound(grouping: GroupByOperator, shard: Shard) -> FinalityBound | None:
@@ -445,7 +487,61 @@ def _final_watermarks(grouping: GroupByOperator, received: Watermarks) -> Waterm
         return {name: received[name] for name, _ in grouping.finality_outputs if name in received}
     if grouping.time not in received:
         return {}
-    return {name: delay_watermark(received[grouping.time], behind) for name, behind in grouping.finality_outputs}
+    # A time of a stream may still come when it is at the watermark, and a closed group may not.
+    next_ = 1 if grouping.emit == "final" else 0
+    return {
+        name: delay_watermark(received[grouping.time], behind - next_) for name, behind in grouping.finality_outputs
+    }
+
+
+def _argument_types(grouping: GroupByOperator, shard: Shard, rows: pa.RecordBatch | None) -> pa.Schema | None:
+    """The types of what the aggregates read, those of earlier batches without arrivals; None: they are not known.
+
+    A batch without arrivals may close groups, whose values depend on these types.
+    """
+    if rows is not None:
+        return rows.schema
+    value = shard.state.directory.numbers.get(TYPES)
+    if value is None:
+        return None
+    stored = decode_schema(value)
+    names = grouping.canonical_names
+    return pa.schema([(name, stored.field(names.canonical(name)).type) for name in _argument_names(grouping)])
+
+
+def _argument_names(grouping: GroupByOperator) -> list[str]:
+    return sorted({name for name in first_columns(grouping.aggregates) if name is not None})
+
+
+def _encode_types(grouping: GroupByOperator, types: pa.Schema) -> str:
+    names = grouping.canonical_names
+    schema = pa.schema(sorted((names.canonical(name), types.field(name).type) for name in _argument_names(grouping)))
+    return encode_schema(schema)
+
+
+def _previous_mark(grouping: GroupByOperator, shard: Shard) -> int:
+    """The value of the time column up to which groups had closed before this batch."""
+    watermark = shard.watermarks_before.received.get(str(grouping.time), NO_WATERMARK)
+    return watermark if watermark == NO_WATERMARK else delay_watermark(watermark, grouping.before_end)
+
+
+def _final_groups(
+    grouping: GroupByOperator, folding: FoldPlan, closed: KeyedRows | None, *, keeps_zero_sign: bool
+) -> tuple[pa.Table, ...]:
+    """The rows of groups that close with this batch, but for those that cannot be in the requested top-N."""
+    if closed is None:
+        return ()
+    closed = closed.where(is_newest(closed, grouping.keys))
+    closed = closed.where(~is_empty(closed.table, grouping.keys))
+    if not len(closed):
+        return ()
+    keys = _take_keys(grouping, closed.table, pa.array(np.arange(len(closed))), keeps_zero_sign=keeps_zero_sign)
+    accumulators = [[closed.table.column(name) for name in fold] for fold in folding.names]
+    values = _aggregate_columns(grouping, folding, accumulators, keeps_zero_sign=keeps_zero_sign)
+    is_shown = np.ones(len(closed), np.bool_)
+    is_shown[_find_outranked(grouping, keys, values, np.arange(len(closed)))] = False
+    rows = pa.Table.from_arrays([*keys.columns, *values], names=[*keys.schema.names, *grouping.extra])
+    return (rows.filter(pa.array(is_shown)),)
 
 
 def _open_members(grouping: GroupByOperator, shard: Shard, finality: FinalityBound | None) -> Members | None:
@@ -660,7 +756,8 @@ def _find_outranked(
     """The positions of final rows that can never be in the requested top-N."""
     if grouping.requested_top_n is None or not final_rows.size:
         return final_rows[:0]
-    by_name = dict(zip([*keys.schema.names, *grouping.extra[:-1]], [*keys.columns, *columns], strict=True))
+    outputs = [part.output for part in grouping.aggregates]
+    by_name = dict(zip([*keys.schema.names, *outputs], [*keys.columns, *columns], strict=True))
     needed = dict.fromkeys((*grouping.requested_top_n.by, *(by.column for by in grouping.requested_top_n.order)))
     rows = pa.RecordBatch.from_arrays([by_name[name].take(pa.array(final_rows)) for name in needed], names=list(needed))
     return final_rows[~grouping.requested_top_n.find_candidates(rows)]
@@ -747,11 +844,13 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
         ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
     counted = EndCounts().with_changes(ends, np.ones(ends.size, np.int64))
     arrivals = [int(part["number"]) for part in parts if "number" in part]
+    types = [part[TYPES] for part in parts if TYPES in part]
     all_keep = all(part.get(KEEPS_ZERO_SIGN) for part in parts if part)
     return {
         **counted.numbers,
         **({"number": max(arrivals)} if arrivals else {}),
         **({KEEPS_ZERO_SIGN: 1} if all_keep else {}),
+        **({TYPES: types[0]} if types else {}),
     }
 
 

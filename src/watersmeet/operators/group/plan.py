@@ -20,7 +20,7 @@ from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
-from watersmeet.physical.scans import lags_of
+from watersmeet.physical.scans import idle_of, lags_of
 
 TIME, END = "time", "end"
 """The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""
@@ -67,7 +67,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     settles = tuple((final.column, final.behind) for final in group.final_columns)
     operator = GroupByOperator(
         keys, aggregates, code, is_table, position, end, time, session, by, settles, before_end=group.behind or 0,
-        unions=unions_of(lags),
+        emit=group.emit, unions=unions_of(lags), idle=idle_of(view) if group.emit == "final" else (),
     )  # fmt: skip
     port = PortPlan(
         rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=hashed, lags=lags,
@@ -133,13 +133,17 @@ def _asks_order(name: str) -> bool:
 
 def _why(group: AnalyzedGroup) -> tuple[str, ...]:
     lines = ["grouping: a table with one row per group, kept up to date"]
+    if group.emit == "final":
+        lines = ["grouping: a stream with one row per group, emitted when the group closes and never retracted"]
     if not group.by:
         lines.append("one shard: there is one group")
     elif group.is_session and len(group.by) == 1:
         lines.append("one shard: any two sessions may become one")
     else:
         lines.append("sharded by a hash of the group key" + (" besides sessions" if group.is_session else ""))
-    if group.time is not None:
+    if group.emit == "final":
+        lines.append(f"a group is emitted and removed once the watermark of {group.time} has passed its end")
+    elif group.time is not None:
         lines.append(f"a group is removed once the watermark of {group.time} has passed the end of its window")
     elif group.final_by is not None:
         lines.append(f"a group is removed once {_final_column(group)} is final: rows with this value no longer change")

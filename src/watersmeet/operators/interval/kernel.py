@@ -31,7 +31,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.operators.core.changes import ROWS_PER_PIECE
 from watersmeet.operators.core.condition import Condition
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import (
@@ -47,7 +46,7 @@ from watersmeet.operators.core.matching import (
 from watersmeet.operators.core.operator import LEFT, RIGHT, Emission, Port, StateStore, Watermarks
 from watersmeet.operators.core.watermarks import Bound, WatermarkState
 from watersmeet.operators.state.format import StateBlock
-from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout
+from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout, rows_per_piece
 from watersmeet.operators.state.shard import LEFT_ONLY, Shard, TwoSided, verify_pairs
 from watersmeet.operators.state.spine import ShardState, Spine
 from watersmeet.operators.state.state_schema import ExpiryTimes, SpineSchema, StateSchema
@@ -238,7 +237,7 @@ class IntervalJoinOperator(TwoSided):
         """
         probe_rows, build_rows = (left, right) if probe == LEFT else (right, left)
         spans = stretches(build_rows.codes, build_rows.times[self.ports[1 - probe].time], probe_rows.codes, *reach)
-        for piece in spans.pieces(ROWS_PER_PIECE):
+        for piece in spans.pieces(rows_per_piece(left, right)):
             pairs = verify_pairs(
                 self.ports, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)
             )
@@ -385,7 +384,7 @@ def take_over(join: IntervalJoinOperator, store: StateStore, was: Identity) -> N
         spine = state.spine(name, layout, BUDGET)
         for block in spine.blocks:
             if before.has_expired(block.lowest):
-                rows = spine.read(block)
+                rows = spine.index(block)
                 spine.remove(block, before.is_expired(rows.times, len(rows)))
     state.save(numbers={**numbers, LIMITS_BEFORE_CHANGE: limits})
 
@@ -420,15 +419,19 @@ def _match_new_rows(
         for block in spine.blocks if len(rows) else ():
             if not join.can_meet(port, rows, block):
                 continue
-            old = spine.read(block)
-            if len(rows) <= FEW and not shares_a_code(old.codes, rows.codes):
+            old, positions = spine.find(block, rows.codes)
+            if not len(old) or (len(rows) <= FEW and not shares_a_code(old.codes, rows.codes)):
                 continue
             matched = old.attributes.get(MATCHED)
             if matched is not None:
                 old = old.with_attributes(**{MATCHED: matched.copy()})
             yield from _join_rows(join, shard, *((rows, old) if port == LEFT else (old, rows)), port, reach[port])
             if matched is not None and not np.array_equal(matched, old.attributes[MATCHED]):
-                spine.annotate(block, MATCHED, old.attributes[MATCHED])
+                flags = old.attributes[MATCHED]
+                if positions is not None:
+                    flags = spine.note(block, MATCHED).copy()
+                    flags[positions] = old.attributes[MATCHED]
+                spine.annotate(block, MATCHED, flags)
     if len(new) == 2:
         yield from _join_rows(join, shard, new[LEFT], new[RIGHT], LEFT, reach[LEFT])
 
@@ -474,14 +477,13 @@ def _expire_blocks(
             summary.add(port, block.rows, block.lowest)
             continue
         if join.is_preserved[port]:
-            rows = spine.read(block)
-            yield _select_unmatched(
-                rows, ~_is_alive(shard, rows) & ~shard.watermarks_before.is_expired(rows.times, len(rows))
-            )
+            rows = spine.index(block)
+            has_expired = ~_is_alive(shard, rows) & ~shard.watermarks_before.is_expired(rows.times, len(rows))
+            yield spine.select(block, np.flatnonzero(has_expired & ~rows.attributes[MATCHED]))
         if shard.watermarks_after.has_expired(block.highest):
             spine.drop(block)
             continue
-        rows = spine.read(block)
+        rows = spine.index(block)
         alive = _is_alive(shard, rows)
         count = int(alive.sum())
         if count:
@@ -496,7 +498,7 @@ def _drop_overflow(
     """Drop the rows with the earliest times if ``max_rows`` is exceeded; returns those that never matched."""
     if not shard.excess(summary.rows):
         return []
-    stored = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
+    stored = [(port, block, spines[port].index(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
     parts = [*stored, *((port, None, rows) for port, rows in new.items())]
     alive = [_is_alive(shard, rows) for _, _, rows in parts]
     times = [
@@ -510,10 +512,13 @@ def _drop_overflow(
             drop[is_alive] = among_alive
             shard.counters.dropped[port] += int(drop.sum())
             summary.rows[port] -= int(drop.sum())
-            alone.append((port, _select_unmatched(rows, drop)))
             if block is None:
+                alone.append((port, _select_unmatched(rows, drop)))
                 new[port] = rows.where(is_alive & ~drop)
             else:
+                matched = rows.attributes.get(MATCHED)
+                if matched is not None:
+                    alone.append((port, spines[port].select(block, np.flatnonzero(drop & ~matched))))
                 spines[port].remove(block, ~is_alive | drop)
     return alone
 

@@ -53,7 +53,7 @@ from watersmeet.operators.core.operator import (
     Watermarks,
 )
 from watersmeet.operators.state.format import StateBlock
-from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout
+from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout, rows_per_piece
 from watersmeet.operators.state.shard import Shard, TwoSided, verify_pairs
 from watersmeet.operators.state.spine import ShardState, Spine
 from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspector, SpineSchema, StateSchema
@@ -310,7 +310,7 @@ def _apply_changes(step: LookupState, table: pa.Table) -> Ints:
 def _reemit_matches(step: LookupState, codes: Ints) -> Iterator[pa.Table]:
     """Emit the waiting rows that match, after the table gained rows of these codes; they stop waiting."""
     for block, positions in _find_waiting(step.waiting, codes):
-        matched = yield from _find_matches(step, step.waiting.read(block).take(positions))
+        matched = yield from _find_matches(step, step.waiting.select(block, positions))
         removed = np.zeros(block.rows, np.bool_)
         removed[positions] = matched
         step.waiting.remove(block, removed)
@@ -352,7 +352,8 @@ def _find_matches(step: LookupState, rows: KeyedRows) -> Generator[pa.Table, Non
         zeros = np.zeros(probe_codes.size, np.int64)
         for table_rows in step.table.find_parts(stretch):
             times = np.zeros(len(table_rows), np.int64)
-            for piece in stretches(table_rows.codes, times, probe_codes, zeros, zeros).pieces(ROWS_PER_PIECE):
+            size = rows_per_piece(rows, table_rows)
+            for piece in stretches(table_rows.codes, times, probe_codes, zeros, zeros).pieces(size):
                 pairs = _filter_pairs(step.join, rows, table_rows, Pairs(piece.probe + start, piece.build))
                 if pairs.probe.size:
                     matched[pairs.probe] = True
@@ -408,7 +409,7 @@ def _find_waiting(spine: Spine, codes: Ints) -> Iterator[tuple[StateBlock, Ints]
         first = np.searchsorted(codes, block.lowest_code, "left")
         if first == np.searchsorted(codes, block.highest_code, "right"):
             continue
-        stored = spine.read(block).codes
+        stored = spine.index(block).codes
         nearest = np.minimum(np.searchsorted(codes, stored), codes.size - 1)
         positions = np.flatnonzero((codes[nearest] == stored) & spine.live_mask(block))
         if positions.size:
@@ -421,7 +422,7 @@ def _drop_before(spine: Spine, limit: int, column: str = ARRIVED) -> None:
         if block.highest[column] < limit:
             spine.drop(block)
         elif block.lowest[column] < limit:
-            spine.remove(block, spine.read(block).times[column] < limit)
+            spine.remove(block, spine.index(block).times[column] < limit)
 
 
 def _drop_oldest(spine: Spine, rows: int) -> None:
@@ -430,7 +431,7 @@ def _drop_oldest(spine: Spine, rows: int) -> None:
     for block in sorted(spine.blocks, key=lambda block: block.lowest[NUMBER]):
         if np.count_nonzero(numbers < block.lowest[NUMBER]) >= rows:
             break
-        numbers = np.concatenate([numbers, spine.read(block).times[NUMBER][spine.live_mask(block)]])
+        numbers = np.concatenate([numbers, spine.index(block).times[NUMBER][spine.live_mask(block)]])
     _drop_before(spine, int(np.partition(numbers, rows - 1)[rows - 1]) + 1, NUMBER)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.operators.core.changes import WEIGHT, concat_tables
+from watersmeet.operators.core.changes import ROWS_PER_PIECE, WEIGHT, concat_tables
 from watersmeet.operators.core.matching import LOWEST, Bools, Ints, as_int64, sort_order, stable_order
 
 NoteKind = Literal["flag", "number"]
@@ -196,6 +196,16 @@ def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
     )
 
 
+BYTES_PER_PIECE = 64 * 2**20
+"""So many bytes of a result come out at once."""
+
+
+def rows_per_piece(*sides: KeyedRows) -> int:
+    """How many rows of a result come out at once, where each is made of a row of each side."""
+    size = sum(rows.table.nbytes // max(1, len(rows)) for rows in sides)
+    return max(1, min(ROWS_PER_PIECE, BYTES_PER_PIECE // max(1, size)))
+
+
 def to_record_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     """The table in one piece."""
     if isinstance(table, pa.RecordBatch):
@@ -210,7 +220,7 @@ def to_record_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 class Budget:
     """How runs are stored and merged: no result depends on it.
 
-    - ``block``: rows of a stored value at most
+    - ``block``: rows of a block at most; one of many bytes has fewer
     - ``merge_at``: this many runs of similar size are merged: a row is rewritten once per size it passes through
     - ``smallest_tier``: runs of up to this many rows count as one size; ``smallest_at``: this many of these are merged
     - ``largest``: larger runs are not merged further, so that they can be dropped whole when they expire
@@ -220,7 +230,7 @@ class Budget:
     - ``chunk``: the approximate number of rows in memory at once
     """
 
-    block: int = sys.maxsize
+    block: int = 262_144
     merge_at: int = 4
     smallest_tier: int = 4_096
     smallest_at: int | None = None

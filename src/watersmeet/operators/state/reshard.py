@@ -6,6 +6,8 @@ not find it. A state with the value `NULL_KEYS` has its rows placed by `watersme
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,16 +19,24 @@ from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64
 from watersmeet.operators.core.operator import StateStore, StreamOperator
 from watersmeet.operators.state.format import (
     DIRECTORY,
+    PART,
     RUN,
+    SPLIT_AT,
+    BlockValues,
     Directory,
     Run,
     StateBlock,
     block_name,
+    cut_rows,
+    decode_block,
     decode_note,
     decode_rows,
     digest,
+    encode_block,
     encode_note,
     encode_rows,
+    index_columns,
+    part_names,
 )
 from watersmeet.operators.state.layout import NoteKind, Values
 from watersmeet.operators.state.spine import GONE
@@ -52,8 +62,8 @@ def _holds_null_keys(operator: StreamOperator, store: StateStore) -> bool:
     for spine, key in operator.null_key_spines:
         for block in (block for run in runs.get(spine, ()) for block in run):
             # NULL is stored as the highest code, so other blocks need not be read.
-            value = store.get(f"{RUN}{block.name}") if block.highest_code == HIGHEST else None
-            if value is not None and decode_rows(value).column(operator.canonical_names.canonical(key)).null_count:
+            batch = decode_block(store.get, block.name) if block.highest_code == HIGHEST else None
+            if batch is not None and batch.column(operator.canonical_names.canonical(key)).null_count:
                 return True
     return False
 
@@ -75,7 +85,7 @@ NOTES: Mapping[str, NoteKind] = {MATCHED: "flag", GONE: "flag", "sums": "number"
 FINGERPRINT = "fingerprint"
 
 
-def split_shard(  # noqa: C901 - loops over spines, runs, blocks and shards
+def split_shard(
     values: Mapping[str, bytes], places: ShardAssignment, shards: int, *, is_first: bool
 ) -> list[ShardValues]:
     """The parts of a shard for each of several; rows that are in all shards are taken from the first of them."""
@@ -95,14 +105,15 @@ def split_shard(  # noqa: C901 - loops over spines, runs, blocks and shards
             pieces: list[list[StateBlock]] = [[] for _ in range(shards)]
             for block in run:
                 batch, notes = _read_block(values, block)
+                searched = _find_index_columns(values, block)
                 place = places(spine, batch)
                 if place is None and notes:
                     raise UnevenError(f"its shards differ in the notes on rows that all of them hold ({spine})")
                 for shard in range(shards) if place is not None or is_first else ():
                     is_taken = None if place is None else place == shard
-                    new_block = _put_block(parts[shard], (directory.owner, spine), block, batch, notes, is_taken)
-                    if new_block is not None:
-                        pieces[shard].append(new_block)
+                    pieces[shard] += _put_blocks(
+                        parts[shard], (directory.owner, spine), block, batch, notes, is_taken, searched
+                    )
             for shard, blocks in enumerate(pieces):
                 if blocks:
                     new[shard].append(tuple(blocks))
@@ -127,7 +138,7 @@ def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, ide
         return dict(parts[0])
     values: ShardValues = {}
     for part in parts:
-        if any(name.startswith(RUN) and name in values for name in part):
+        if any(name.startswith((RUN, PART)) and name in values for name in part):
             raise RuntimeError("two shards have blocks of one name")
         values |= {name: value for name, value in part.items() if name != DIRECTORY}
     spines = dict.fromkeys(spine for directory in directories for spine in directory.runs)
@@ -151,7 +162,9 @@ def merge_shards(parts: Sequence[Mapping[str, bytes]], keeping: StateSchema, ide
 
 def _read_block(values: Mapping[str, bytes], block: StateBlock) -> tuple[pa.RecordBatch, dict[str, Values]]:
     """The remaining rows of a block, and their notes."""
-    batch = decode_rows(values[f"{RUN}{block.name}"])
+    batch = decode_block(values.get, block.name)
+    if batch is None:
+        raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
     stored = {name: values.get(f"note/{name}/{block.name}") for name in NOTES}
     notes = {n: decode_note(value, NOTES[n], block.rows) for n, value in stored.items() if value is not None}
     gone = notes.pop(GONE, None)
@@ -160,31 +173,48 @@ def _read_block(values: Mapping[str, bytes], block: StateBlock) -> tuple[pa.Reco
     return batch.filter(pa.array(~gone)), {name: noted[~gone] for name, noted in notes.items()}
 
 
-def _put_block(
+def _find_index_columns(values: Mapping[str, bytes], block: StateBlock) -> tuple[str | None, list[str]] | None:
+    """The columns that are searched, of a block in parts; None: one value holds all."""
+    return index_columns(decode_rows(values[f"{RUN}{block.name}"])) if block.parts else None
+
+
+def _put_blocks(
     part: ShardValues,
     of: tuple[str, str],
     block: StateBlock,
     batch: pa.RecordBatch,
     notes: Mapping[str, Values],
     taken: Bools | None,
-) -> StateBlock | None:
-    """Store the taken rows of a block as a new block; None if no row is taken.
+    searched: tuple[str | None, list[str]] | None,
+) -> Run:
+    """Store the taken rows of a block as new blocks, usually one; none without rows.
 
-    ``of``: the name of the shard, and of the spine.
+    ``of``: the name of the shard, and of the spine. ``searched``: the columns of the index, if blocks may have parts.
     """
     rows = batch if taken is None else batch.filter(pa.array(taken))
-    if not rows.num_rows:
-        return None
-    times = {name: as_int64(rows.column(name)) for name in block.lowest}
-    lowest = {name: int(values.min()) for name, values in times.items()}
-    highest = {name: int(values.max()) for name, values in times.items()}
-    value, size = encode_rows(rows), rows.num_rows
-    name = block_name(*of, value, {key.removeprefix(RUN) for key in part if key.startswith(RUN)})
-    part[f"{RUN}{name}"] = value
-    for note, values in notes.items():
-        part[f"note/{note}/{name}"] = encode_note(values if taken is None else values[taken])
-    # The range of codes of a subset lies within that of the block.
-    return replace(block, name=name, rows=size, left=size, lowest=lowest, highest=highest)
+    notes = {note: values if taken is None else values[taken] for note, values in notes.items()}
+    edges = cut_rows(rows, max(1, rows.num_rows), SPLIT_AT if searched is None else sys.maxsize)
+    pieces = [(start, stop) for start, stop in itertools.pairwise(edges) if start < stop]
+    run: list[StateBlock] = []
+    for start, stop in pieces:
+        piece = rows.slice(start, stop - start)
+        times = {name: as_int64(piece.column(name)) for name in block.lowest}
+        lowest = {name: int(values.min()) for name, values in times.items()}
+        highest = {name: int(values.max()) for name, values in times.items()}
+        values = BlockValues(encode_rows(piece)) if searched is None else encode_block(piece, *searched)
+        name = block_name(*of, values.content, {key.removeprefix(RUN) for key in part if key.startswith(RUN)})
+        part.update(values.items(name))
+        for note, noted in notes.items():
+            part[f"note/{note}/{name}"] = encode_note(noted[start:stop])
+        size = piece.nbytes if values.parts else 0
+        # The range of codes of a subset lies within that of the block.
+        run.append(
+            replace(
+                block, name=name, rows=stop - start, left=stop - start, lowest=lowest, highest=highest,
+                parts=len(values.parts), size=size,
+            )
+        )  # fmt: skip
+    return tuple(run)
 
 
 def _renumber_arrivals(
@@ -211,10 +241,11 @@ def _renumber_arrivals(
         taken = np.argsort(number)
         (whole,) = table.combine_chunks().take(pa.array(taken)).combine_chunks().to_batches()
         notes = {name: np.concatenate([batches[n][1][name] for n in own])[taken] for name in batches[own[0]][1]}
-        block_ = _put_block(values, (owner, spine), blocks[own[0]][2], whole, notes, None)
-        runs[spine] = () if block_ is None else ((block_,),)
+        run = _put_blocks(values, (owner, spine), blocks[own[0]][2], whole, notes, None, None)
+        runs[spine] = (run,) if run else ()
     for _, _, block in blocks:
-        for name in (f"{RUN}{block.name}", *(f"note/{note}/{block.name}" for note in NOTES)):
+        stored = (f"{RUN}{block.name}", *part_names(block.name, block.parts))
+        for name in (*stored, *(f"note/{note}/{block.name}" for note in NOTES)):
             values.pop(name, None)
     return runs
 

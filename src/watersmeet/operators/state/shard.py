@@ -19,6 +19,7 @@ import pyarrow as pa
 from watersmeet.operators.core.condition import Condition, holds, null_safe_equal
 from watersmeet.operators.core.matching import (
     HIGHEST,
+    LOWEST,
     Bools,
     Histogram,
     Ints,
@@ -42,7 +43,7 @@ from watersmeet.operators.core.operator import (
     Watermarks,
 )
 from watersmeet.operators.core.watermarks import Bound, WatermarkState, derive_watermarks, with_partitions
-from watersmeet.operators.state.layout import KeyedRows, RowLayout
+from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout
 from watersmeet.operators.state.spine import ShardState, Spine
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
@@ -365,6 +366,16 @@ class EndCounts:
             after[end] = after.get(end, 0) + number
         return EndCounts(after, grain)
 
+    def may_close(self, mark: int, before_end: int) -> bool:
+        """Whether a group may end at or before a time that is so long before the end.
+
+        >>> EndCounts({20: 1, 30: 2}).may_close(9, 10), EndCounts({20: 1}).may_close(10, 10)
+        (False, True)
+        """
+        # Where ends are not known, the highest number stands for them.
+        first = min((end - self.grain + 1 if end < HIGHEST else int(LOWEST) for end in self.counts), default=None)
+        return first is not None and (mark == END_OF_INPUT or first - before_end <= mark)
+
     def open_after(self, watermark: int) -> EndCounts:
         """The counts of windows that end after a watermark; without any left, ends are exact again.
 
@@ -373,6 +384,27 @@ class EndCounts:
         never = int(HIGHEST) - 1 if watermark < END_OF_INPUT else END_OF_INPUT + 1
         remaining = {end: number for end, number in self.counts.items() if end > watermark or end >= never}
         return EndCounts(remaining, self.grain if remaining else 1)
+
+
+def rows_to_close(
+    spine: Spine, finality: FinalityBound, closed_before: int, counts: EndCounts, before_end: int
+) -> KeyedRows | None:
+    """All stored rows that the bound closes and that had not closed before, sorted, the older first among equals.
+
+    ``counts`` tells whether there may be any, without reading the state.
+    """
+    if finality.mark <= closed_before or not counts.may_close(finality.mark, before_end):
+        return None
+    parts: list[KeyedRows] = []
+    for run in spine.runs:
+        for block in run:
+            lowest, highest = block.lowest.get(finality.time), block.highest.get(finality.time)
+            if lowest is None or highest is None or lowest > finality.mark or highest <= closed_before:
+                continue
+            rows = spine.read(block)
+            times = rows.times[finality.time]
+            parts.append(rows.where(spine.live_mask(block) & (times > closed_before) & (times <= finality.mark)))
+    return spine.layout.merge(parts) if parts else None
 
 
 def ends_after(times: Ints, length: int) -> Ints:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet.operators.core.identity import CanonicalNames
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64
 from watersmeet.operators.core.operator import StateStore
 from watersmeet.operators.state import cache
 from watersmeet.operators.state.format import (
@@ -30,10 +31,18 @@ from watersmeet.operators.state.format import (
     StateBlock,
     block_from_rows,
     block_name,
+    concat_batches,
+    cut_rows,
     decode_note,
     decode_rows,
+    encode_block,
     encode_note,
-    encode_rows,
+    hash_codes,
+    join_columns,
+    may_contain,
+    part_edges,
+    part_name,
+    part_names,
     rows_from_block,
 )
 from watersmeet.operators.state.layout import (
@@ -53,14 +62,24 @@ MergeRule = Callable[[KeyedRows, bool], KeyedRows]
 GONE = "gone"
 """The note that flags the removed rows of a block."""
 
-BLOCKS_AT_HAND, ROWS_AT_HAND = 64, 4_000_000
-"""The blocks that a step caches at most, unless they have more rows than that: most steps read a block twice, for old
-rows and for matches.
+BLOCKS_AT_HAND, ROWS_AT_HAND, BYTES_AT_HAND = 64, 4_000_000, 256 * 2**20
+"""The blocks that a step caches at most, unless they have more rows or bytes than that: most steps read a block twice,
+for old rows and for matches.
 """
+BLOCK_BYTES = 64 * 2**20
+"""The bytes of a block at most, if it has more than one row, and of the rows that are merged at once."""
+FEW_OF = 4
+"""Fewer than one part in so many are read one by one."""
+SAMPLES = 16
+"""The codes of a block that are looked at for every part of a merge, to find ranges of one size."""
 
 
 SMALL_RUN = 1_024
 """Runs of at most this many rows are prefetched: where batches are small, most steps read all of them."""
+
+
+_WHOLE = 6
+"""What a directory says of a block in one value, after its name and rows; of a block in parts it says more."""
 
 
 def runs_to_fetch(directory: bytes) -> list[tuple[str, str]]:
@@ -71,7 +90,11 @@ def runs_to_fetch(directory: bytes) -> list[tuple[str, str]]:
         return []
     owner: str = read["owner"]
     blocks = (block for runs in read["runs"].values() for run in runs for block in run)
-    return [(owner, name) for name, rows, *_ in blocks if rows <= SMALL_RUN and not cache.run_cache.has(owner, name)]
+    return [
+        (owner, name)
+        for name, rows, *rest in blocks
+        if rows <= SMALL_RUN and len(rest) <= _WHOLE and not cache.run_cache.has(owner, name)
+    ]
 
 
 def cache_run(owner: str, name: str, value: bytes) -> bool:
@@ -204,12 +227,86 @@ class Spine:
         rows = self._held.get(block.name)
         if rows is None:
             rows = self._decode_block(block)
-            if len(self._held) >= BLOCKS_AT_HAND or sum(map(len, self._held.values())) >= ROWS_AT_HAND:
+            held = self._held.values()
+            if (
+                len(held) >= BLOCKS_AT_HAND
+                or sum(map(len, held)) >= ROWS_AT_HAND
+                or sum(other.table.nbytes for other in held if not other.is_view) >= BYTES_AT_HAND
+            ):
                 self._held.clear()
             self._held[block.name] = rows
         if not self.kinds:
             return rows
         return rows.with_attributes(**{name: self.note(block, name) for name in self.kinds})
+
+    def index(self, block: StateBlock) -> KeyedRows:
+        """Codes, times and notes of a block. Of a block in parts, the table has only the columns of these."""
+        if not block.parts:
+            return self.read(block)
+        index, shape = self._read_index(block), self._shape
+        rows: KeyedRows | None = cache.run_cache.find_view(self._owner, block.name + cache.INDEX, shape)
+        if rows is None:
+            searched = (*self.layout.times, *(() if self.layout.code is None else (self.layout.code,)))
+            if any(name not in index.schema.names for name in self.state.names.canonical_list(searched)):
+                # The block is older than a time that counts now.
+                return self.read(block)
+            codes = np.zeros(block.rows, np.int64) if self.layout.code is None else self._ints(index, self.layout.code)
+            times = {name: self._ints(index, name) for name in self.layout.times}
+            rows = KeyedRows(index, codes, times)
+            if rows.is_view:
+                cache.run_cache.put_view(self._owner, block.name + cache.INDEX, shape, rows)
+        if not self.kinds:
+            return rows
+        return rows.with_attributes(**{name: self.note(block, name) for name in self.kinds})
+
+    def select(self, block: StateBlock, positions: Ints) -> KeyedRows:
+        """The rows of a block at these positions, which ascend, with their notes; other parts are not read."""
+        if not block.parts:
+            return self.read(block).take(positions)
+        index, taken = self._read_index(block), pa.array(positions)
+        searched = index.take(taken).replace_schema_metadata(index.schema.metadata)
+        batch = join_columns(searched, self._take_rest(block, positions))
+        return self._with_notes(block, rows_from_block(batch, self.layout, self.state.names), positions)
+
+    def take_columns(self, block: StateBlock, columns: Sequence[str], positions: Ints) -> pa.RecordBatch:
+        """Some columns of the rows of a block at these positions, in any order; other parts are not read."""
+        if not block.parts:
+            return self.read(block).table.select(list(columns)).take(pa.array(positions))
+        distinct, places = np.unique(positions, return_inverse=True)
+        return self.select(block, distinct).table.select(list(columns)).take(pa.array(places))
+
+    def find(self, block: StateBlock, codes: Ints) -> tuple[KeyedRows, Ints | None]:
+        """The rows of a block that may have one of these sorted codes, and their positions; None: all of its rows."""
+        if not block.parts:
+            return self.read(block), None
+        positions = self.positions_of(block, codes)
+        return (self.select(block, positions) if positions.size else self.layout.empty_rows), positions
+
+    def positions_of(self, block: StateBlock, codes: Ints) -> Ints:
+        """The ascending positions of the rows of a block in parts that have one of these sorted codes."""
+        codes = self.possible_codes(block, codes)
+        if not codes.size:
+            return np.zeros(0, np.int64)
+        stored = self.index(block).codes
+        first = np.searchsorted(stored, codes, "left")
+        is_stored = stored[np.minimum(first, stored.size - 1)] == codes
+        codes, first = codes[is_stored], first[is_stored]
+        is_new = np.ones(codes.size, np.bool_)
+        is_new[1:] = codes[1:] != codes[:-1]
+        first = first[is_new]
+        counts = np.searchsorted(stored, codes[is_new], "right") - first
+        return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+
+    def possible_codes(self, block: StateBlock, codes: Ints) -> Ints:
+        """Those of these sorted codes that a block may have, by its range and its filter, if it has one."""
+        low, high = (
+            np.searchsorted(codes, block.lowest_code, "left"),
+            np.searchsorted(codes, block.highest_code, "right"),
+        )
+        codes = codes[low:high]
+        if not block.parts or not codes.size:
+            return codes
+        return codes[may_contain(self._read_filter(block), hash_codes(codes))]
 
     def note(self, block: StateBlock, name: str) -> Values:
         """The note of a block by name."""
@@ -319,7 +416,7 @@ class Spine:
         """The live rows of some runs, or of all, in order, by ranges of codes that fit in memory."""
         runs = self.runs if runs is None else runs
         is_oldest = bool(runs) and runs[0] is self.runs[0]
-        for low, high in _ranges([block for run in runs for block in run], self.budget.chunk):
+        for low, high in self._ranges([block for run in runs for block in run]):
             parts = [part for run in runs for block in run for part in self.rows_between(block, low, high)]
             for group in split_to_fit(parts, high, self.budget.chunk, self.hash_of):
                 if group:
@@ -341,12 +438,16 @@ class Spine:
 
     def _blocks(self, rows: KeyedRows) -> Run:
         """Sorted rows as blocks that have not been written yet; what these are called is nowhere stored."""
-        size, run = self.budget.block, list[StateBlock]()
-        for start in range(0, len(rows), size):
-            part = rows.slice(start, start + size)
+        run = list[StateBlock]()
+        for part in self._cut(rows):
             run.append(self._describe_block(part, f"fresh {next(self._numbers)}"))
             self._fresh[run[-1].name] = part
         return tuple(run)
+
+    def _cut(self, rows: KeyedRows) -> list[KeyedRows]:
+        """Rows in pieces of a block's size: all full but the last, unless rows differ much in their bytes."""
+        edges = cut_rows(rows.table, self.budget.block, BLOCK_BYTES)
+        return [rows.slice(start, stop) for start, stop in pairwise(edges) if start < stop]
 
     def _describe_block(self, rows: KeyedRows, name: str = "") -> StateBlock:
         return StateBlock.of(rows, name, counted=not self.layout.sort_time)
@@ -355,24 +456,26 @@ class Spine:
         """The rows of a block that are there and have codes from ``low`` to ``high``, as one part, or none."""
         if block.lowest_code > high or low > block.highest_code:
             return
-        rows = self.read(block)
+        codes = self.index(block).codes
+        start = 0 if low <= block.lowest_code else int(np.searchsorted(codes, low, "left"))
+        stop = block.rows if block.highest_code <= high else int(np.searchsorted(codes, high, "right"))
+        if start == stop:
+            return
+        rows = self._slice(block, start, stop)
         if block.left < block.rows:
-            rows = rows.where(self.live_mask(block))
-        start = 0 if low <= block.lowest_code else int(np.searchsorted(rows.codes, low, "left"))
-        stop = len(rows) if block.highest_code <= high else int(np.searchsorted(rows.codes, high, "right"))
-        if start < stop:
-            yield rows.slice(start, stop)
+            rows = rows.where(self.live_mask(block)[start:stop])
+        if len(rows):
+            yield rows
 
     def _replace_runs(self, runs: list[Run]) -> None:
         """Let one run take the place of several; written block by block, so that it is never in memory whole."""
         run: list[StateBlock] = []
-        size, carried = self.budget.block, list[KeyedRows]()
+        carried: list[KeyedRows] = []
         for rows in self.merge_runs(runs):
-            whole = concat_rows([*carried, rows])
-            full = len(whole) - len(whole) % size if len(whole) >= size else 0
-            run += [self._put_new(whole.slice(start, start + size)) for start in range(0, full, size)]
-            carried = [whole.slice(full, len(whole))] if full < len(whole) else []
-        run += [self._put_new(part) for part in carried]
+            pieces = self._cut(concat_rows([*carried, rows]))
+            run += [self._put_new(piece) for piece in pieces[:-1]]
+            carried = pieces[-1:]
+        run += [self._put_new(piece) for piece in carried]
         for block in (block for old in runs for block in old):
             self._delete_block(block)
         place = self.runs.index(runs[0])
@@ -387,21 +490,123 @@ class Spine:
                 self.runs[number : number + 1] = [changed] if changed else []
                 return
 
+    def _ranges(self, blocks: list[StateBlock]) -> list[tuple[int, int]]:
+        """Ranges of codes, first to last, that cover all blocks, each with about as many rows as fit in memory.
+
+        A code with more rows than that ends a range.
+        """
+        shares = [max(1 / self.budget.chunk, block.size / block.rows / BLOCK_BYTES) for block in blocks]
+        whole = sum(share * block.rows for share, block in zip(shares, blocks, strict=True))
+        if whole <= 1:
+            return [(int(LOWEST), int(HIGHEST))]
+        codes, weights = list[Ints](), list[Values]()
+        for share, block in zip(shares, blocks, strict=True):
+            step = max(1, int(1 / (SAMPLES * share)))
+            sample = self.index(block).codes[step // 2 :: step]
+            codes.append(sample)
+            weights.append(np.full(sample.size, share * block.rows / max(1, sample.size)))
+        sampled = np.concatenate(codes)
+        order = np.argsort(sampled, kind="stable")
+        total = np.cumsum(np.concatenate(weights)[order])
+        edges = np.flatnonzero(np.diff(np.floor(total), prepend=0.0))
+        lasts = [int(code) for code in np.unique(sampled[order][edges]) if code < HIGHEST]
+        return list(zip([int(LOWEST), *(code + 1 for code in lasts)], [*lasts, int(HIGHEST)], strict=True))
+
+    @property
+    def _owner(self) -> str:
+        return self.state.directory.owner
+
+    @property
+    def _shape(self) -> tuple[RowLayout, Any]:
+        return self.layout, self.state.names.pairs
+
     def _decode_block(self, block: StateBlock) -> KeyedRows:
-        owner = self.state.directory.owner
-        batch = cache.run_cache.find(owner, block.name)
+        name = block.name + (cache.REST if block.parts else "")
+        batch = self._read_rest(block) if block.parts else cache.run_cache.find(self._owner, name)
         if batch is None:
-            value = self.state.store.get(f"{RUN}{block.name}")
-            if value is None:
-                raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
-            batch = cache.run_cache.put_read(owner, block.name, decode_rows(value))
-        shape = (self.layout, self.state.names.pairs)
-        rows: KeyedRows | None = cache.run_cache.find_view(owner, block.name, shape)
+            batch = cache.run_cache.put_read(self._owner, name, decode_rows(self._get(f"{RUN}{name}", block)))
+        rows: KeyedRows | None = cache.run_cache.find_view(self._owner, name, self._shape)
         if rows is None:
+            batch = join_columns(self._read_index(block), batch) if block.parts else batch
             rows = rows_from_block(batch, self.layout, self.state.names)
             if rows.is_view:
-                cache.run_cache.put_view(owner, block.name, shape, rows)
+                cache.run_cache.put_view(self._owner, name, self._shape, rows)
         return rows
+
+    def _get(self, name: str, block: StateBlock) -> bytes:
+        value = self.state.store.get(name)
+        if value is None:
+            raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
+        return value
+
+    def _read_index(self, block: StateBlock) -> pa.RecordBatch:
+        """The columns by which the rows of a block in parts are searched."""
+        name = block.name + cache.INDEX
+        index = cache.run_cache.find(self._owner, name)
+        if index is None:
+            index = cache.run_cache.put_read(self._owner, name, decode_rows(self._get(f"{RUN}{block.name}", block)))
+        return index
+
+    def _read_filter(self, block: StateBlock) -> Values:
+        name = block.name + cache.FILTER
+        batch = cache.run_cache.find(self._owner, name)
+        if batch is None:
+            batch = _filter_batch(self._get(part_name(block.name, "filter"), block))
+            batch = cache.run_cache.put_read(self._owner, name, batch)
+        return batch.column(0).to_numpy()
+
+    def _read_rest(self, block: StateBlock) -> pa.RecordBatch:
+        """The columns of a block in parts that are not in its index."""
+        name = block.name + cache.REST
+        rest = cache.run_cache.find(self._owner, name)
+        if rest is None:
+            rest = concat_batches([self._read_part(block, number) for number in range(block.parts)])
+            rest = cache.run_cache.put_read(self._owner, name, rest)
+        return rest
+
+    def _read_part(self, block: StateBlock, number: int) -> pa.RecordBatch:
+        return decode_rows(self._get(part_name(block.name, number), block))
+
+    def _take_rest(self, block: StateBlock, positions: Ints) -> pa.RecordBatch:
+        """The columns that are not in the index, of rows at ascending positions."""
+        rest = cache.run_cache.find(self._owner, block.name + cache.REST)
+        edges = np.array(part_edges(self._read_index(block)))
+        cuts = np.searchsorted(positions, edges)
+        numbers = np.flatnonzero(np.diff(cuts))
+        if rest is None and (
+            numbers.size * FEW_OF >= block.parts
+            or cache.run_cache.is_worth_reading(self._owner, block.name, numbers.size, block.parts, block.size)
+        ):
+            rest = self._read_rest(block)
+        if rest is not None:
+            return rest.take(pa.array(positions))
+        pieces = [
+            self._read_part(block, number).take(pa.array(positions[cuts[number] : cuts[number + 1]] - edges[number]))
+            for number in numbers.tolist()
+        ]
+        return concat_batches(pieces) if pieces else self._read_part(block, 0).slice(0, 0)
+
+    def _slice(self, block: StateBlock, start: int, stop: int) -> KeyedRows:
+        """The rows of a block from ``start`` to before ``stop``, with their notes; other parts are not read."""
+        if not block.parts or (start == 0 and stop == block.rows) or block.name in self._held:
+            return self.read(block).slice(start, stop)
+        index, rest = self._read_index(block), cache.run_cache.find(self._owner, block.name + cache.REST)
+        if rest is None:
+            edges = np.array(part_edges(index))
+            first, last = int(np.searchsorted(edges, start, "right")) - 1, int(np.searchsorted(edges, stop, "left"))
+            rest = concat_batches([self._read_part(block, number) for number in range(first, last)])
+            rest = rest.slice(start - int(edges[first]), stop - start)
+        else:
+            rest = rest.slice(start, stop - start)
+        rows = rows_from_block(join_columns(index.slice(start, stop - start), rest), self.layout, self.state.names)
+        return self._with_notes(block, rows, slice(start, stop))
+
+    def _with_notes(self, block: StateBlock, rows: KeyedRows, which: Ints | slice) -> KeyedRows:
+        notes = {name: self.note(block, name)[which] for name in self.kinds}
+        return rows.with_attributes(**notes) if notes else rows
+
+    def _ints(self, batch: pa.RecordBatch, name: str) -> Ints:
+        return as_int64(batch.column(self.state.names.canonical(name)))
 
     def _store_block(self, block: StateBlock) -> StateBlock:
         """The block as it is stored, which it is by then."""
@@ -413,18 +618,31 @@ class Spine:
     def _put(self, block: StateBlock, rows: KeyedRows) -> StateBlock:
         """Write a block; gives it under its name."""
         batch = block_from_rows(rows, self.layout, self.state.names)
-        value = encode_rows(batch)
-        owner = self.state.directory.owner
-        block = replace(block, name=block_name(owner, self.name, value, self.state.block_names))
+        names = self.state.names
+        values = encode_block(batch, names.canonical_or_none(self.layout.code), names.canonical_list(self.layout.times))
+        name = block_name(self._owner, self.name, values.content, self.state.block_names)
+        size = batch.nbytes if values.parts else 0
+        block = replace(block, name=name, parts=len(values.parts), size=size)
         self.state.block_names.add(block.name)
-        self.written_bytes += len(value)
-        self.state.store.put(f"{RUN}{block.name}", value)
+        self.written_bytes += values.size
+        for key, value in values.items(block.name):
+            self.state.store.put(key, value)
         for name in self.kinds:
             self.state.store.put(_note(name, block), encode_note(rows.attributes[name]))
         # The cached run has the same buffers as one read from the state, so views of it are the same.
-        cache.run_cache.put(owner, block.name, batch if cache.run_cache.is_file_backed(batch) else decode_rows(value))
+        if values.index is None or values.rest is None:
+            self._cache(block.name, batch, [values.value])
+        else:
+            self._cache(block.name + cache.INDEX, values.index, [values.value])
+            self._cache(block.name + cache.REST, values.rest, values.parts)
+            cache.run_cache.put(self._owner, block.name + cache.FILTER, _filter_batch(values.filter))
         self.written += len(rows)
         return block
+
+    def _cache(self, name: str, batch: pa.RecordBatch, values: Sequence[bytes]) -> None:
+        if not cache.run_cache.is_file_backed(batch):
+            batch = concat_batches([decode_rows(value) for value in values])
+        cache.run_cache.put(self._owner, name, batch)
 
     def _delete_block(self, block: StateBlock) -> None:
         """Remove a block from the store, unless it was never there."""
@@ -435,22 +653,18 @@ class Spine:
         self._held.pop(block.name, None)
         if self._fresh.pop(block.name, None) is None:
             self.state.store.remove(f"{RUN}{block.name}")
+            for name in part_names(block.name, block.parts):
+                self.state.store.remove(name)
             for name in names:
                 self.state.store.remove(_note(name, block))
-            cache.run_cache.drop(self.state.directory.owner, block.name)
+            for suffix in (cache.INDEX, cache.FILTER, cache.REST) if block.parts else ("",):
+                cache.run_cache.drop(self._owner, block.name + suffix)
 
 
 def _note(name: str, block: StateBlock) -> str:
     return f"note/{name}/{block.name}"
 
 
-def _ranges(blocks: list[StateBlock], size: int) -> list[tuple[int, int]]:
-    """Ranges of codes, first to last, that cover all blocks, each with about ``size`` rows."""
-    ranges: list[tuple[int, int]] = []
-    low, rows = int(LOWEST), 0
-    for block in sorted(blocks, key=lambda block: block.highest_code):
-        rows += block.rows
-        if rows >= size and block.highest_code >= low:
-            ranges.append((low, block.highest_code))
-            low, rows = block.highest_code + 1, 0
-    return [*ranges, (low, int(HIGHEST))] if low <= int(HIGHEST) else ranges
+def _filter_batch(value: bytes) -> pa.RecordBatch:
+    """A filter as the cache holds it."""
+    return pa.RecordBatch.from_arrays([pa.array(np.frombuffer(value, np.uint8))], names=["filter"])

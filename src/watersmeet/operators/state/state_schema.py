@@ -23,12 +23,14 @@ from watersmeet.operators.core.matching import Bools, Ints, as_int64
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.state.format import (
     DIRECTORY,
+    PART,
     READABLE_FORMATS,
     RUN,
     Directory,
     StateBlock,
+    decode_block,
     decode_note,
-    decode_rows,
+    part_names,
 )
 from watersmeet.operators.state.layout import to_record_batch
 from watersmeet.operators.state.spine import GONE
@@ -191,7 +193,7 @@ class ShardInspector:
         """Defects in blocks, notes, counts and ranges, and blocks that should have expired."""
         listed = {block.name for runs in self.directory.runs.values() for run in runs for block in run}
         for name in sorted(self.values):
-            if name.startswith((RUN, _NOTE)) and name.rpartition("/")[2] not in listed:
+            if name.startswith((RUN, PART, _NOTE)) and name.rpartition("/")[2] not in listed:
                 yield f"{name} is stored, and no directory lists it"
         for spine, runs in self.directory.runs.items():
             for block in (block for run in runs for block in run):
@@ -217,10 +219,9 @@ class ShardInspector:
 
     def _read(self, block: StateBlock) -> tuple[pa.RecordBatch, pa.Array]:
         """The remaining rows of a block, and which of them have matched."""
-        value = self.values.get(f"{RUN}{block.name}")
-        if value is None:
+        batch = decode_block(self.values.get, block.name)
+        if batch is None or any(name not in self.values for name in part_names(block.name, block.parts)):
             raise ValueError("it is not stored")
-        batch = decode_rows(value)
         if batch.num_rows != block.rows:
             raise ValueError(f"it has {batch.num_rows} rows, and its directory counts {block.rows}")
         flags = self.values.get(f"{_NOTE}{MATCHED}/{block.name}")

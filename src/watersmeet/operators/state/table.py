@@ -147,7 +147,7 @@ class StateTable:
         """The stored rows of these codes (sorted, distinct), sorted by code: equal rows may occur more than once."""
         parts: list[KeyedRows] = []
         for block, start, stop in self._locate_codes(codes):
-            parts += _rows_of_codes(self.spine.read(block), codes[start:stop])
+            parts += self._rows_of_codes(block, codes[start:stop])
         return self.layout.merge(parts) if parts else self.layout.empty_rows
 
     def counts(self, codes: Ints) -> Ints:
@@ -162,9 +162,16 @@ class StateTable:
             return counts
         counts[:] = 0
         for block, start, stop in located:
-            stored, part = self.spine.read(block).codes, codes[start:stop]
+            stored, part = self.spine.index(block).codes, codes[start:stop]
             counts[start:stop] += np.searchsorted(stored, part, "right") - np.searchsorted(stored, part, "left")
         return counts
+
+    def _rows_of_codes(self, block: StateBlock, codes: Ints) -> list[KeyedRows]:
+        """The stored rows of these codes (sorted, distinct) as one part, or an empty list."""
+        rows, positions = self.spine.find(block, codes)
+        if positions is not None:
+            return [rows] if len(rows) else []
+        return _rows_of_codes(rows, codes)
 
     def _locate_codes(self, codes: Ints) -> Iterator[tuple[StateBlock, int, int]]:
         """The blocks that may hold rows of these sorted codes, with the slice of the codes that each may hold."""

@@ -11,7 +11,7 @@ from typing import Any
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
 from watersmeet.operators.core.rowwise import Row, compare, event_time, freeze, live_rows
-from watersmeet.operators.top.kernel import SortColumn, TopNOperator
+from watersmeet.operators.top.kernel import DeduplicateOperator, SortColumn, TopNOperator
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,11 @@ class TopReference:
         self.rows = [(row, weight) for row, weight in self.rows if not self._is_late(row)]
         self.shown = self._top_rows()
         state = (self.shown.total(),)
-        return TopStep([(*row, number) for row, number in changes.items()], late, state, final_watermarks)
+        rows = [(*row, number) for row, number in changes.items()]
+        if self.top.emit == "final":
+            after.subtract(self.shown)
+            rows = list(after.elements())
+        return TopStep(rows, late, state, final_watermarks)
 
     def _advance_watermark(self, watermarks: Watermarks | None) -> dict[str, int]:
         """Advance the watermark; returns those of the columns that become final with the windows."""
@@ -65,7 +69,8 @@ class TopReference:
             return {}
         has_ended = self._watermark == END_OF_INPUT
         return {
-            name: END_OF_INPUT if has_ended else max(-(2**63), self._watermark - behind)
+            # A row of a stream that has not come out comes after the watermark, not at it.
+            name: END_OF_INPUT if has_ended else max(-(2**63), self._watermark - behind + (self.top.emit == "final"))
             for name, behind in self.top.finality_outputs
         }
 
@@ -74,6 +79,8 @@ class TopReference:
         if self.top.time is None or self._watermark is None:
             return False
         bound = event_time(row[str(self.top.final_key)])
+        if bound is None and self.top.emit == "final":
+            return self._watermark == END_OF_INPUT
         return bound is not None and bound + self.top.before_end <= self._watermark
 
     def _top_rows(self) -> Counter[tuple[Any, ...]]:
@@ -113,4 +120,49 @@ def _compare_values(by: SortColumn, left: Any, right: Any) -> int:
     return (compare(left, right) or 0) * (-1 if by.descending else 1)
 
 
-DEFINITION = TopReference
+class DeduplicateReference:
+    """The first row of each group within a time, one row at a time; it forgets nothing."""
+
+    def __init__(self, first: DeduplicateOperator) -> None:
+        self.first = first
+        self.waiting: list[tuple[int, Row]] = []
+        self.shown: list[tuple[Any, int]] = []
+        self.watermark: int | None = None
+
+    def step(self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks | None = None) -> TopStep:
+        """Process one batch: the rows that arrived, and their watermark."""
+        arrived = list(arrivals.get(0, ()))
+        if self.first.position is not None:
+            arrived.sort(key=lambda row: row[self.first.position])
+        timed = [(event_time(row[self.first.time]), row) for row in arrived]
+        late = [(0, row) for time, row in timed if self._is_passed(time)]
+        self.waiting += [(time, row) for time, row in timed if time is not None and not self._is_passed(time)]
+        watermark = (watermarks or {}).get(self.first.time)
+        if watermark is not None:
+            self.watermark = watermark if self.watermark is None else max(self.watermark, watermark)
+        due = self.waiting
+        if self.first.order == "time":
+            due = sorted((entry for entry in self.waiting if self._is_passed(entry[0])), key=lambda entry: entry[0])
+        self.waiting = [entry for entry in self.waiting if not any(entry[1] is row for _, row in due)]
+        rows = [
+            tuple(freeze(row[name]) for name in self.first.columns) for time, row in due if self._is_first(time, row)
+        ]
+        emitted = {} if self.watermark is None else dict.fromkeys(self.first.outputs, self.watermark)
+        return TopStep(rows, late, (0,), emitted)
+
+    def _is_passed(self, time: int | None) -> bool:
+        if self.watermark == END_OF_INPUT:
+            return True
+        return self.watermark is not None and time is not None and time < self.watermark
+
+    def _is_first(self, time: int, row: Row) -> bool:
+        key = repr(freeze([row[name] for name in self.first.by]))
+        if any(other == key and abs(time - at) <= self.first.within for other, at in self.shown):
+            return False
+        self.shown.append((key, time))
+        return True
+
+
+def DEFINITION(operator: TopNOperator | DeduplicateOperator) -> TopReference | DeduplicateReference:  # noqa: N802
+    """The definition of an operator of this folder."""
+    return DeduplicateReference(operator) if isinstance(operator, DeduplicateOperator) else TopReference(operator)

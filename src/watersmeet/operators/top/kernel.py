@@ -14,7 +14,9 @@ before the batch are late, dropped and counted, and after the batch, the groups 
 the state. Where rows of a table become final by a group column, rows at or before its watermark no longer change: after
 each batch, the groups that the watermark has passed are dropped from the state. The rows that they show remain valid.
 
-A batch emits the changes of the table. See `definition`, one row at a time.
+A batch emits the changes of the table. Where the result is a stream (``emit`` is ``"final"``), it emits the rows of the
+groups that the batch closes, once and without weights; the watermark of the result is just behind them. See
+`definition`, one row at a time.
 
 `STATE_SCHEMA` describes what a state holds: the shown rows and, for a changelog, all others.
 """
@@ -24,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +34,16 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, stable_order
-from watersmeet.operators.core.operator import Emission, Port, StateStore, StreamOperator, Watermarks
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, match, stable_order
+from watersmeet.operators.core.operator import (
+    END_OF_INPUT,
+    Emission,
+    Emit,
+    Port,
+    StateStore,
+    StreamOperator,
+    Watermarks,
+)
 from watersmeet.operators.core.order import SortColumn, TopN, are_least, ranks_of
 from watersmeet.operators.core.watermarks import delay_watermark
 from watersmeet.operators.state.layout import (
@@ -44,7 +54,7 @@ from watersmeet.operators.state.layout import (
     concat_rows,
     to_record_batch,
 )
-from watersmeet.operators.state.shard import EndCounts, Shard, ends_after
+from watersmeet.operators.state.shard import EndCounts, Shard, ends_after, rows_to_close
 from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.state_schema import (
     UNTIL_REPLACED,
@@ -57,6 +67,7 @@ from watersmeet.operators.state.table import (
     BUDGET,
     CODE,
     NUMBER,
+    TIMELINE_BUDGET,
     StateTable,
     enforce_limit,
     merge_equal_rows,
@@ -85,6 +96,7 @@ class TopNOperator(StreamOperator):
     - ``final_key``: the time column of ``by`` by which groups become final. Of a table it is also the name of its
       watermark; of a stream it is ``before_end`` the end of a window that the watermark of ``time`` closes
     - ``finality_outputs``: the names under which that watermark is emitted, each with its delay
+    - ``emit``: the changes of the table, or the rows of each group once, when it closes, without ``#weight``
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> top, store = TopNOperator(("v",), (SortColumn("v", descending=True),), 1), MemoryStore()
@@ -109,8 +121,11 @@ class TopNOperator(StreamOperator):
     finality_outputs: tuple[tuple[str, int], ...] = ()
     time: str | None = None
     before_end: int = 0
+    emit: Emit = "changes"
 
     def __post_init__(self) -> None:
+        if self.emit == "final" and self.time is None:
+            raise ValueError("groups that are emitted once are closed by the watermark of an event time")
         is_timed = self.time is not None
         if self.final_key not in (*self.by, None) or is_timed != (self.final_key is not None and not self.changes):
             raise ValueError("what is settled are groups of a table, or of windows of a stream")
@@ -144,8 +159,11 @@ class TopNOperator(StreamOperator):
             shard.counters.rows[0] = arrived.num_rows
             new = self._drop_late_rows(shard, self._make_rows(arrived, number))
             number += arrived.num_rows
-            changes, shown = update_groups(self, stored, new, self._argsort, finality)
+            stays = finality if self.emit == "changes" else None
+            changes, shown = update_groups(self, stored, new, self._argsort, stays)
             counts = counts.with_changes(*(self._ends_of_shown(shown)))
+        if self.emit == "final" and finality is not None:
+            changes = self._final_rows(shard, stored.spine, finality, counts)
         stored.spine.expire(finality)
         if not is_counted:
             counts = self._count_ends(stored)
@@ -157,10 +175,28 @@ class TopNOperator(StreamOperator):
         watermarks = (
             {}
             if watermark == NO_WATERMARK
-            else {name: delay_watermark(watermark, behind) for name, behind in self.finality_outputs}
+            # A time of a stream may still come when it is at the watermark, and a row of a closed group may not.
+            else {
+                name: delay_watermark(watermark, behind - (self.emit == "final"))
+                for name, behind in self.finality_outputs
+            }
         )
         numbers = {"number": number, "shown": counts.total, **({} if self.time is None else counts.numbers)}
         return shard.close(watermarks, changes, (size,), numbers)
+
+    def _final_rows(
+        self, shard: Shard, spine: Spine, finality: FinalityBound, counts: EndCounts
+    ) -> tuple[pa.Table, ...]:
+        """The rows of the groups that close with this batch."""
+        before = shard.watermarks_before.received.get(str(self.time), NO_WATERMARK)
+        before = before if before == NO_WATERMARK else delay_watermark(before, self.before_end)
+        closed = rows_to_close(spine, finality, before, counts, self.before_end)
+        if closed is None:
+            return ()
+        rows = merge_equal_rows(closed)
+        rows = rows.take(np.repeat(np.arange(len(rows)), rows.weights))
+        table = pa.Table.from_batches([rows.table]).select(list(self.columns))
+        return (table,) if table.num_rows else ()
 
     def _finality_bound(self, shard: Shard) -> tuple[FinalityBound | None, int]:
         """The bound that says which groups close with this batch, and the watermark that it follows from."""
@@ -327,7 +363,7 @@ class TopNOperator(StreamOperator):
     @property
     def extra(self) -> tuple[str, ...]:
         """The weight of a change."""
-        return (WEIGHT,)
+        return (WEIGHT,) if self.emit == "changes" else ()
 
     @property
     def identity(self) -> Identity:
@@ -339,7 +375,197 @@ class TopNOperator(StreamOperator):
         by |= {"ties": True} if self.ties else {}
         if self.time is not None:
             by |= {"window": [names.canonical(str(self.final_key)), self.before_end]}
+        by |= {} if self.emit == "changes" else {"emit": self.emit}
         return self.make_identity([self._input_columns], order=order, limit=self.limit, changes=self.changes, **by)
+
+
+@dataclass(frozen=True)
+class DeduplicateOperator(StreamOperator):
+    """The first row of each group within a time: one port, whose rows come out once and unchanged.
+
+    A row comes out unless one of its group has come out whose time is at most ``within`` before or after its own. With
+    ``order`` "arrival" that is decided at once, by the rows before it; with "time", once the watermark has passed the
+    time of the row, by the rows of its group with earlier times, and among equal times by arrival. Rows without a time,
+    and those that repeat another, are counted as dropped.
+
+    - ``columns``: what the emission shows; ``by``: the group columns, NULL equal to NULL
+    - ``time``: the event time, which is also the name of its watermark; ``within`` is in its unit
+    - ``outputs``: the names under which that watermark is emitted
+    - ``position``, ``code``: as in `TopNOperator`
+
+    >>> from watersmeet.tools.testing import MemoryStore
+    >>> first, store = DeduplicateOperator(("k", "t"), ("k",), "t", 10), MemoryStore()
+    >>> for times in ([1, 9], [11], [12]):
+    ...     arrivals = {0: pa.table({"k": ["a"] * len(times), "t": times})}
+    ...     print([table.to_pylist() for table in first.step(store, arrivals, {}).rows])
+    [[{'k': 'a', 't': 1}]]
+    []
+    [[{'k': 'a', 't': 12}]]
+    """
+
+    name: ClassVar[str] = "deduplicate"
+    limit: ClassVar[int] = 1
+    ties: ClassVar[bool] = False
+    emit: ClassVar[Emit] = "final"
+
+    columns: tuple[str, ...]
+    by: tuple[str, ...]
+    time: str
+    within: int
+    order: Literal["arrival", "time"] = "arrival"
+    code: str | None = None
+    position: str | None = None
+    outputs: tuple[str, ...] = ()
+
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
+        """Process one batch of one shard."""
+        shard = Shard(self, store, watermarks)
+        number = int(shard.state.directory.numbers.get("number", 0))
+        watermark = shard.watermarks_after.received.get(self.time, NO_WATERMARK)
+        finality = FinalityBound(self.time, _below(watermark, self.within))
+        shown = shard.state.spine(
+            "first", self._key_layout, BUDGET, lambda rows, is_oldest: rows.where(finality.is_open(rows))
+        )
+        waiting = shard.state.spine("waiting", self._row_layout, TIMELINE_BUDGET)
+        new, arrived = self._admit(shard, arrivals.get(0), number)
+        if self.order == "time":
+            new = self._release(waiting, new, _below(watermark, 0))
+        rows: tuple[pa.Table, ...] = ()
+        if len(new):
+            is_first = self._find_first(StateTable(shown), new)
+            shard.counters.dropped[0] += len(new) - int(is_first.sum())
+            new = new.where(is_first)
+            keys = pa.RecordBatch.from_arrays(
+                [new.table.column(n) for n in self._key_layout.columns], names=list(self._key_layout.columns)
+            )
+            shown.add(self._key_layout.rows(keys))
+            rows = (pa.Table.from_batches([new.table]).select(list(self.columns)),) if len(new) else ()
+        shown.expire(finality)
+        enforce_limit([StateTable(shown), StateTable(waiting)], self.max_rows)
+        shard.counters.matched = len(new)
+        emitted = {} if watermark == NO_WATERMARK else dict.fromkeys(self.outputs, watermark)
+        return shard.close(emitted, rows, (len(shown) + len(waiting),), {"number": number + arrived})
+
+    def _admit(self, shard: Shard, table: pa.Table | None, number: int) -> tuple[KeyedRows, int]:
+        """The arrivals in order that are in time and have one, and how many came."""
+        if table is None or not table.num_rows:
+            return self._row_layout.empty_rows, 0
+        ordered = table
+        if self.position is not None:
+            ordered = table.take(pa.array(np.argsort(table.column(self.position).to_numpy(), kind="stable")))
+        time = ordered.column(self.time).combine_chunks()
+        is_late = shard.detect_late_rows(0, ordered, {self.time: as_int64(time)})
+        has_time = time.is_valid().to_numpy(zero_copy_only=False)
+        shard.counters.dropped[0] += int((~has_time & ~is_late).sum())
+        read = to_record_batch(ordered)
+        codes = (
+            np.zeros(len(read), np.int64)
+            if not self.by
+            else row_codes(read, self.by)
+            if self.code is None
+            else as_int64(read.column(self.code))
+        )
+        made = {CODE: pa.array(codes), NUMBER: pa.array(number + np.arange(len(read)))}
+        names = self._row_layout.run_columns
+        rows = self._row_layout.rows(
+            pa.table([made[n] if n in made else read.column(n) for n in names], names=list(names))
+        )
+        return rows.where(has_time & ~is_late), len(read)
+
+    def _release(self, waiting: Spine, new: KeyedRows, mark: int) -> KeyedRows:
+        """The rows that the watermark has passed, in the order of time; the others wait."""
+        parts = list[KeyedRows]()
+        for block in waiting.blocks:
+            if block.lowest[self.time] <= mark:
+                rows = waiting.read(block)
+                is_due = rows.times[self.time] <= mark
+                parts.append(rows.where(is_due & waiting.live_mask(block)))
+                waiting.remove(block, is_due)
+        is_due = new.times[self.time] <= mark
+        waiting.add(new.where(~is_due))
+        rows = concat_rows([*parts, new.where(is_due)])
+        return rows.take(np.lexsort((rows.attributes[NUMBER], rows.times[self.time])))
+
+    def _find_first(self, shown: StateTable, rows: KeyedRows) -> Bools:
+        """Which rows, in the order in which they count, are the first of their group within the time."""
+        stored = shown.read_rows(np.unique(rows.codes))
+        keys = (
+            pa.concat_tables(
+                [
+                    pa.Table.from_batches([part.table]).select(list(self.by))
+                    for part in ((stored, rows) if len(stored) else (rows,))
+                ],
+                promote_options="permissive",
+            )
+            if self.by
+            else None
+        )
+        count = len(stored)
+        ids = np.zeros(count + len(rows), np.int64) if keys is None else key_ids(keys, self.by)
+        times = rows.times[self.time]
+        is_first = np.zeros(len(rows), np.bool_)
+        is_open = np.ones(len(rows), np.bool_)
+        if count:
+            before, old = ids[:count], stored.times[self.time]
+            order = np.lexsort((old, before))
+            low, high = (
+                np.maximum(times, LOWEST + self.within) - self.within,
+                np.minimum(times, HIGHEST - self.within) + self.within,
+            )
+            is_open[match(before[order], old[order], ids[count:], low, high).probe] = False
+        # Rows of a group with a longer pause between them do not depend on each other.
+        clusters = _clusters(ids[count:], times, self.within)
+        left = np.flatnonzero(is_open)
+        while left.size:
+            _, first, inverse = np.unique(clusters[left], return_index=True, return_inverse=True)
+            is_first[left[first]] = True
+            gap = np.abs(times[left].astype(np.float64) - times[left[first]][inverse])
+            exact = np.where(gap < 2.0**52, np.abs(times[left] - times[left[first]][inverse]), np.iinfo(np.int64).max)
+            left = left[exact > self.within]
+        return is_first
+
+    @cached_property
+    def _key_layout(self) -> RowLayout:
+        return RowLayout(tuple(dict.fromkeys((*self.by, self.time, CODE))), (self.time,), code=CODE)
+
+    @cached_property
+    def _row_layout(self) -> RowLayout:
+        columns = tuple(dict.fromkeys((*self.columns, *self.by, self.time, CODE)))
+        return RowLayout(columns, (self.time,), sort_time=self.time, code=CODE, numbers=(NUMBER,))
+
+    @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """The only port: of several rows the first counts."""
+        return frozenset({0})
+
+    @property
+    def ports(self) -> tuple[Port]:
+        """The only port."""
+        return (Port(self.columns, (self.time,), self.by, self.code),)
+
+    @property
+    def identity(self) -> Identity:
+        """The part of the operator that determines the meaning of its state."""
+        stored = self._row_layout.columns if self.order == "time" else self._key_layout.columns
+        return self.make_identity([stored], order=self.order, within=self.within)
+
+
+def _below(watermark: int, length: int) -> int:
+    """The last time that a watermark has passed, and that is further behind it than a length."""
+    if watermark in (NO_WATERMARK, END_OF_INPUT):
+        return watermark
+    return max(watermark - length - 1, NO_WATERMARK)
+
+
+def _clusters(ids: Ints, times: Ints, within: int) -> Ints:
+    """A number per row: rows of a group have the same one if each is at most so far from the next in time."""
+    order = np.lexsort((times, ids))
+    # Times may be anything, so their distance may not fit.
+    distance = np.diff(times[order].astype(np.float64))
+    begins = np.append(True, (np.diff(ids[order]) != 0) | (distance > within + 1024.0 + within * 1e-12))
+    clusters = np.empty(len(ids), np.int64)
+    clusters[order] = np.cumsum(begins)
+    return clusters
 
 
 # One batch of a top-N per group: only the groups that the batch touches are read.
@@ -406,7 +632,13 @@ def _top_rows(top: TopNOperator, rows: KeyedRows, argsort: Callable[[KeyedRows],
 
 
 def spine(identity: Identity, name: str) -> SpineSchema:
-    """The rows that are shown, or all rows."""
+    """The rows that are shown, or all rows; of a deduplication, keys of rows that came out, and rows that wait."""
+    if "within" in identity:
+        (port,), reach = identity["ports"], identity["within"] if name == "first" else 0
+        until = "until the watermark has passed their time" + (" by the bound" if reach else "")
+        return SpineSchema(
+            0, until, expiry=lambda rows: {port["times"][0]: as_int64(rows.column(port["times"][0])) + reach}
+        )
     if "window" in identity:
         (port,), window = identity["ports"], identity["window"]
         return SpineSchema(
@@ -423,6 +655,8 @@ def _until(port: Mapping[str, Any], window: tuple[str, int], rows: pa.RecordBatc
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """The next arrival number of all shards, and the number of shown rows: at most ``limit`` per group."""
+    if "within" in identity:
+        return {"number": max(int(part.get("number", 0)) for part in parts)}
     rows = look.rows("rows", spine(identity, "rows"))
     shown = 0
     if rows is not None and len(rows):
@@ -436,4 +670,4 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
     return {"number": max(int(part.get("number", 0)) for part in parts), "shown": shown, **ends}
 
 
-STATE_SCHEMA = StateSchema(("top",), spine, numbers=numbers)
+STATE_SCHEMA = StateSchema(("top", "deduplicate"), spine, numbers=numbers)

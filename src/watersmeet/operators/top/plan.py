@@ -9,16 +9,16 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.logical.expressions import finality_column
-from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.logical.relation import AnalyzedView
 from watersmeet.operators.core.changes import POSITION, WEIGHT
 from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.explainer import PortRetention
-from watersmeet.operators.top.kernel import TopNOperator
+from watersmeet.operators.top.kernel import DeduplicateOperator, TopNOperator
 from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
-from watersmeet.physical.scans import lags_of
+from watersmeet.physical.scans import idle_of, lags_of
 
 TOP = "#top"
 """The source of the rows before the top-N."""
@@ -51,6 +51,8 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     time = None if top.time is None else f"{TOP}.{TIME}"
     hidden = {*(each.column for each in order), *by, time}
     columns = tuple(column for column in rows.columns if column not in hidden)
+    if top.within is not None and time is not None:
+        return _plan_deduplicate(top, view, rows, columns, by, time)
     is_table = view.source.kind == "table"
     code = CODE if by else None
     # Where equals have one place, it does not matter which came first.
@@ -63,11 +65,13 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     first = "first row" if top.limit == 1 else f"first {top.limit} rows"
     first += f"{' of each group' if by else ''}{', and those equal to the last' * top.ties}"
     why = (
-        f"{first}: a table that is kept up to date",
+        f"{first}: a table that is kept up to date" if top.emit == "changes" else f"{first}: a stream, without changes",
         "sharded by a hash of the group key" if by else "one shard: every row competes with every other",
     )
     final_by = None if top.final_by is None else by[top.final_by]
-    if top.time is not None:
+    if top.emit == "final":
+        why = (*why, f"a group is emitted and removed once the watermark of {top.time} has passed its end")
+    elif top.time is not None:
         why = (*why, f"a group is removed once the watermark of {top.time} has passed the end of its window")
     elif final_by is not None:
         why = (*why, "a group is removed once it is final: its rows no longer change")
@@ -75,8 +79,34 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     handed_on = () if own is None else tuple((column, 0) for column in sorted(query.relation.equal_columns(own)))
     operator = TopNOperator(
         columns, order, top.limit, is_table, position, by, code, top.ties, final_by,
-        handed_on if time is None else top.final_columns, time, top.behind, unions=unions_of(lags),
+        handed_on if time is None else top.final_columns, time, top.behind, top.emit, unions=unions_of(lags),
+        idle=idle_of(view) if top.emit == "final" else (),
     )  # fmt: skip
+    return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
+
+
+def _plan_deduplicate(
+    top: AnalyzedTop, view: AnalyzedView, rows: ViewPlan, columns: tuple[str, ...], by: tuple[str, ...], time: str
+) -> JoinPlan:
+    """The plan of the first row of each group within a time."""
+    assert top.within is not None
+    lags, code = lags_of(view), CODE if by else None
+    port = PortPlan(
+        rows, rows.columns, code=code, hashed=by, route="key" if by else "one", position=POSITION, lags=lags,
+        times=(time,),
+    )  # fmt: skip
+    operator = DeduplicateOperator(
+        columns, by, time, top.within.value, "time" if top.order else "arrival", code, POSITION,
+        tuple(column for column, _ in top.final_columns), unions=unions_of(lags), idle=idle_of(view),
+    )  # fmt: skip
+    first = f"first row of each group by {top.time}" if top.order else "first row of each group to arrive"
+    waits = f"once the watermark of {top.time} has passed it" if top.order else "at once"
+    why = (
+        f"{first}: a stream; later rows within the time are dropped",
+        "sharded by a hash of the group key" if by else "one shard: every row may repeat every other",
+        f"a row is emitted {waits}",
+        f"the key of a row is kept until the watermark of {top.time} has passed its time by the bound",
+    )
     return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
 
 
@@ -89,6 +119,8 @@ CHANGE = window_effects
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """The first rows of a stream; of a table all of them, since one that leaves makes room for another."""
     operator = plan.operator
+    if isinstance(operator, DeduplicateOperator):
+        return (PortRetention(0, "keys", law="a key for each row that came out within the time"),)
     assert isinstance(operator, TopNOperator)
     if operator.changes:
         return (PortRetention(0, "keys", law="the rows of the table"),)

@@ -135,7 +135,8 @@ class Compiler:
     watermarks from outside; ``late`` says whether the result shows late rows, in the column ``_late``; ``files`` the
     paths of sources that workers may read themselves; ``token`` the name by which a start finds the query again;
     ``sample_rows`` whether the metrics of a batch carry some sample rows; ``recovers`` whether the query is started
-    again with Spark's reader if a worker meets a file that only Spark can read.
+    again with Spark's reader if a worker meets a file that only Spark can read; ``cache_bytes`` how many bytes of the
+    state an executor has at hand on its local disk, None: as many as it chooses.
     """
 
     spark: SparkSession
@@ -149,6 +150,7 @@ class Compiler:
     token: str = ""
     sample_rows: SampleRows = "none"
     recovers: bool = False
+    cache_bytes: int | None = None
 
     def compile_query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
@@ -244,7 +246,7 @@ class Compiler:
         # A batch DataFrame has no metrics.
         stages = inputs.stages if inputs.is_streaming else tuple(replace(s, metrics_name="") for s in inputs.stages)
         processor = ShardProcessor(
-            stages, Shards(shards[0], to_all, len(shards)), self.bytes_per_step, self.sample_rows
+            stages, Shards(shards[0], to_all, len(shards)), self.bytes_per_step, self.sample_rows, self.cache_bytes
         )
         grouped = reduce(DataFrame.unionAll, inputs.packed).groupBy("shard")
         if not hasattr(grouped, "transformWithStateInPandas"):

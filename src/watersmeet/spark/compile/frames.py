@@ -6,6 +6,7 @@ column `KEEP` marks them, and metadata has columns of its own. A frame that feed
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -14,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.logical.expressions import Expr
+from watersmeet.logical.expressions import Expr, Reference
 from watersmeet.logical.query import Output
 from watersmeet.operators.core.changes import CHANGE, OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
@@ -128,7 +129,7 @@ def compile_view(plan: ViewPlan, side: InputFrame, spark: SparkSession) -> Input
     times = {outer for _, outer in plan.watermarks}
     columns: list[Column] = []
     for output, name in zip(plan.outputs, plan.columns, strict=True):
-        sql = output.expr.sql()
+        sql = _sql_with_watermarks(output.expr) if WATERMARKS_COLUMN in side.frame.columns else output.expr.sql()
         bare = not guarded or name in times or output.expr.op == "column"
         columns.append(F.expr(sql if bare else f"IF({quote(KEEP)}, {sql}, NULL)").alias(name))
     passthrough = [
@@ -138,6 +139,26 @@ def compile_view(plan: ViewPlan, side: InputFrame, spark: SparkSession) -> Input
     return InputFrame(frame, _nullable(plan.outputs, plan.columns, side, spark), side.joins, side.feeds).where(
         plan.filters
     )
+
+
+_WINDOW_CALL = re.compile(r"window\s*\(\s*$", re.IGNORECASE)
+
+
+def _sql_with_watermarks(expr: Expr) -> str:
+    """The SQL of an expression in a frame that also has watermarks, which are rows without a time.
+
+    Spark drops every row whose window has no time, so these rows get one.
+    """
+
+    def is_time(ref: Reference) -> bool:
+        return not ref.path and _WINDOW_CALL.search(expr.text[: ref.start]) is not None
+
+    def name(ref: Reference) -> str:
+        if not is_time(ref):
+            return quote(ref.column)
+        return f"coalesce({quote(ref.column)}, IF({quote(WATERMARKS_COLUMN)} IS NULL, NULL, DATE '1970-01-01'))"
+
+    return expr.sql(name) if expr.op == "other" and any(map(is_time, expr.refs)) else expr.sql()
 
 
 def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:

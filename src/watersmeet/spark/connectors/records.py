@@ -329,10 +329,10 @@ def _micros_tests(value: Column, type_: DataType) -> Iterator[Column]:
         case ArrayType():
             if [*_micros_tests(F.lit(None).cast(type_.elementType), type_.elementType)]:
 
-                def any_of(element: Column, of: DataType = type_.elementType) -> Column:
-                    return reduce(Column.__or__, _micros_tests(element, of))
+                def has_micros(element: Column) -> Column:
+                    return reduce(Column.__or__, _micros_tests(element, type_.elementType))
 
-                yield F.coalesce(F.exists(value, any_of), F.lit(False))
+                yield F.coalesce(F.exists(value, has_micros), F.lit(False))
         case MapType():
             yield from _micros_tests(F.map_keys(value), ArrayType(type_.keyType))
             yield from _micros_tests(F.map_values(value), ArrayType(type_.valueType))

@@ -43,7 +43,7 @@ from watersmeet.operators.core.operator import (
 from watersmeet.operators.core.python_values import python_rows
 from watersmeet.operators.state.layout import to_record_batch
 from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
-from watersmeet.spark.exchange.packing import LATE, PACKED, ROWS, SPACER, UNMATCHED, spacers, to_blob
+from watersmeet.spark.exchange.packing import LATE, PACKED, ROWS, SPACER, UNMATCHED, spacers, split_batches, to_blob
 from watersmeet.spark.private.transfer import PythonTransfer
 
 if TYPE_CHECKING:
@@ -92,13 +92,20 @@ class OutputBuffer:
         self._append(kind, port, blob, report)
         self.bytes += len(blob or b"")
 
-    def take_frame(self) -> pd.DataFrame:
-        """All of it, as Spark takes it."""
+    def take_frames(self) -> Iterator[pd.DataFrame]:
+        """All of it, as Spark takes it: each frame has about `BYTES_PER_FRAME` bytes at most."""
         import pandas as pd  # imported late: only workers that run a batch need it
 
         self.close()
         records, self.records, self.bytes = self.records, [], 0
-        return pd.DataFrame(records, columns=pd.Index(OUTPUT_NAMES), dtype=object)
+        start = size = 0
+        for number, (_, _, blob, _) in enumerate(records):
+            if size and size + len(blob or b"") > BYTES_PER_FRAME:
+                yield pd.DataFrame(records[start:number], columns=pd.Index(OUTPUT_NAMES), dtype=object)
+                start, size = number, 0
+            size += len(blob or b"")
+        if start < len(records):
+            yield pd.DataFrame(records[start:], columns=pd.Index(OUTPUT_NAMES), dtype=object)
 
     def close(self) -> None:
         """Make a record of the rows that wait."""
@@ -107,8 +114,9 @@ class OutputBuffer:
             if rows < ROWS_PER_BATCH * len(self.batches):
                 # Each costs as much as so many rows on its way out, and there are some of every shard.
                 self.batches = [to_record_batch(pa.Table.from_batches(self.batches))]
-            self._append(*self.kind, to_blob(self.batches))
-            self.batches = []
+            batches, self.batches = self.batches, []
+            for piece in split_batches(batches):
+                self._append(*self.kind, to_blob(piece))
 
     def _append(self, kind: int, port: int | None, blob: bytes | None, report: str | None = None) -> None:
         self.records.append((kind, port, blob, report))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.routing import Route, route_codes, split_rows
 from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
 from watersmeet.operators.core.watermarks import WatermarkLag, watermark_behind
+from watersmeet.operators.state.format import cut_rows
 from watersmeet.operators.state.shard import LATE_BY, LATE_COLUMN
 from watersmeet.spark.exchange.columns import (
     FILE,
@@ -64,7 +65,10 @@ LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
 
 PLACE, RUNS_OF_FILES = b"place", b"files"
 """The metadata of a blob: its place in the order of delivery, and the runs of its rows by file."""
-ROWS_PER_BLOB = 262_144
+ROWS_PER_BLOB, BYTES_PER_BLOB = 262_144, 4 * 2**20
+"""The rows of a blob, and its bytes before compression, at most: a single row may have more bytes."""
+BYTES_PER_FLUSH = 64 * 2**20
+"""A map task sends its rows once they have this many bytes, however many shards there are."""
 SAMPLE = 4_096
 """The sample size that decides whether to compress; fewer rows in all are not compressed."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -104,7 +108,7 @@ class Pack:
     def __call__(self, batches: Batches) -> Batches:
         """Pack the batches of one map task."""
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.shards]
-        rows = seen = 0
+        rows = size = seen = 0
         watermarks, keys = _WatermarkFold(), FileKeys()
         renamed = (batch.rename_columns(list(self.names)) for batch in batches)
         for named in renamed if self.precombine is None else self.precombine(renamed):
@@ -121,10 +125,10 @@ class Pack:
             yield from self._late_records(named)
             retained = self._select_rows(named)
             self._split(retained, waiting)
-            rows += retained.num_rows
-            if rows >= ROWS_PER_BLOB * len(self.shards):
+            rows, size = rows + retained.num_rows, size + retained.nbytes
+            if rows >= ROWS_PER_BLOB * len(self.shards) or size >= BYTES_PER_FLUSH:
                 yield from pack_records(self._flush(waiting, seen, keys), self.shards)
-                rows = 0
+                rows = size = 0
         yield from pack_records(
             chain(self._flush(waiting, seen, keys), self._watermark_records(watermarks, seen)), self.shards
         )
@@ -188,10 +192,12 @@ class Pack:
 
     def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int, keys: FileKeys) -> Iterator[Record]:
         for shard, part in zip(self.shards, waiting, strict=True):
-            if part and any(batch.num_rows for batch in part):
-                batches, runs = keys.sort(part, FILE) if FILE in self.names else (part, b"")
-                yield shard, self.port, ROWS, compress_blob(batches, _place(seen), runs)
+            pieces = list(split_batches(part))
             part.clear()
+            for number, piece in enumerate(pieces, 1):
+                batches, runs = keys.sort(piece, FILE) if FILE in self.names else (piece, b"")
+                # Each piece has a row at least, so their places lie after those of earlier rows.
+                yield shard, self.port, ROWS, compress_blob(batches, _place(seen - len(pieces) + number), runs)
 
 
 @dataclass(frozen=True)
@@ -347,6 +353,27 @@ def compress_blob(batches: Sequence[pa.RecordBatch], place: int, runs: bytes = b
     sample = max(batches, key=len).slice(0, SAMPLE)
     is_worth_it = 2 * len(to_blob([sample], 0, _COMPRESSED)) < sample.nbytes
     return to_blob(batches, place, _COMPRESSED if is_worth_it else None, runs)
+
+
+def split_batches(batches: Sequence[pa.RecordBatch], size: int = BYTES_PER_BLOB) -> Iterator[list[pa.RecordBatch]]:
+    """The rows of some batches in their order, in pieces of about ``size`` bytes; a single row may have more.
+
+    >>> batch = pa.record_batch({"a": ["x" * 50, "y" * 50, "z" * 50]})
+    >>> [[part.num_rows for part in piece] for piece in split_batches([batch, batch], 120)]
+    [[2], [1, 1], [2]]
+    """
+    piece, waiting = list[pa.RecordBatch](), 0
+    for batch in batches:
+        edges = cut_rows(batch, batch.num_rows, size) if batch.num_rows else []
+        for start, stop in pairwise(edges):
+            part = batch.slice(start, stop - start)
+            if piece and waiting + part.nbytes > size:
+                yield piece
+                piece, waiting = [], 0
+            piece.append(part)
+            waiting += part.nbytes
+    if piece:
+        yield piece
 
 
 def to_blob(

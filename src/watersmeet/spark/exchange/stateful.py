@@ -56,7 +56,7 @@ SampleRows = Literal["none", "some"]
 """Whether metrics include some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
 _NEW_CHECKPOINT = "undo the change, or give the changed query a new checkpoint and a new folder or table to write to."
-BYTES_PER_STEP = 256 * 2**20
+BYTES_PER_STEP = 64 * 2**20
 """The maximum of a shard's bytes that are joined at once, if the operator may split a batch."""
 _own: set[tuple[str, str, str, int]] = set()
 """The shards whose owner this process has checked: by run, prefix and digest of each stage, and label."""
@@ -103,7 +103,9 @@ class ShardProcessor(StatefulProcessor):
         shards: Shards,
         bytes_per_step: int = BYTES_PER_STEP,
         sample_rows: SampleRows = "none",
+        cache_bytes: int | None = None,
     ) -> None:
+        self.cache_bytes = cache_bytes
         self.stages = stages
         self.shards = shards
         self.sample_rows: SampleRows = sample_rows
@@ -114,7 +116,7 @@ class ShardProcessor(StatefulProcessor):
         folder = local_folder()
         if folder is not None:
             # Spark removes its local directories when the executor ends.
-            share_runs(Path(folder) / "watersmeet-runs")
+            share_runs(Path(folder) / "watersmeet-runs", self.cache_bytes)
         self.handle = handle
         self.state = handle.getMapState("state", NAME, VALUE)
 
@@ -138,7 +140,7 @@ class ShardProcessor(StatefulProcessor):
             output.add(REPORT, report=shard.counters[-1].to_text())
         for text in _metrics_texts(shards, self.stages):
             output.add(METRICS, report=text)
-        yield output.take_frame()
+        yield from output.take_frames()
 
     def _take(
         self, rows: Any, group: dict[int, _Shard], spill_file: SpillFile, states: States, output: OutputBuffer
@@ -247,7 +249,7 @@ class _Shard:
             else:
                 counters.emit_rows(piece)
             if self.output.is_full:
-                yield self.output.take_frame()
+                yield from self.output.take_frames()
 
 
 def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Iterator[str]:

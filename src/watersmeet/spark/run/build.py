@@ -11,7 +11,14 @@ from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.deprecation import warn_renamed
 from watersmeet.errors import refuse
 from watersmeet.logical.nodes import Script
-from watersmeet.logical.passes.settings import DEPRECATED_SETTINGS, OPERATOR_CHAINING, SWITCH
+from watersmeet.logical.passes.settings import (
+    DEPRECATED_SETTINGS,
+    OPERATOR_CHAINING,
+    SIZE_EXPECTED,
+    STATE_CACHE,
+    SWITCH,
+    parse_setting_size,
+)
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import JOIN_PREFIX, ProgressSchema
 from watersmeet.operators import OPERATORS
@@ -107,7 +114,10 @@ def build(
         # In 4.2 asking for streams creates the registry of state stores; without it they cannot be opened.
         _ = spark.streams.active
     queries = analyze(script, extra, inputs=input_kind)
-    compiler = Compiler(spark, frames, shard_count(script, spark, shards), watermarks, late, clock, files or {})
+    compiler = Compiler(
+        spark, frames, shard_count(script, spark, shards), watermarks, late, clock, files or {},
+        cache_bytes=cache_bytes(script, spark),
+    )  # fmt: skip
     plans = [plan_on(script, query, compiler, limits, chaining) for query in queries]
     return tuple(compile_plan(script, plan, compiler) for plan in plans)
 
@@ -144,6 +154,19 @@ def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> B
     for join in compiled.joins:
         check_condition(join.plan, script, [compiler.arrow(schema) for schema in join.inputs])
     return Built(planned, compiled, compiler, signature, reading)
+
+
+def cache_bytes(script: Script, spark: SparkSession) -> int | None:
+    """How much of the state an executor may have at hand: as the script says, else the session; None: the default."""
+    said = [setting.value for setting in script.settings if setting.name.lower() == STATE_CACHE]
+    value = [str(spark.conf.get(STATE_CACHE, "")), *said][-1]
+    if not value:
+        return None
+    size = parse_setting_size(value)
+    if size is None:
+        hint = f'write `spark.conf.set("{STATE_CACHE}", "8 GB")`.'
+        raise refuse("WRONG_ARGUMENT", argument=STATE_CACHE, value=value, reason=SIZE_EXPECTED, hint=hint)
+    return size
 
 
 def chain_groups(script: Script, spark: SparkSession, default: str) -> ChainGroups | None:

@@ -41,7 +41,15 @@ from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.refusals import is_unknown_format, unwritable_sink
-from watersmeet.spark.run.build import Built, PlannedQuery, chain_groups, check_provider, compile_plan, plan_on
+from watersmeet.spark.run.build import (
+    Built,
+    PlannedQuery,
+    cache_bytes,
+    chain_groups,
+    check_provider,
+    compile_plan,
+    plan_on,
+)
 from watersmeet.spark.run.rebuild import RebuildPlan, plan_rebuild
 from watersmeet.spark.run.starts import SinkAhead, check_clocks, is_ahead, read_owner
 from watersmeet.spark.state.changes import Accepting, continue_checkpoint, rebuild_reason
@@ -273,7 +281,7 @@ class _Preparation:
         compiler = Compiler(
             spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
             "counted" if self.parsed.late_into is None else "side_output", files=self.inputs.files,
-            sample_rows=self.options.sample_rows, recovers=True,
+            sample_rows=self.options.sample_rows, recovers=True, cache_bytes=cache_bytes(script, spark),
         )  # fmt: skip
         chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains
         planned = planned or plan_on(script, query, compiler, chaining=chaining)

@@ -132,6 +132,7 @@ class WatchedQuery:
         self.prepared, self.actions, self.listeners = prepared, actions, listeners
         self.last_batch, self.latest = -1, ""
         self.failures = 0
+        self._is_idle_reported = False
         self.due = 0.0
         self.failure: WatersmeetError | None = None
         self.query: StreamingQuery | None = None
@@ -178,6 +179,8 @@ class WatchedQuery:
             return
         if self.loading.is_done or is_waiting_for_rows(self.query):
             write_loaded(self.prepared)
+            # Batches that come later do not load anything again.
+            self.loading.is_done = True
             self._notify(f"{self.loading.names} loaded, {format_count(self.loading.rows, 'row')}.")
 
     def _handle_failure(self, error: WatersmeetError, policy: RestartPolicy) -> bool:
@@ -207,6 +210,9 @@ class WatchedQuery:
                 if not self.loading.is_done:
                     self.loading.take(reported)
                     self._notify(f"loading {self.loading.names}: {format_count(self.loading.rows, 'row')} so far.")
+        if self.last_batch < 0 and not self._is_idle_reported and is_waiting_for_rows(query):
+            self._is_idle_reported = True
+            self._notify("no new rows yet; it waits for some.")
         # A batch has ended, with rows or without, or none is under way: it waits for rows.
         if latest != self.latest or not query.status["isTriggerActive"]:
             self.latest = latest

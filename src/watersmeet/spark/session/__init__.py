@@ -50,13 +50,27 @@ LATER_COMPILED = (
 TRIES = "4"
 """How often a task is tried, as Spark has it on a cluster."""
 
+WORKER_TIMEOUT = "spark.python.authenticate.socketTimeout"
+HEARTBEAT_TIMEOUT, NETWORK_TIMEOUT = "spark.storage.blockManagerHeartbeatTimeoutMs", "spark.network.timeout"
+CLUSTER = {
+    # Spark looks every minute for executors that were silent for two: a batch would wait three minutes for one that
+    # hangs, or whose machine is gone without a word.
+    "spark.executor.heartbeatInterval": "5s",
+    HEARTBEAT_TIMEOUT: "20s",
+    "spark.network.timeoutInterval": "5s",
+    # A stage starts again for every executor that is lost with its shuffle files, and the fourth time fails the query.
+    "spark.stage.maxConsecutiveAttempts": "12",
+    # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
+    WORKER_TIMEOUT: "120s",
+}
+"""Further settings of a session on a cluster, unless the user or the cluster's defaults set them."""
+
 LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
-    "spark.python.authenticate.socketTimeout": "120s",
+    WORKER_TIMEOUT: CLUSTER[WORKER_TIMEOUT],
     # Blobs are compressed before the shuffle, by columns, where that is worth it; local files are read from memory.
     "spark.shuffle.compress": "false",
 }
@@ -146,7 +160,26 @@ def settings_when_submitted(theirs: Mapping[str, str], master: str | None, conf:
     chosen = made.get("spark.master", "")
     if chosen.startswith("local"):
         made.setdefault("spark.sql.shuffle.partitions", str(max(2, cores(chosen))))
-    return made
+    return cluster_settings(chosen, made) | made
+
+
+def cluster_settings(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
+    """What a session on a cluster is set to in addition to ``theirs``, which hold the cluster's defaults too.
+
+    >>> sorted(cluster_settings("yarn", {"spark.network.timeout": "600s", "spark.executor.heartbeatInterval": "10s"}))
+    ['spark.network.timeoutInterval', 'spark.python.authenticate.socketTimeout', 'spark.stage.maxConsecutiveAttempts']
+    >>> cluster_settings("local[2]", {})
+    {}
+    """
+    if not master or master.startswith("local"):
+        return {}
+    # Who is patient with the network is so with executors.
+    is_patient = NETWORK_TIMEOUT in theirs
+    return {
+        name: value
+        for name, value in CLUSTER.items()
+        if name not in theirs and not (is_patient and name == HEARTBEAT_TIMEOUT)
+    }
 
 
 def with_retries(master: str, tries: str) -> str:
@@ -218,6 +251,8 @@ def _start_session(
         with _redirect_output(log):
             if master is not None:
                 launch({"spark.master": master, **made})
+                for name, value in _missing_settings(master, made).items():
+                    builder = builder.config(name, value)
             spark = builder.getOrCreate()
         cache_jvm_names(spark)
         return spark
@@ -225,6 +260,14 @@ def _start_session(
         hint = "set JAVA_HOME to a Java 17 or 21 and try again." if log is None else f"read {log}."
         reason = root_cause(error) or str(error).split("\n", 1)[0]
         raise refuse("SPARK_NOT_STARTED", reason=reason, hint=hint) from error
+
+
+def _missing_settings(master: str, made: Mapping[str, str]) -> dict[str, str]:
+    """The settings for a cluster that neither ours nor its defaults have, which the JVM has read."""
+    from pyspark import SparkConf
+
+    # Without a JVM it is empty.
+    return cluster_settings(master, {**dict(SparkConf().getAll()), **made})
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import socket
 import sys
 import threading
@@ -15,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.duration import format_bytes, format_count
-from watersmeet.locations import local_path
+from watersmeet.locations import has_scheme, local_path
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import suppress_logs
@@ -43,8 +44,6 @@ CLOCK_SECONDS = 2.0
 """How far the clock of an executor may be from the driver's. Idle sides and leases are measured by clocks."""
 DISK_BYTES = 5 * 10**9
 """Free space in the local folder of an executor below which `doctor` warns."""
-TASK_BYTES = 10**9
-"""Memory per task outside the JVM's heap: a Python worker with decoded state, and RocksDB."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,18 @@ class CheckResult:
 class ClusterNeeds:
     """The requirements of a project's queries on every executor.
 
-    ``paths``: folders of this machine that sources and sinks name. ``addresses``: servers as ``host:port``.
+    ``paths``: folders of this machine that sources and sinks name. ``addresses``: servers as ``host:port``, and
+    ``of_driver``: those that only the driver connects to. ``native``: bytes outside the heap of an executor that runs
+    so many tasks at once. ``read``, ``written``: folders of sources, and of sinks, on other file systems.
     """
 
     storage: str
     paths: Mapping[str, str]
     addresses: Mapping[str, str]
+    of_driver: Mapping[str, str] = field(default_factory=dict[str, str])
+    native: Callable[[int], int] = lambda tasks: 0
+    read: Mapping[str, str] = field(default_factory=dict[str, str])
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -184,9 +189,10 @@ def diagnose(spark: SparkSession, needs: ClusterNeeds, parallelism: int) -> Iter
     yield CheckResult("executors", "ok", f"{format_count(len(executors), 'executor')} answered: {shown}")
     yield from _check_versions(executors)
     yield from _check_clocks(reports)
-    yield from _check_room(executors, parallelism)
+    yield from _check_room(executors, parallelism, needs.native)
     yield from _check_storage(spark, needs.storage, parallelism)
     yield from _check_reach(executors, needs)
+    yield from _check_folders(spark, needs, parallelism)
 
 
 _NO_ANSWER = (
@@ -296,7 +302,9 @@ def _check_clocks(reports: Collection[ExecutorReport]) -> Iterator[CheckResult]:
         yield CheckResult("clocks", "ok", f"they agree within {CLOCK_SECONDS:g} s")
 
 
-def _check_room(reports: Collection[ExecutorReport], parallelism: int) -> Iterator[CheckResult]:
+def _check_room(
+    reports: Collection[ExecutorReport], parallelism: int, native: Callable[[int], int]
+) -> Iterator[CheckResult]:
     """Local disk, and memory outside the JVM."""
     full = {(r.host, folder, free) for r in reports for folder, free in r.disk.items() if free < DISK_BYTES}
     for host, folder, free in sorted(full):
@@ -306,7 +314,7 @@ def _check_room(reports: Collection[ExecutorReport], parallelism: int) -> Iterat
         least = min(free for report in reports for free in report.disk.values())
         yield CheckResult("disk", "ok", f"at least {format_bytes(least)} free in every local folder")
     tasks = max(1, -(-parallelism // max(1, len(reports))))
-    needed = tasks * TASK_BYTES
+    needed = native(tasks)
     short = {(report.host, report.memory) for report in reports if report.memory is not None and report.memory < needed}
     for host, memory in sorted(short):
         message = f"{host} has {format_bytes(memory)} left for {format_count(tasks, 'task')} at once outside the heap"
@@ -315,31 +323,35 @@ def _check_room(reports: Collection[ExecutorReport], parallelism: int) -> Iterat
         )
         yield CheckResult("memory", "note", message, hint)
     if not short:
-        yield CheckResult(
-            "memory", "ok", f"at least {format_bytes(TASK_BYTES)} outside the heap for each parallel task"
-        )
+        message = f"at least {format_bytes(needed)} outside the heap for {format_count(tasks, 'task')} at once"
+        yield CheckResult("memory", "ok", message)
 
 
 def _check_storage(spark: SparkSession, storage: str, parallelism: int) -> Iterator[CheckResult]:
     """Let the executors read what the driver writes, and the driver what they write."""
-    probe = f"doctor-{uuid4().hex[:12]}"
-    files = 2 * parallelism
     hint = (
         "name a storage that the driver and every executor see: a mounted file system, or a URL such as "
         "`storage: s3a://bucket/shop`."
     )
+    problem = _write_problem(spark, storage, parallelism)
+    if problem is not None:
+        yield CheckResult("storage", "problem", problem, hint)
+        return
+    yield CheckResult("storage", "ok", f"the driver and all executors read and write {storage}")
+
+
+def _write_problem(spark: SparkSession, storage: str, parallelism: int) -> str | None:
+    """Why the driver and the executors cannot share files in a folder; None: they can."""
+    probe = f"doctor-{uuid4().hex[:12]}"
+    files = 2 * parallelism
     location = f"{storage.rstrip('/')}/{probe}"
     try:
         with _probe_folder(spark, storage, probe) as write:
             for number in range(files):
                 write(f"driver/{number}.txt", f"{number}\n")
-            problem = _storage_problem(spark, storage, location, files)
+            return _storage_problem(spark, storage, location, files)
     except Exception as error:  # of Java, of Spark or of the system
-        problem = f"the driver cannot write to {storage}: {root_cause(error) or error}"
-    if problem is not None:
-        yield CheckResult("storage", "problem", problem, hint)
-        return
-    yield CheckResult("storage", "ok", f"the driver and all executors read and write {storage}")
+        return f"the driver cannot write to {storage}: {root_cause(error) or error}"
 
 
 def _storage_problem(spark: SparkSession, storage: str, location: str, files: int) -> str | None:
@@ -392,26 +404,122 @@ def _check_reach(reports: Collection[ExecutorReport], needs: ClusterNeeds) -> It
             yield CheckResult("servers", "problem", message, hint)
         else:
             yield CheckResult("servers", "ok", f"{name}: every executor reaches {address}")
+    for name, address in sorted(needs.of_driver.items()):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except (OSError, ValueError) as error:
+            hint = f"start the server, or open the network between the driver and {address}."
+            message = f"{name}: no connection to {address} from the driver ({error})"
+            yield CheckResult("servers", "problem", message, hint)
+        else:
+            yield CheckResult("servers", "ok", f"{name}: the driver reaches {address}")
 
 
-def needs_of(storage: str, options: Mapping[str, Mapping[str, str]]) -> ClusterNeeds:
+def _check_folders(spark: SparkSession, needs: ClusterNeeds, parallelism: int) -> Iterator[CheckResult]:
+    """Whether executors read the folders of sources, and write beside those of sinks, on HDFS and in object stores."""
+    for name, url in sorted(needs.read.items()):
+        try:
+            files = _some_files(spark, url, 2 * parallelism)
+            if files:
+                frame = spark.read.format("binaryFile").load([*files]).selectExpr("length(content)")
+                number = format_count(len(_collect(spark, frame, ANSWER_SECONDS)), "file")
+                yield CheckResult("inputs", "ok", f"{name}: executors read {number} of {url}")
+                continue
+            problem = f"the driver sees no files in {url}"
+        except NoAnswerError as error:
+            problem = f"executors cannot read {url}: {error}"
+        except Exception as error:  # of Java, of Spark or of the system
+            problem = f"the driver cannot read {url}: {root_cause(error) or error}"
+        hint = "give the session the file system and its credentials, as for `storage`, and look at the path."
+        yield CheckResult("inputs", "problem", f"{name}: {problem}", hint)
+    for name, url in sorted(needs.written.items()):
+        above = url.rstrip("/").rpartition("/")[0]
+        problem = _write_problem(spark, above, parallelism)
+        if problem is None:
+            yield CheckResult("outputs", "ok", f"{name}: the driver and all executors read and write {above}")
+        else:
+            hint = "give the session the file system and its credentials, as for `storage`."
+            yield CheckResult("outputs", "problem", f"{name}: {problem}", hint)
+
+
+def _some_files(spark: SparkSession, url: str, most: int) -> list[str]:
+    """So many files at most of a folder, or of the first folder in it that has some."""
+    url = re.split(r"/[^/]*[*?\[{]", url, maxsplit=1)[0].rstrip("/")
+    folder = folder_of(spark, url)
+    names = [name for name in folder.names() if not name.startswith((".", "_"))][:most]
+    below = [name for name in names if folder.has_files(name)]
+    files = [f"{url}/{name}" for name in names if name not in below]
+    for name in below if not files else ():
+        files = files or _some_files(spark, f"{url}/{name}", most)
+    return files
+
+
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "sqlserver": 1433, "oracle": 1521}
+_JDBC = re.compile(r"jdbc:(?P<kind>\w+):[^/@]*(?:@?//|@)(?P<host>\[[^\]]+\]|[^/:;?,@]+)(?::(?P<port>\d+))?", re.I)
+
+
+def database_addresses(options: Mapping[str, str]) -> list[str]:
+    """The servers that the address of a database names, as ``host:port``; none for a file or a socket.
+
+    >>> database_addresses({"url": "jdbc:sqlserver://db;encrypt=true"})
+    ['db:1433']
+    >>> database_addresses({"url": "jdbc:oracle:thin:@db:1522:shop"}), database_addresses({"url": "jdbc:sqlite:a.db"})
+    (['db:1522'], [])
+    >>> database_addresses({"dsn": "postgresql://me:secret@db/shop"}), database_addresses({"dsn": "host=db port=5433"})
+    (['db:5432'], ['db:5433'])
+    >>> database_addresses({"dsn": "host=/var/run/postgresql"})
+    []
+    """
+    if (match := _JDBC.match(options.get("url", ""))) is not None:
+        port = match["port"] or _PORTS.get(match["kind"].lower())
+        return [f"{match['host']}:{port}"] if port else []
+    dsn = options.get("dsn", "")
+    if re.match(r"postgres(ql)?://", dsn):
+        hosts = [part for part in urlsplit(dsn).netloc.rpartition("@")[2].split(",") if part]
+    else:
+        words = dict(re.findall(r"(\w+)\s*=\s*('[^']*'|\S+)", dsn))
+        names, ports = (words.get(name, "").strip("'").split(",") for name in ("host", "port"))
+        # One port holds for all hosts.
+        ports = ports if len(ports) == len(names) else ports[:1] * len(names)
+        hosts = [f"{host}:{port}" if port else host for host, port in zip(names, ports, strict=True) if host]
+    # A folder is that of a socket.
+    hosts = [host for host in map(unquote, hosts) if not host.startswith("/")]
+    return [host if re.search(r":\d+$", host) else f"{host}:{_PORTS['postgresql']}" for host in hosts]
+
+
+def needs_of(
+    storage: str, options: Mapping[str, Mapping[str, str]], sinks: Collection[str] = frozenset()
+) -> ClusterNeeds:
     """The needs of queries by the options of their sources and sinks, whose names are the keys.
+
+    ``sinks``: which of them are sinks. Only the driver connects to a database that a sink writes to.
 
     >>> options = {"orders": {"kafka.bootstrap.servers": "a:9092,b:9092"}, "log": {"path": "file:///d"}}
     >>> needs = needs_of("s3a://bucket/shop", options)
     >>> needs.addresses, needs.paths
     ({'orders (a:9092)': 'a:9092', 'orders (b:9092)': 'b:9092'}, {'log': '/d'})
+    >>> needs_of("/s", {"out": {"path": "s3a://b/out"}, "pg": {"dsn": "host=db"}}, {"out", "pg"}).written
+    {'out': 's3a://b/out'}
     """
     paths: dict[str, str] = {}
     addresses: dict[str, str] = {}
+    of_driver: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for name, values in options.items():
         lowered = {option.lower(): value for option, value in values.items()}
         path = lowered.get("path", "")
         if local_path(path).startswith("/"):
             paths[name] = unquote(urlsplit(path).path) if path.startswith("file:") else path
+        elif has_scheme(path) and not path.startswith("file:"):
+            folders[name] = path
         servers = [part.strip() for part in lowered.get("kafka.bootstrap.servers", "").split(",") if part.strip()]
         addresses |= {f"{name} ({server})": server for server in servers}
-    return ClusterNeeds(storage, paths, addresses)
+        databases = {f"{name} ({server})": server for server in database_addresses(lowered)}
+        (of_driver if name in sinks else addresses).update(databases)
+    read = {name: url for name, url in folders.items() if name not in sinks}
+    written = {name: url for name, url in folders.items() if name in sinks}
+    return ClusterNeeds(storage, paths, addresses, of_driver=of_driver, read=read, written=written)
 
 
 def _host() -> str:

@@ -24,7 +24,7 @@ from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
-from watersmeet.operators.state.format import DIRECTORY, RUN, Directory, UnknownFormatError, decode_rows
+from watersmeet.operators.state.format import DIRECTORY, RUN, Directory, UnknownFormatError, block_schema, decode_rows
 from watersmeet.operators.state.state_schema import (
     UNTIL_FINAL,
     ShardInspector,
@@ -208,9 +208,9 @@ class State:
             values = self.checkpoint.values(spine.operator)
             stored = values.where(F.col("name") == f"{RUN}{newest}").select("value").first()
         assert stored is not None
-        batch = decode_rows(bytes(stored.value))
-        frame = self.checkpoint.spark.createDataFrame(pa.Table.from_batches([batch.slice(0, 0)]))
-        return _display_names(batch.schema.names, spine.operator), {f.name: f.dataType for f in frame.schema}
+        schema = block_schema(decode_rows(bytes(stored.value)))
+        frame = self.checkpoint.spark.createDataFrame(schema.empty_table())
+        return _display_names(schema.names, spine.operator), {f.name: f.dataType for f in frame.schema}
 
 
 def open_state(checkpoint: str | Storage, spark: SparkSession) -> State:

@@ -31,7 +31,16 @@ from watersmeet.logical.relation import (
     leaves,
     scans,
 )
-from watersmeet.logical.words import Fact, conditions, expression_in_words, is_unnamed, row_names, texts, word
+from watersmeet.logical.words import (
+    Fact,
+    conditions,
+    expression_in_words,
+    is_unnamed,
+    row_names,
+    texts,
+    without_generated_names,
+    word,
+)
 from watersmeet.operators.explainer import Families, StageExplainer, explainer, facts_as_data
 from watersmeet.tools.explain.parsed import read_facts, scan_block
 from watersmeet.tools.explain.topology import (
@@ -120,7 +129,24 @@ class PlanDetails:
 
 
 def query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
-    """The whole query, with its sinks."""
+    """The whole query, with its sinks, in names that users know."""
+    return _without_generated_names(_query_block(query, details))
+
+
+def _without_generated_names(block: PlanBlock) -> PlanBlock:
+    steps = tuple(
+        replace(
+            step,
+            title=without_generated_names(step.title),
+            facts=tuple((label, [without_generated_names(line) for line in lines]) for label, lines in step.facts),
+        )
+        for step in block.steps
+    )
+    inputs = tuple(_without_generated_names(given) for given in block.inputs)
+    return replace(block, heading=without_generated_names(block.heading), steps=steps, inputs=inputs)
+
+
+def _query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
     select = "SELECT TABLE" if query.result == "table" else "SELECT"
     heading = f"INSERT INTO {word(query.into)}" if query.into else select
     columns, data = _columns(query)

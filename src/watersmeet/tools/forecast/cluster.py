@@ -18,6 +18,7 @@ from time import perf_counter
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.duration import format_count
 from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, Pack, fold_watermarks, from_blobs
 from watersmeet.tools.forecast.inputs import MEASURED, Costs, runs_alive, times_written
@@ -61,7 +62,7 @@ class CostLine:
 class ClusterPlan:
     """The needs of a load. ``shards`` is the recommended number; ``too_heavy``: one key exceeds a core.
 
-    ``is_possible``: the batch finishes within its interval; ``read``: bytes of its state that every batch reads.
+    ``is_possible``: the batch finishes within its interval; ``read``: bytes of its state that a batch reads.
     """
 
     request: ClusterRequest
@@ -75,6 +76,8 @@ class ClusterPlan:
     most_rate: float
     is_possible: bool
     read: float
+    overhead: int
+    """Bytes outside the heap that an executor needs with the cores of a machine."""
 
 
 def row_seconds(request: ClusterRequest, shards: int, costs: Costs = MEASURED) -> float:
@@ -85,15 +88,24 @@ def row_seconds(request: ClusterRequest, shards: int, costs: Costs = MEASURED) -
 
 
 def read_bytes(request: ClusterRequest, machines: int, costs: Costs = MEASURED) -> float:
-    """The bytes of state that a batch reads: 0 while it is cached, else all of it (eviction is oldest first)."""
+    """The bytes of state that a batch reads: 0 while it is cached, else the parts with rows that match."""
     state = request.rate * (request.within + request.lag) * request.row
-    return state if state > machines * costs.mapped else 0.0
+    return costs.bytes_read(state, request.rate * request.batch * request.results, machines)
 
 
 def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> float:
     """Seconds of cores in a batch that no row takes: tasks, calls of shards, and what each task sends to each shard."""
     records = min(tasks * shards, rows) * costs.record
     return tasks * costs.task + shards * costs.shard + tasks * shards * costs.mark + records
+
+
+def native_bytes(cores: int, costs: Costs = MEASURED) -> int:
+    """What an executor with so many cores needs outside the heap of its JVM, without cached runs.
+
+    >>> native_bytes(2) // 2**20
+    1740
+    """
+    return costs.executor_native + cores * costs.core_native
 
 
 def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPlan:
@@ -112,6 +124,8 @@ def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPla
     read = read_bytes(request, machines, costs)
     alive = min(state, machines * costs.mapped)
     in_batch = min(request.rate * request.batch * request.row, cores * costs.piece) * costs.copies
+    per_executor = min(cores, request.per_machine)
+    outside = native_bytes(per_executor, costs) + alive / machines
     lines = (
         CostLine("cores", cores, "", f"(rate x {per_row * 1e6:.2f} µs, reading, tasks, shards, records) / {ROOM:.0%}",
              f"as on {costs.machine}; {request.results:g} results per row"),
@@ -121,15 +135,19 @@ def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPla
         CostLine("state on disk", state * costs.stored, "B", f"rows kept x row x {costs.stored:g}",
              "hardly compressible values, such as random numbers; text is smaller"),
         CostLine("memory", machines * costs.jvm + 2 * cores * costs.worker + in_batch + alive, "B",
-             "machines x JVM + 2 workers per core + rows at once x copies + cached runs",
+             "machines x JVM + 2 workers per core + rows at once x copies + mapped runs",
              f"{costs.jvm / 1e9:.1f} GB, {costs.worker / 1e6:.0f} MB, {costs.copies:g} copies, pieces of"
-             f" {costs.piece / 2**20:.0f} MiB per core, at most {costs.mapped / 2**30:.0f} GiB of runs per machine"),
+             f" {costs.piece / 2**20:.0f} MiB per core, up to {costs.mapped / 2**30:.0f} GiB mapped per machine"),
+        CostLine("memory outside the heap", outside, "B", "of an executor: JVM + cores x (workers, RocksDB) + runs",
+             f"{format_count(per_executor, 'core')} each, {costs.executor_native / 2**20:.0f} MiB, "
+             f"{costs.core_native / 2**20:.0f} MiB, measured with 600,000 rows in a batch"),
         CostLine("written to disk", request.rate * request.row * times, "B/s", f"rate x row x {times:g} times",
              "once when a row arrives, and once for every merge until it expires"),
         CostLine("network", request.rate * request.row * remote_share, "B/s", "rate x row x (1 - 1 / machines)",
              "keys spread evenly; results stay where they are made"),
-        CostLine("read by a batch", read, "B", "nothing, or the whole state if it does not fit into the cache",
-             f"{costs.mapped / 2**30:.0f} GiB of cached runs per machine; a core reads {1e-6 / costs.read:,.0f} MB/s"),
+        CostLine("read by a batch", read, "B", "nothing, or what matches of the state that is not cached",
+             f"{costs.cached / 1e9:.0f} GB of cached runs per machine, {costs.part / 2**20:.0f} MiB per match; a core"
+             f" reads {1e-6 / costs.read:,.0f} MB/s"),
         CostLine("a batch", seconds, "s", f"{costs.batch:g} s + (rows, reading, tasks, shards, records) / cores",
              f"it covers {request.batch:g} s of input"),
     )  # fmt: skip
@@ -142,7 +160,18 @@ def plan_cluster(request: ClusterRequest, costs: Costs = MEASURED) -> ClusterPla
     most = ROOM * left / request.batch / per_row / request.heaviest if request.heaviest else float("inf")
     is_possible = seconds <= request.batch
     return ClusterPlan(
-        request, cores, shards, machines, lines, of_shard, seconds, request.rate > most, most, is_possible, read
+        request,
+        cores,
+        shards,
+        machines,
+        lines,
+        of_shard,
+        seconds,
+        request.rate > most,
+        most,
+        is_possible,
+        read,
+        round(outside),
     )
 
 

@@ -35,8 +35,12 @@ class Costs:
     - ``mark``: a record of watermarks of one map task for one shard: made, shuffled, merged; ``record``: one of rows
     - ``record_bytes``: the size of such a record without its rows
     - ``worker``: bytes of a Python worker without rows; ``jvm``: bytes of Spark's own process when idle
+    - ``executor_native``, ``core_native``: bytes of an executor outside the heap of its JVM, and of each of its cores:
+      native memory of the JVM, RocksDB, and Python workers with the rows of a batch
     - ``copies``: how often rows are in a worker's memory at once; ``piece``: bytes of a batch that are joined at once
-    - ``mapped``: the maximum bytes of decoded runs that the workers of a machine cache
+    - ``mapped``: the maximum bytes of decoded runs that the workers of a machine have in memory
+    - ``cached``: the maximum bytes of decoded runs on its local disk, by default as many as it has memory
+    - ``part``: bytes that are read for a row that matches in a run that is not there
     - ``stored``: bytes on disk per byte of a row in Arrow: compressed, with RocksDB's overhead
     """
 
@@ -57,10 +61,19 @@ class Costs:
     record_bytes: int
     worker: int
     jvm: int
+    executor_native: int
+    core_native: int
     copies: float
     piece: int
     mapped: int
+    cached: float
+    part: int
     stored: float
+
+    def bytes_read(self, state: float, matches: float, machines: int = 1) -> float:
+        """The bytes that a batch with so many matches reads of a state that is not all cached: parts that match."""
+        away = max(0.0, state - machines * self.cached)
+        return min(away, matches * self.part * away / state) if away else 0.0
 
     def per_row(self, bytes: float, *, columns: bool) -> float:
         """Seconds of a core for a row of so many bytes."""
@@ -88,16 +101,21 @@ MEASURED = Costs(
     record_bytes=900,
     worker=95_000_000,
     jvm=1_300_000_000,
+    executor_native=500 * 2**20,
+    core_native=620 * 2**20,
     copies=14.0,
-    piece=256 * 2**20,
+    piece=64 * 2**20,
     mapped=2 * 2**30,
+    cached=64e9,
+    part=2**20,
     stored=1.1,
 )
 """Seconds per batch, row, byte and result are from one run of the section `forecast` of ``make bench`` on a quiet
 machine, those of a shard from `shards` (2 ms in small batches, 4.5 ms in large ones); a later run of `forecast` checks
 them (docs/forecast.md). What a further operator and a task without rows take is from older runs on a busy one, and so
 is memory. ``read`` is from one run with and without runs at hand, ``probe`` from a search in a sorted million, records
-and watermarks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate."""
+and watermarks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate. ``cached`` assumes machines
+with 64 GB of memory."""
 
 
 TEXT = 24.0

@@ -202,7 +202,8 @@ def _operator(plan: JoinPlan, families: ForecastFamilies, inputs: ForecastInput)
         is_reached = all(retention.bound is not None for retention in retentions)
         work += rows_in * runs_alive(per_run, alive) * costs.probe if is_reached else 0.0
         stored = sum(state.bytes or 0 for state in states)
-        read = stored if is_reached and stored > costs.mapped else 0.0
+        matches = rows_in * overhead_seconds(1, inputs)
+        read = costs.bytes_read(stored, matches) if is_reached else 0.0
     return OperatorForecast(plan.operator.name, states, rows_in, written, work, read)
 
 
@@ -333,7 +334,7 @@ def _lines(forecast: QueryForecast) -> Iterator[str]:
     yield f"├─ disk     {_number(forecast.disk, 'B')} of state, {per_second}"
     read = sum(operator.read for operator in forecast.operators)
     if read:
-        yield f"├─ read     {format_quantity(read, 'B')} by every batch, because the state does not fit into the cache"
+        yield f"├─ read     {format_quantity(read, 'B')} by every batch, since not all of the state is cached"
     for missing in forecast.unknown_inputs:
         yield f"├─ missing  {missing}"
     rough = f"times are rough, measured at {inputs.costs.commit}"

@@ -226,7 +226,8 @@ class TraceRecorder:
         key_text = ", ".join(value_in_words(row[key]) for key in keys)
         group = f" in the group of {key_text}" if keys else ""
         kind: OutcomeKind = "counted" if comes else "taken back"
-        reason = f"It was counted{group}." if comes else f"It is no longer counted{group}."
+        until = stage.family.emission_time(stage.context, row) if comes else ""
+        reason = f"It was counted{group}{until}." if comes else f"It is no longer counted{group}."
         self.events.append(RowEvent(row_id, kind, self.batch, reason))
 
     def note_outputs(self, stage: TraceStage, rows: pa.Table, steps: list[Any], gone: list[RemovedRow]) -> None:

@@ -166,7 +166,7 @@ class Trace(LocalQuery):
         numbers: list[int] = []
         for row in rows:
             name = freeze(tuple(row[key] for key in keys))
-            if row[WEIGHT] > 0:
+            if row.get(WEIGHT, 1) > 0:
                 stage.shown[name] = self.recorder.traced_rows.derive_row(id(stage), stage.members.get(name, ()))
             numbers.append(stage.shown.get(name, -1))
         return numbers

@@ -69,12 +69,16 @@ def lively(number: int, at: float, draw: random.Random) -> Progress:
     )
 
 
+ALL = "time,state,delays,batches,rows,query-text"
+"""All sections."""
+
+
 def test_numbers_are_those_of_the_history_and_live(query: QueryDescription, browser: Browser) -> None:
     now = time.time()
     write(query.storage, start_of(now - 30), *(batch(n, now - 30 + 3 * n) for n in range(10)))
     with serve_page(Watch("shop", [query], lambda: ""), 0, "127.0.0.1") as address:
         tab = Tab(browser)
-        page = tab.open(address)
+        page = tab.open(f"{address}#/joined?open={ALL}")
         assert page.text_content("#n-rows-in") == "7,000"
         assert page.text_content("#n-matched") == "2,500"
         assert page.text_content("#n-kept") == "1,100"
@@ -108,6 +112,59 @@ def test_keys_open_parts_and_choose_queries(query: QueryDescription, browser: Br
         page.keyboard.press("2")
         shows(page, "#query span", "other")
         tab.check(address)
+
+
+def test_a_link_shows_what_is_open_and_queries_are_found(query: QueryDescription, browser: Browser) -> None:
+    now = time.time()
+    for name in ("joined", "other"):
+        write(query.storage, start_of(now - 9), batch(0, now - 3), query=name)
+    with serve_page(Watch("shop", [query, replace(query, name="other")]), 0, "127.0.0.1") as address:
+        tab = Tab(browser)
+        page = tab.open(address)
+        # Short at first: what is folded says in a line what is in it.
+        assert page.locator("#batches table").count() == 0 and page.locator("#state canvas").count() == 2
+        assert "1 batch in all runs" in (page.text_content("#batches-short") or "")
+        page.click("#batches summary")
+        page.click('[data-box="join1"]')
+        page.keyboard.press("/")
+        page.keyboard.type("oth")
+        assert page.locator("nav a").all_text_contents()[0].strip().startswith("other")
+        assert page.locator("nav a").count() == 1
+        page.keyboard.press("Enter")
+        shows(page, "#query span", "other")
+        page.go_back()
+        shows(page, "#query span", "joined")
+        link = page.url
+        assert "open=time,state,batches" in link and "part=join1" in link and "find=oth" in link
+        other = Tab(browser).open(link)
+        assert other.locator("#batches canvas").count() == 2 and other.locator("#part").count() == 1
+        assert other.input_value("#find") == "oth"
+        tab.check(address)
+
+
+def test_before_the_first_batch_no_time_is_shown(query: QueryDescription, browser: Browser) -> None:
+    write(query.storage, start_of(time.time()))
+    with serve_page(Watch("shop", [query]), 0, "127.0.0.1") as address:
+        tab = Tab(browser)
+        page = tab.open(f"{address}#/joined?open={ALL}")
+        assert page.locator("canvas").count() == 0
+        seen = page.inner_text("main")
+        assert "no batch yet" in seen
+        assert not [word for word in ("undefined", "NaN", "00:0", "9223372036854775807") if word in seen]
+        tab.check(address)
+
+
+def test_a_page_whose_run_has_ended_says_so(query: QueryDescription, browser: Browser) -> None:
+    now = time.time()
+    write(query.storage, start_of(now - 9), batch(0, now - 3))
+    tab = Tab(browser)
+    with serve_page(Watch("shop", [query]), 0, "127.0.0.1") as address:
+        page = tab.open(address)
+        shows(page, "#query small", "runs")
+        write(query.storage, replace(start_of(now), kind="ended"))
+    shows(page, ".pulse", "the run has ended")
+    shows(page, "#query small", "ended")
+    assert "It has ended; the next run continues" in page.inner_text("main") and "/s" not in page.inner_text(".numbers")
 
 
 SINKS = """
@@ -172,7 +229,7 @@ def test_markup_stays_text(tmp_path: Path, browser: Browser) -> None:
     write(query.storage, start_of(time.time()), told, failed, query=query.name)
     with serve_page(Watch(MARKUP, [query]), 0, "127.0.0.1") as address:
         tab = Tab(browser)
-        page = tab.open(address)
+        page = tab.open(f"{address}#/s%3Cb%3E?open={ALL}")
         page.click('[data-box="source1"]')
         seen = page.text_content("body") or ""
         assert page.text_content("h1") == MARKUP and page.text_content("#query span") == "s<b>"
@@ -203,6 +260,8 @@ def test_the_page_fits_a_desk_and_a_phone_by_day_and_by_night(
         for name, width, scheme in looks:
             tab = Tab(browser, width, 900, scheme)
             page = tab.open(address)
+            # What is wider than the screen says so.
+            assert page.locator("#wider").count() == (width < 900)
             assert "deliveries has been silent for 2 min" in (page.text_content(".problems") or "")
             # Nothing hangs out at the side: what is wider scrolls by itself.
             assert page.evaluate("document.documentElement.scrollWidth") <= width

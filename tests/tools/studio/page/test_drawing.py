@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from watersmeet.cli.script import open_script
-from watersmeet.tools.studio.page.description import Box, Drawing, describe_queries
+from watersmeet.errors import WatersmeetError
+from watersmeet.queries import analyze
+from watersmeet.tools.studio.page.description import Box, Drawing, QueryDescription, describe_queries
+from watersmeet.tools.testing.case import read_case, script_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -45,3 +48,26 @@ def test_drawn_parts_do_not_overlap(drawing: Drawing) -> None:
 def test_a_wide_query_goes_on_below() -> None:
     ways = [re.sub(r"[^HVC]", "", line.path) for drawing in drawings() for line in drawing.lines]
     assert "HVHVH" in ways and "HC" in ways
+
+
+@pytest.mark.parametrize("family", ["group", "nexmark", "top", "window"])
+def test_no_generated_name_is_drawn(family: str) -> None:
+    """Subqueries, columns to sort by and times of windows have names that no user gave them."""
+    drawn, generated = 0, list[str]()
+    for path in sorted((ROOT / "tests" / "cases" / family).glob("*.yaml")):
+        try:
+            script = script_of(read_case(path))
+            queries = describe_queries(script, analyze(script), Path("storage"))
+        except WatersmeetError:  # a case of a refusal
+            continue
+        texts = [text for query in queries for text in drawn_texts(query)]
+        drawn += len(texts)
+        generated += [f"{path.name}: {text}" for text in texts if re.search(r"(?<!\w)#\w", text)]
+    assert drawn > 100 and generated == []
+
+
+def drawn_texts(query: QueryDescription) -> list[str]:
+    """What a box shows, and its part when it is opened; and what sides and watermarks are called."""
+    boxes = [text for box in query.drawing.boxes for text in (*box.title, *box.lines)]
+    facts = [text for box in query.drawing.boxes for _, lines in box.facts for text in lines]
+    return [*boxes, *facts, *query.columns, *(side.name for sides in query.sides.values() for side in sides.values())]

@@ -134,7 +134,7 @@ def test_the_page_shows_what_the_query_reports_as_it_does(  # noqa: PLR0915 - on
         ).why
         with serve_page(watch, 0, "127.0.0.1") as address:
             tab = Tab(browser)
-            page = tab.open(address)
+            page = tab.open(f"{address}#/joined?open=time,state,delays,batches,rows,query-text")
             shows(page, "#n-rows-in", "6")
             shows(page, "#n-matched", "2")
             # Order 4 is late by nine minutes, and deliveries at eleven let the other one out alone.

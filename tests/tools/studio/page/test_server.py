@@ -88,6 +88,39 @@ def test_changes_are_reported_as_they_happen(query: QueryDescription, page: str)
     connection.close()
 
 
+def test_the_last_word_is_how_each_query_is(query: QueryDescription) -> None:
+    write(query.storage, started(time.time() - 9), batch(0, time.time()))
+    with serve_page(Watch("shop", [query]), 0, "127.0.0.1") as page:
+        found = urlsplit(page)
+        connection = HTTPConnection(found.hostname or "", found.port, timeout=20)
+        connection.request("GET", "/api/changes")
+        answer = connection.getresponse()
+        answer.readline()
+        write(query.storage, replace(started(time.time()), kind="ended"))
+    assert b'event: end\ndata: {"joined": "ended"}\n' in answer.read()
+    connection.close()
+
+
+def test_generated_names_are_not_shown(query: QueryDescription, page: str) -> None:
+    one = batch(0, time.time())
+    hidden = {"#loaded": 1, "o.order_time#@orders-0": 5, "begun.#t": 7}
+    write(
+        query.storage, started(time.time() - 9), replace(one, own={**one.own, **hidden}, marks={**one.marks, **hidden})
+    )
+    assert "#" not in ask(page, "/api/query/joined")[2]
+    held = values(page, "/api/query/joined")["held"]
+    assert held == "deliveries holds the others back, by 1 min. 900 rows of orders wait for it."
+
+
+def test_a_share_of_late_rows_is_one_of_the_rows_that_can_be_late(query: QueryDescription, page: str) -> None:
+    """In a chain of joins these are more than its sources had."""
+    one = batch(0, time.time(), late=7)
+    chain = {"o and d": one.operators["o and d"], "o+d and c": one.operators["o and d"]}
+    write(query.storage, started(time.time() - 9), replace(one, operators=chain, late=14))
+    told = values(page, "/api/query/joined")
+    assert (told["rows_in"], told["late"], told["late_of"]) == (700, 14, 1400)
+
+
 def test_server_answers_this_machine_and_its_own_names_only(page: str) -> None:
     port = urlsplit(page).port
     assert ask(page, "/")[0] == 200

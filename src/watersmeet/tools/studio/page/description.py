@@ -12,7 +12,7 @@ from watersmeet.locations import Storage, checkpoint_at, mask_secrets
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
-from watersmeet.operators.core.operator import port_names
+from watersmeet.operators.core.operator import is_internal, port_names
 from watersmeet.operators.explainer import JoinExplainer, PairDistance
 from watersmeet.physical import (
     JoinPlan,
@@ -287,14 +287,13 @@ def _columns(plan: QueryPlan, script: Script) -> dict[str, WatermarkColumn]:
     """The watermarked columns of sources; those behind views are known by name only."""
     beating = {name.lower() for name, _ in script.heartbeats}
     times = (time for join in join_plans(plan.relation) for port in join.ports for time in port.times)
-    # Generated names mean nothing to a reader.
-    columns = {time: WatermarkColumn(time) for time in times if not time.startswith("#")}
+    columns = {time: WatermarkColumn(time) for time in times}
     for scan in plan.relation.leaves:
         for watermark in scan.source.watermarks:
             name = f"{scan.alias}.{watermark.column}"
             beats = scan.source.name.lower() in beating
             columns[name] = WatermarkColumn(name, scan.source.name, watermark.lag.value, watermark.idle, beats)
-    return columns
+    return {name: column for name, column in columns.items() if not is_internal(name)}
 
 
 def _sides(join: JoinPlan) -> dict[str, OperatorSide]:
@@ -305,8 +304,7 @@ def _sides(join: JoinPlan) -> dict[str, OperatorSide]:
 def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
     if relation.scan is not None:
         return OperatorSide(relation.scan.source_name, times, relation.scan.source_name)
-    alias = getattr(relation, "alias", "")
-    return OperatorSide(alias if alias and not alias.startswith("#") else "rows", times)
+    return OperatorSide(" with ".join(dict.fromkeys(leaf.source_name for leaf in relation.leaves)), times)
 
 
 def _pair_distance(join: JoinPlan) -> PairDistance | None:

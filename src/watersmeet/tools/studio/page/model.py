@@ -12,10 +12,11 @@ from itertools import count
 from typing import Literal
 
 from watersmeet.duration import format_count, rough_duration
+from watersmeet.logical.words import without_generated_names
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.metrics import OperatorMetrics
 from watersmeet.metrics.progress import Progress, end_time
-from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.operator import END_OF_INPUT, is_internal
 from watersmeet.tools.studio.page.description import QueryDescription, WatermarkColumn
 from watersmeet.tools.studio.page.problems import problems_of, spreads_of
 
@@ -40,7 +41,7 @@ def series_of(batches: Sequence[Progress], points: int = POINTS) -> dict[str, ob
         for side in op.sides
     )
     parts = dict.fromkeys(name for group in groups for name in group[-1].parts)
-    columns = dict.fromkeys(name for group in groups[-1:] for name in group[-1].marks)
+    columns = dict.fromkeys(name for group in groups[-1:] for name in group[-1].marks if not is_internal(name))
     return {
         "at": [group[-1].at for group in groups],
         **{name: [_sum_field(group, name) for group in groups] for name in _SUMMED_FIELDS},
@@ -96,6 +97,7 @@ def overview(described: QueryDescription, following: HistoryFollower, now: float
         "rate_in": round(rates.rows_in, 1),
         "state_rows": totals.state_rows,
         "problems": len(problems_of(described, following, now)),
+        "sources": sorted({box.source for box in described.drawing.boxes if box.source}),
     }
 
 
@@ -114,10 +116,16 @@ def detail(described: QueryDescription, following: HistoryFollower, now: float) 
     totals, last = following.totals, following.totals.last
     rates = totals.rates(now)
     counted = ("batches", "rows_in", "rows_out", "matched", "padded", "late", "malformed", "dropped")
+    at_end = "" if following.history.is_running else "At its end: "
+    sides = [side for numbers in following.operators.values() for side in numbers.sides.values()]
     running = following.events[-1] if following.events else None
     return {
         **overview(described, following, now),
         **{name: getattr(totals, name) for name in counted},
+        # What can be late: the rows of all sides, of which a chain of joins has more than its sources.
+        "late_of": sum(side.rows for side in sides),
+        # Those of the result, which they add up to.
+        **dict(zip(("matched", "padded"), totals.result, strict=True)),
         "rate_out": round(rates.rows_out, 1),
         "state_bytes": totals.state_bytes,
         "seconds": totals.seconds,
@@ -135,7 +143,7 @@ def detail(described: QueryDescription, following: HistoryFollower, now: float) 
         },
         "operators": {name: _operator(described, name, numbers, last) for name, numbers in following.operators.items()},
         "marks": [] if last is None else _watermarks(described, last),
-        "held": _holdback_text(described, following),
+        "held": at_end + held if (held := _holdback_text(described, following)) else "",
         "next": _next(described, last),
         "problems": [asdict(problem) for problem in problems_of(described, following, now)],
         "events": [asdict(event) for event in following.events[-EVENTS:]][::-1],
@@ -160,6 +168,7 @@ def _operator(
     called = described.sides.get(name, {})
     return {
         "kind": numbers.kind,
+        "name": without_generated_names(name),
         **{
             key: getattr(numbers, key) for key in ("matched", "padded", "late", "dropped", "events", "events_processed")
         },
@@ -194,11 +203,7 @@ def _file_backlog(described: QueryDescription, source: str) -> int | None:
 def _watermarks(described: QueryDescription, last: Progress) -> list[dict[str, object]]:
     """Per watermarked column: its newest event, the watermark of its side and that of the result, in microseconds."""
     names = dict.fromkeys((*described.columns, *last.own, *last.marks, *sorted(last.silent)))
-    return [
-        _watermark_json(described.columns.get(n, WatermarkColumn(n)), last)
-        for n in names
-        if not n.startswith("#") and "#@" not in n
-    ]
+    return [_watermark_json(described.columns.get(n, WatermarkColumn(n)), last) for n in names if not is_internal(n)]
 
 
 def _watermark_json(column: WatermarkColumn, last: Progress) -> dict[str, object]:
@@ -229,7 +234,7 @@ def _holdback_text(described: QueryDescription, following: HistoryFollower) -> s
     if last is None or not last.own:
         return ""
     if slowest is None:
-        ahead = [watermark for watermark in last.own.values() if watermark != END_OF_INPUT]
+        ahead = [mark for name, mark in last.own.items() if mark != END_OF_INPUT and not is_internal(name)]
         return "All sides are at the same time." if len(ahead) > 1 else ""
     column, by = slowest
     source = described.columns.get(column, WatermarkColumn(column)).source or column
@@ -259,8 +264,13 @@ def _next(described: QueryDescription, last: Progress | None) -> list[str]:
     lines = [line for fact in facts for line in fact.get("kept", ())]
     watermarks: Mapping[str, str] = {} if last is None else last.watermarks
     sides = dict.fromkeys(
-        (side.name, column) for of in described.sides.values() for side in of.values() for column in side.columns
+        (side.name, column)
+        for of in described.sides.values()
+        for side in of.values()
+        for column in side.columns
+        if side.source
     )
+    # Of what a join brings, both sides have their rows in a list of their own.
     earliest = [(name, watermarks[column]) for name, column in sides if watermarks.get(column, "ended") != "ended"]
     return [
         *lines,

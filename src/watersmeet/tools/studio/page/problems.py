@@ -3,16 +3,27 @@
 Each problem has a function that finds it, from the description of the query (`QueryDescription`) and its history
 (`HistoryFollower`).
 
-Also here: how long rows wait for each other and by how much they are late, as bars and in words.
+Also here: how long rows wait for each other and by how much they are late, as bars and in words; and the problems as
+alerts that are posted to a URL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from http.client import HTTPException
+from threading import Event, Thread
 from typing import Literal
+from urllib.request import Request, urlopen
 
 from watersmeet.duration import MINUTE, SECOND, format_count, rough_duration
+from watersmeet.locations import mask_secrets
+from watersmeet.logical.words import without_generated_names
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.metrics import OperatorMetrics
 from watersmeet.metrics.progress import Progress, end_time
@@ -35,12 +46,12 @@ def spreads_of(described: QueryDescription, following: HistoryFollower) -> list[
     histograms: list[dict[str, object]] = []
     several = len(following.operators) > 1
     for name, numbers in following.operators.items():
-        where = f" in {name}" if several else ""
+        where = f" in {without_generated_names(name)}" if several else ""
         is_time, distance = _is_temporal(described, following, name), described.pair_distances.get(name, PairDistance())
         if numbers.delays:
             unit: Unit = "time" if distance.unit == "clock" else "arrivals" if distance.unit == "arrivals" else is_time
-            words = _delays_in_words(numbers, distance.bound, unit)
-            histograms.append({"title": f"{PAIR}{where}", "words": words, "unit": unit, "bars": _bars(numbers.delays)})
+            words, bars = _delays_in_words(numbers, distance.bound, unit), _bars(numbers.delays, distance.bound)
+            histograms.append({"title": f"{PAIR}{where}", "words": words, "unit": unit, "bars": bars})
         elif distance.why:
             histograms.append({"title": f"{PAIR}{where}", "words": distance.why, "unit": is_time, "bars": []})
         if numbers.lateness:
@@ -66,8 +77,12 @@ def quantile(counts: Mapping[str, int], share: float) -> int:
     return bucket_maximum(ranges[-1][0])
 
 
-def _bars(counts: Mapping[str, int]) -> list[dict[str, object]]:
-    """A bar per power of two; those below the largest ones are put together."""
+def _bars(counts: Mapping[str, int], bound: int | None = None) -> list[dict[str, object]]:
+    """A bar per power of two; those below the largest ones are put together. None ends beyond a bound.
+
+    >>> _bars({"118": 99, "125": 1}, 7_200_000_000)[-1]
+    {'until': 7200000000, 'count': 1}
+    """
     powers: dict[int, int] = {}
     for number, count in counts.items():
         power = -(-int(number) // PARTS)
@@ -76,7 +91,14 @@ def _bars(counts: Mapping[str, int]) -> list[dict[str, object]]:
     least = max(min(powers), most - BARS + 1)
     below = sum(count for power, count in powers.items() if power < least)
     bars = [(power, powers.get(power, 0) + (below if power == least else 0)) for power in range(least, most + 1)]
-    return [{"until": bucket_maximum(power * PARTS), "count": count} for power, count in bars]
+    ends = [bucket_maximum(power * PARTS) for power, _ in bars]
+    # A range holds lengths of a quarter more: no pair is further apart than its bound.
+    last = next((place for place, end in enumerate(ends) if bound is not None and end >= bound), len(ends) - 1)
+    shown: list[dict[str, object]] = [
+        {"until": end, "count": count} for end, (_, count) in zip(ends[:last], bars, strict=False)
+    ]
+    until = ends[last] if bound is None else min(ends[last], bound)
+    return [*shown, {"until": until, "count": sum(count for _, count in bars[last:])}]
 
 
 def _delays_in_words(numbers: OperatorMetrics, bound: int | None, unit: Unit) -> str:
@@ -84,8 +106,11 @@ def _delays_in_words(numbers: OperatorMetrics, bound: int | None, unit: Unit) ->
 
     >>> _delays_in_words(OperatorMetrics(delays={"118": 99, "125": 1}), 7_200_000_000, "time")
     '99 % within 13 min 25 s, the bound is 2 h.'
+    >>> _delays_in_words(OperatorMetrics(delays={"132": 1}), 7_200_000_000, "time")
+    '99 % within 2 h, the bound is 2 h.'
     """
-    text = f"99 % within {_length(quantile(numbers.delays, 0.99), unit)}"
+    most = quantile(numbers.delays, 0.99)
+    text = f"99 % within {_length(most if bound is None else min(most, bound), unit)}"
     return f"{text}, the bound is {_length(bound, unit)}." if bound is not None else f"{text}."
 
 
@@ -117,23 +142,33 @@ SILENT_AFTER = 60.0
 RECENT = 600.0
 """The seconds before the latest batch that count as recent."""
 LATE_SHARE, FULL_SHARE, WAITING_SHARE = 0.01, 0.8, 0.2
-ANOTHER = "Rows then wait longer. Start the changed query with `watersmeet run --accept`."
+CHANGED = "Start the changed query with `watersmeet run --accept`."
+ANOTHER = f"Rows then wait longer. {CHANGED}"
 NEVER_MATCHED = 1000
 """After this many unmatched rows, some matches would be expected."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem: the observation, and what can be done."""
+    """A problem: the observation, and what can be done.
+
+    ``kind`` and ``about`` stay the same while it lasts: which function found it, and the source or join it is about.
+    """
 
     level: Level
     text: str
     advice: str = ""
+    about: str = ""
+    kind: str = ""
 
 
 def problems_of(described: QueryDescription, following: HistoryFollower, now: float) -> list[Problem]:
     """The problems of a query at a time in seconds since 1970, worst first."""
-    problems = [problem for finder in FINDERS for problem in finder(described, following, now)]
+    problems = [
+        replace(problem, kind=finder.__name__.removeprefix("find_"))
+        for finder in FINDERS
+        for problem in finder(described, following, now)
+    ]
     order = ("stopped", "wrong", "watch")
     return sorted(problems, key=lambda problem: order.index(problem.level))
 
@@ -155,7 +190,7 @@ def find_failures(described: QueryDescription, following: HistoryFollower, now: 
     failures = [batch for batch in following.events if batch.kind == "retried" and now - batch.at < RECENT]
     if failures and last.kind != "failed":
         text = f"{name} failed and was restarted {_times(len(failures))} in the last 10 min: {failures[-1].text}"
-        yield Problem("watch", text)
+        yield Problem("watch", text, about="restarts")
 
 
 def find_silent_sources(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
@@ -168,7 +203,8 @@ def find_silent_sources(described: QueryDescription, following: HistoryFollower,
     if len(quiet) > 1 and min(quiet.values()) > patience:
         since = rough_duration(int(min(quiet.values()) * SECOND))
         text = f"No source has had a row for {since}; {format_count(last.state_rows, 'row')} kept meanwhile."
-        yield Problem("watch", text, "Check whether they still receive data: event time does not advance without rows.")
+        advice = "Check whether they still receive data: event time does not advance without rows."
+        yield Problem("watch", text, advice)
         return
     for name, side, other, row_count in _sources_awaited(described, last):
         idle, silence = _column(described, side).idle, quiet.get(name, 0.0)
@@ -180,8 +216,11 @@ def find_silent_sources(described: QueryDescription, following: HistoryFollower,
         if idle is None:
             after = "5m" if silence > 300 else "1m"
             advice += f" Add `IDLE AFTER {after}` to its WATERMARK to release them; its later rows may then be late."
+            # The first one of a join changes what its state means; another one does not.
+            if not any(column.idle for column in described.columns.values()):
+                advice += f" {CHANGED}"
         wait = f"{format_count(row_count, 'row')} of {other.name} {'waits' if row_count == 1 else 'wait'} for it."
-        yield Problem("wrong", f"{name} {since}; {wait}", advice)
+        yield Problem("wrong", f"{name} {since}; {wait}", advice, name)
 
 
 def find_lagging_side(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
@@ -201,18 +240,22 @@ def find_lagging_side(described: QueryDescription, following: HistoryFollower, n
 
 def find_late_rows(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
     """Many rows are late."""
-    rows, count, sides = 0, 0, dict[str, int]()
+    rows, sides = dict[str, int](), dict[str, int]()
     for batch in _recent(following):
-        rows += batch.rows_in
-        count += batch.late
         for name, numbers in batch.operators.items():
             for side, of_side in numbers.sides.items():
                 side_name = _side(described, name, side).name
+                rows[side_name] = rows.get(side_name, 0) + of_side.rows
                 sides[side_name] = sides.get(side_name, 0) + of_side.late
-    if count and rows and count / rows > LATE_SHARE:
-        most = max(sides, key=lambda side: sides[side], default="")
-        whose = f", most of them of {most}" if len([n for n in sides.values() if n]) > 1 else f" of {most}"
-        text = f"{format_count(count, 'row')} were late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
+    # Each side has a watermark of its own: the share is that of its rows.
+    shares = {side: late / rows[side] for side, late in sides.items() if late and rows[side]}
+    most = max(shares, key=lambda side: sides[side], default="")
+    if most and max(shares.values()) > LATE_SHARE:
+        count = sum(sides.values())
+        whose = f"{shares[most]:.1%} of those of {most}"
+        others = "" if len(shares) == 1 else f", {sides[most]:,} of them"
+        rows_late = f"{format_count(count, 'row')} {'was' if count == 1 else 'were'} late"
+        text = f"{rows_late} in {_last_minutes(following)}{others}: {whose}."
         advice = _longer_lag(described, following, most)
         if "late" not in described.own_sinks:
             advice += " `LATE INTO sink` keeps them."
@@ -243,7 +286,10 @@ def find_malformed_rows(described: QueryDescription, following: HistoryFollower,
             else "Add `MALFORMED INTO sink` to the query to keep them."
         )
         yield Problem(
-            "wrong", f"{format_count(count, 'row')} of {source} could not be read in the last 10 min.", advice
+            "wrong",
+            f"{format_count(count, 'row')} of {source} could not be read in {_last_minutes(following)}.",
+            advice,
+            source,
         )
 
 
@@ -253,7 +299,8 @@ def find_full_state(described: QueryDescription, following: HistoryFollower, now
     dropped = sum(batch.dropped for batch in _recent(following))
     if dropped:
         rows = format_count(dropped, "row")
-        text = f"{rows} were dropped in the last 10 min: a limit removed them, or they have no usable key or time."
+        reason = "a limit removed them, or they have no usable key or time"
+        text = f"{rows} {'was' if dropped == 1 else 'were'} dropped in {_last_minutes(following)}: {reason}."
         advice = (
             "`watersmeet why` gives the reason. A higher `SET watersmeet.state.max_rows` keeps rows that it removes."
         )
@@ -262,8 +309,10 @@ def find_full_state(described: QueryDescription, following: HistoryFollower, now
         return
     for name, numbers in last.operators.items():
         if numbers.state_rows > FULL_SHARE * limit:
-            text = f"{name} keeps {format_count(numbers.state_rows, 'row')}; {limit:,} is the limit."
-            yield Problem("watch", text, "A higher `SET watersmeet.state.max_rows`, or tighter bounds, make room.")
+            shown = without_generated_names(name)
+            text = f"{shown} keeps {format_count(numbers.state_rows, 'row')}; {limit:,} is the limit."
+            advice = "A higher `SET watersmeet.state.max_rows`, or tighter bounds, make room."
+            yield Problem("watch", text, advice, shown)
 
 
 def find_backpressure(described: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
@@ -275,7 +324,7 @@ def find_backpressure(described: QueryDescription, following: HistoryFollower, n
     if share > WAITING_SHARE:
         busiest = max(recent[-1].operators.items(), key=lambda named: named[1].busy, default=None)
         where = (
-            f"{busiest[0]} is busy {busiest[1].busy:.0%} of the time: more shards and cores would help."
+            f"{without_generated_names(busiest[0])} is busy {busiest[1].busy:.0%} of the time: more shards would help."
             if busiest is not None and busiest[1].busy > 0.5
             else "No join is the bottleneck: see what reading and writing costs, below under Batches."
         )
@@ -294,7 +343,7 @@ def find_forecast_alerts(described: QueryDescription, following: HistoryFollower
     """A state is twice as large as its forecast."""
     for alert in [] if described.plan is None else forecast_alerts(described.plan, following.batches):
         advice = "`watersmeet explain --forecast` has the formula, `watersmeet state show` the rows."
-        yield Problem("watch", str(alert), advice)
+        yield Problem("watch", str(alert), advice, f"{alert.who} in {alert.operator}")
 
 
 Finder = Callable[[QueryDescription, HistoryFollower, float], Iterator[Problem]]
@@ -319,6 +368,11 @@ def _recent(following: HistoryFollower) -> list[Progress]:
             break
         batches.append(batch)
     return batches[::-1]
+
+
+def _last_minutes(following: HistoryFollower) -> str:
+    """What `_recent` covers, in words."""
+    return "the last 10 min" if following.history.is_running else "the last 10 min of the run"
 
 
 def _sources_awaited(
@@ -354,3 +408,101 @@ def _side(described: QueryDescription, operator: str, side: str) -> OperatorSide
 
 def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+Alert = dict[str, str]
+"""What a webhook gets: a problem, its query and project, and whether it is ``firing`` or ``resolved``."""
+CHECKED = 5.0
+"""Seconds between two looks for problems that are sent."""
+_WITHOUT_A_BATCH = ("failures", "silent_sources")
+"""What can be found before this run has had a batch; the rest would be of an earlier run."""
+
+
+class ProblemAlerts:
+    """Sends each problem of the queries of a run once when it begins, and once when it is over.
+
+    An alert that cannot be sent is sent again with the next look, and that is reported once.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        queries: Sequence[QueryDescription],
+        send: Callable[[Alert], None],
+        on_news: Callable[[str], None],
+    ) -> None:
+        self.project, self.send, self.on_news = project, send, on_news
+        self.began = time.time()
+        self._queries = [(query, HistoryFollower(query.storage, query.name)) for query in queries]
+        self._sent: dict[tuple[str, str, str], Problem] = {}
+        self._is_reported = False
+
+    def look(self, *, is_last: bool = False) -> None:
+        """Send what is new. The last look says of nothing that it is over: the run only ends."""
+        now = time.time()
+        current = {
+            (query.name, problem.kind, problem.about): problem
+            for query, following in self._queries
+            for problem in self._problems(query, following, now)
+        }
+        for key in current.keys() - self._sent.keys():
+            if self._deliver("firing", key[0], current[key]):
+                self._sent[key] = current[key]
+        for key in () if is_last else self._sent.keys() - current.keys():
+            if self._deliver("resolved", key[0], self._sent[key]):
+                del self._sent[key]
+
+    def _problems(self, query: QueryDescription, following: HistoryFollower, now: float) -> Iterator[Problem]:
+        following.poll()
+        if not following.events or following.events[-1].at < self.began:
+            return
+        is_fresh = bool(following.batches) and end_time(following.batches[-1]) >= self.began
+        for problem in problems_of(query, following, now):
+            if is_fresh or problem.kind in _WITHOUT_A_BATCH:
+                yield problem
+
+    def _deliver(self, status: str, query: str, problem: Problem) -> bool:
+        over = "" if status == "firing" else "resolved: "
+        text = f"{self.project}, {query}: {over}{problem.text}"
+        alert = {"status": status, "project": self.project, "query": query, **asdict(problem), "problem": problem.text}
+        try:
+            self.send({**alert, "text": text, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+        except (OSError, HTTPException) as error:
+            if not self._is_reported:
+                self.on_news(f"An alert could not be sent and is tried again: {mask_secrets(str(error))}.")
+            self._is_reported = True
+            return False
+        return True
+
+
+def post_json(url: str, value: Mapping[str, str]) -> None:
+    """Post a value as JSON; `OSError` or `HTTPException` if it does not arrive."""
+    headers = {"content-type": "application/json", "user-agent": "watersmeet"}
+    request = Request(url, json.dumps(value).encode(), headers, method="POST")
+    with urlopen(request, timeout=10):
+        pass
+
+
+@contextmanager
+def send_alerts(
+    url: str | None, project: str, queries: Sequence[QueryDescription], on_news: Callable[[str], None]
+) -> Generator[None]:
+    """Post the problems of queries to a URL while this is entered, and at its end; without a URL, do nothing."""
+    if url is None:
+        yield
+        return
+    alerts = ProblemAlerts(project, queries, partial(post_json, url), on_news)
+    stopping = Event()
+
+    def look() -> None:
+        while not stopping.wait(CHECKED):
+            alerts.look()
+
+    thread = Thread(target=look, name="alerts", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(timeout=30)
+        alerts.look(is_last=True)

@@ -75,6 +75,13 @@ class Watch:
                 name: f"{follower.version} {query_status(follower)}" for name, (_, follower) in self._queries.items()
             }
 
+    def statuses(self) -> dict[str, str]:
+        """How each query is."""
+        with self._lock:
+            for _, following in self._queries.values():
+                following.poll()
+            return {name: query_status(following) for name, (_, following) in self._queries.items()}
+
     def project(self) -> dict[str, object]:
         """All queries, a line each."""
         now = time.time()
@@ -173,6 +180,8 @@ async def _changes(watch: Watch, request: Request, stopping: Event | None) -> As
             yield f"data: {json.dumps(versions)}\n\n"
         await asyncio.sleep(POLL_SECONDS)
         waited += POLL_SECONDS
+    if stopping is not None and stopping.is_set():
+        yield f"event: end\ndata: {json.dumps(await run_in_threadpool(watch.statuses))}\n\n"
 
 
 @contextmanager

@@ -25,7 +25,13 @@ function times(_, splits) {
 }
 
 // lines: [{label, values, limit}]; stacked: each stands on the ones before it.
-export function Chart({ at, lines, show, stacked = false, title, height = 170 }) {
+export function Chart(given) {
+  // Without a batch there is no time to show.
+  if (given.at.length) return html`<${Lines} ...${given} />`;
+  return html`<figure class="chart"><figcaption><span class="name">${given.title}</span> no batch yet</figcaption></figure>`;
+}
+
+function Lines({ at, lines, show, stacked = false, title, height = 170 }) {
   const place = useRef(null);
   const made = useRef(null);
   const shown = lines.filter((line) => line.values.some((value) => value));
@@ -105,6 +111,9 @@ function piled(lines) {
   return sums;
 }
 
+// A part of a whole that is not nothing is not shown as nothing, and one that is not all is not shown as all.
+const share = (part) => (part > 0 && part < 0.001 ? "< 0.1 %" : part < 1 && part > 0.995 ? `${Math.floor(1000 * part) / 10} %` : `${(100 * part).toFixed(part && part < 0.1 ? 1 : 0)} %`);
+
 // A histogram: [{label, count, tone}]; a bar each.
 export function Histogram({ title, bars, note }) {
   const most = Math.max(1, ...bars.map((bar) => bar.count));
@@ -118,7 +127,7 @@ export function Histogram({ title, bars, note }) {
           (bar) => html`<tr>
             <th scope="row">${bar.label}</th>
             <td><div class=${`bar ${bar.tone || ""}`} style=${{ width: `${Math.max(bar.count ? 0.6 : 0, (100 * bar.count) / most)}%` }}></div></td>
-            <td class="n">${((100 * bar.count) / all).toFixed(bar.count / all < 0.1 ? 1 : 0)} %</td>
+            <td class="n">${share(bar.count / all)}</td>
           </tr>`,
         )}
       </tbody>

@@ -1,5 +1,5 @@
 // What the page is made of: the drawing, time, state, batches, rows, problems. Each takes the query as the server tells it.
-import { html, useEffect, useState } from "./preact-htm.js";
+import { createContext, html, useContext, useEffect, useRef, useState } from "./preact-htm.js";
 import { Chart, Histogram } from "./charts.js";
 import { brief, bytes, clock, count, length, mark, moment, rate, seconds, short, stamp } from "./words.js";
 
@@ -10,13 +10,35 @@ export const LIVES = {
   ended: "ended",
   stopped: "stopped",
   unknown: "never ran here",
+  lost: "no connection",
 };
+
+// The sections that are open: those that the address names, else those that are open by default.
+export const Open = createContext(null);
+const BY_DEFAULT = matchMedia("(max-width: 700px)").matches ? [] : ["time", "state"];
+
+// A section with its title and, in short, what is in it.
+function Fold({ name, title, short, children }) {
+  const { shown, put } = useContext(Open);
+  const open = shown.has("open") ? shown.get("open").split(",") : BY_DEFAULT;
+  const isOpen = open.includes(name);
+  const toggled = (event) => {
+    event.preventDefault();
+    const now = isOpen ? open.filter((one) => one !== name) : [...open, name];
+    put("open", now.filter(Boolean).join(",") || "none");
+  };
+  return html`<section aria-label=${title} id=${name}><details class="fold" open=${isOpen}>
+    <summary onClick=${toggled}><h2>${title}</h2><span class="said" id=${`${name}-short`}>${short}</span></summary>
+    ${isOpen ? children : null}
+  </details></section>`;
+}
 
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 export function Problems({ query }) {
-  if (!query.problems.length) return html`<section class="calm" aria-label="Problems"><p><${Advice} text=${calm(query)} /></p></section>`;
-  return html`<section class="problems" aria-label="Problems">
+  const said = html`<section class="calm" aria-label="Life"><p><${Advice} text=${calm(query)} /></p></section>`;
+  if (!query.problems.length) return said;
+  return html`${["ended", "stopped", "lost"].includes(query.life) ? said : null}<section class="problems" aria-label="Problems">
     <h2>What to look at</h2>
     <ul>
       ${query.problems.map(
@@ -32,18 +54,23 @@ const calm = (query) =>
     ? "This query has not run yet. `watersmeet run` starts it, and what it does appears here."
     : query.life === "runs"
       ? "No problems: no source is silent, no row is lost."
-      : `It ${query.life === "ended" ? "has ended" : "was stopped"}; the next run continues from its checkpoint.`;
+      : query.life === "lost"
+        ? "The process that served this page is gone or cannot be reached: these are its last numbers."
+        : `It ${query.life === "ended" ? "has ended" : "was stopped"}; the next run continues from its checkpoint.`;
 
 // What stands between backquotes is to be typed.
 const Advice = ({ text }) => text.split("`").map((part, n) => (n % 2 ? html`<code>${part}</code>` : part));
 
+// A query that does not run has no rate.
+const flows = (query, text) => (query.life === "runs" ? text : "");
+
 export function Numbers({ query }) {
   const cells = [
-    ["rows in", count(query.rows_in), rate(query.rate_in)],
-    ["rows out", count(query.rows_out), rate(query.rate_out)],
+    ["rows in", count(query.rows_in), flows(query, rate(query.rate_in))],
+    ["rows out", count(query.rows_out), flows(query, rate(query.rate_out))],
     ["matched", count(query.matched), ""],
     ["padded", count(query.padded), ""],
-    ["late", count(query.late), query.rows_in ? `${((100 * query.late) / query.rows_in).toFixed(2)} %` : ""],
+    ["late", count(query.late), query.late_of ? `${((100 * query.late) / query.late_of).toFixed(2)} % of ${short(query.late_of)}` : ""],
     ["kept", count(query.state_rows), bytes(query.state_bytes)],
     ["latest batch", seconds(query.seconds), query.batch === null ? "" : `number ${count(query.batch)}`],
   ];
@@ -61,9 +88,11 @@ const lastOf = (query, box) => query.operators[box.operator];
 const uncounted = (box, query) =>
   Object.keys(query.sources).some((name) => name.split("+").includes(box.source)) ? "counted with its union" : query.rows_in ? "not counted by itself" : "no rows yet";
 
+const flowing = (query, perSecond, rows) => (query.life === "runs" ? `${rate(perSecond)} · ` : "") + plural(rows, "row");
+
 // What goes into a sink: the result, or late rows; how many rows go into others is not counted.
 function into(title, query) {
-  if (title.startsWith("INSERT INTO") || title.startsWith("SELECT")) return [`${rate(query.rate_out)} · ${plural(query.rows_out, "row")}`];
+  if (title.startsWith("INSERT INTO") || title.startsWith("SELECT")) return [flowing(query, query.rate_out, query.rows_out)];
   return title.startsWith("late rows INTO") ? [plural(query.late, "row")] : ["not counted by itself"];
 }
 
@@ -73,12 +102,12 @@ function live(box, query) {
     const source = query.sources[box.source];
     if (!source) return [uncounted(box, query), ""];
     const waits = source.backlog !== null ? plural(source.backlog, "row") : source.waiting_files !== null ? plural(source.waiting_files, "file") : "unknown";
-    const backlog = `backlog ${waits}`;
-    return [`${rate(source.rate)} · ${plural(source.rows, "row")}`, backlog];
+    const backlog = waits === "unknown" && query.life !== "runs" ? "" : `backlog ${waits}`;
+    return [flowing(query, source.rate, source.rows), backlog];
   }
   if (box.kind === "union") {
     const whole = Object.entries(query.sources).filter(([name]) => name.includes("+"));
-    return whole.length === 1 ? [`${rate(whole[0][1].rate)} · ${plural(whole[0][1].rows, "row")}`] : [];
+    return whole.length === 1 ? [flowing(query, whole[0][1].rate, whole[0][1].rows)] : [];
   }
   if (box.kind === "sink") return into(box.title.join(" "), query);
   const numbers = lastOf(query, box);
@@ -115,8 +144,18 @@ const BUSY = 60;
 export function Drawing({ drawing, query, now, chosen, choose }) {
   const margin = 18;
   const box = `${-margin} ${-margin} ${drawing.width + 2 * margin} ${drawing.height + 2 * margin}`;
+  const scroll = useRef(null);
+  const [isWide, setWide] = useState(false);
+  useEffect(() => {
+    const measure = () => setWide(scroll.current.scrollWidth > scroll.current.clientWidth + 1);
+    const watcher = new ResizeObserver(measure);
+    watcher.observe(scroll.current);
+    measure();
+    return () => watcher.disconnect();
+  }, [drawing]);
   return html`<section class="drawing" aria-label="The query, live">
-    <div class="scroll">
+    ${isWide ? html`<p class="hint" id="wider">The drawing is wider than the screen: scroll it sideways →</p>` : null}
+    <div class="scroll" ref=${scroll} tabindex=${isWide ? "0" : null}>
       <svg viewBox=${box} style=${{ width: `${drawing.width + 2 * margin}px` }} role="group">
         <defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto" markerUnits="userSpaceOnUse"><path class="head" d="M 0 0 L 8 4 L 0 8 z" /></marker></defs>
         ${drawing.lines.map((line) => {
@@ -184,11 +223,10 @@ function Part({ box, query, close }) {
 export function Time({ query, now }) {
   const timed = query.marks.filter((one) => one.own !== null || one.mark !== null || one.silent);
   if (!timed.length) return null;
+  const short = query.held ? html`<span id="held">${query.held}</span>` : timed.map((one) => `${one.column} ${mark(one.mark, one.temporal)}`).join(", ");
   const behind = query.series.behind;
   const lines = Object.entries(behind).filter(([, values]) => values.some((value) => value !== null)).map(([label, values]) => ({ label, values }));
-  return html`<section aria-label="Time">
-    <h2>Time</h2>
-    ${query.held && html`<p class="held" id="held">${query.held}</p>`}
+  return html`<${Fold} name="time" title="Time" short=${short}>
     <${Tracks} marks=${timed} now=${now} />
     <div class="wide"><table>
       <thead><tr><th>column</th><th>newest event</th><th>watermark of its side</th><th>of the result</th><th class="n">behind now</th></tr></thead>
@@ -198,7 +236,7 @@ export function Time({ query, now }) {
       )}</tbody>
     </table></div>
     ${lines.length ? html`<${Chart} title="How far the result is behind the clock" at=${query.series.at} lines=${lines} show=${brief} height=${130} />` : null}
-  </section>`;
+  <//>`;
 }
 
 function newest(one) {
@@ -245,11 +283,11 @@ const width = (value, unit) => (unit === "time" ? length(value / 1e6) : unit ===
 export function Spread({ query }) {
   const spread = query.spread || [];
   if (!spread.length) return null;
-  return html`<section aria-label="Delays"><h2>Delays</h2><div class="pair">${spread.map(
+  return html`<${Fold} name="delays" title="Delays" short=${spread.map((one) => one.words).join(" ")}><div class="pair">${spread.map(
     (one) => one.bars.length
       ? html`<${Histogram} title=${one.title} note=${one.words} bars=${one.bars.map((bar) => ({ ...bar, label: `≤ ${width(bar.until, one.unit)}` }))} />`
       : html`<div><h3>${one.title}</h3><p class="said">${one.words}</p></div>`,
-  )}</div></section>`;
+  )}</div><//>`;
 }
 
 export function State({ query }) {
@@ -257,17 +295,16 @@ export function State({ query }) {
   const named = Object.entries(sides).map(([key, values]) => {
     const [operator, side] = key.split("\n");
     const known = query.operators[operator]?.sides[side];
-    return { label: known ? (Object.keys(query.operators).length > 1 ? `${known.name} in ${operator}` : known.name) : side, values };
+    return { label: known ? (Object.keys(query.operators).length > 1 ? `${known.name} in ${query.operators[operator].name}` : known.name) : side, values };
   });
   const lines = named.length > 1 ? named : [{ label: "rows kept", values: state_rows }];
   if (query.max_rows) lines.push({ label: "limit", values: at.map(() => query.max_rows), limit: true });
-  return html`<section aria-label="State">
-    <h2>State</h2>
-    <p class="said">${plural(query.state_rows, "row")} in ${bytes(query.state_bytes)}. ${query.max_rows ? `The limit is ${plural(query.max_rows, "row")} per join.` : "There is no limit besides the bounds."}</p>
+  const limit = query.max_rows ? `The limit is ${plural(query.max_rows, "row")} per join.` : "There is no limit besides the bounds.";
+  return html`<${Fold} name="state" title="State" short=${`${plural(query.state_rows, "row")} in ${bytes(query.state_bytes)}. ${limit}`}>
     ${query.next.length ? html`<ul class="next">${query.next.map((line) => html`<li>${line}</li>`)}</ul>` : null}
     <${Chart} title="Rows kept" at=${at} lines=${lines} show=${short} />
     <${Chart} title="Bytes, as reported by Spark" at=${at} lines=${[{ label: "state", values: state_bytes }]} show=${bytes} height=${110} />
-  </section>`;
+  <//>`;
 }
 
 const PARTS = {
@@ -285,9 +322,9 @@ export function Batches({ query }) {
   const each = (values) => values.map((value, n) => (value ?? 0) / (batches[n] || 1));
   const named = Object.entries(parts).map(([name, values]) => ({ label: PARTS[name] || name, values: each(values) }));
   named.sort((a, b) => sum(b.values) - sum(a.values));
-  return html`<section aria-label="Batches">
-    <h2>Batches</h2>
-    <p class="said">${plural(query.batches, "batch").replace("batchs", "batches")} in all runs. <span class="faint">${query.series.at.length < query.batches ? "Each point of a chart covers several batches." : ""}</span></p>
+  const all = `${plural(query.batches, "batch").replace("batchs", "batches")} in all runs${query.batches ? `; the latest took ${seconds(query.seconds)}` : ""}.`;
+  return html`<${Fold} name="batches" title="Batches" short=${all}>
+    ${query.series.at.length < query.batches ? html`<p class="faint">Each point of a chart covers several batches.</p>` : null}
     <${Chart} title="Seconds, by what Spark did" at=${at} lines=${named.length ? named : [{ label: "batch", values: each(query.series.seconds) }]} show=${(s) => `${Number(s.toPrecision(2))} s`} stacked=${true} />
     <${Chart} title="Rows in a batch" at=${at} lines=${["rows_in", "rows_out", "late"].map((name) => ({ label: name.replace("_", " "), values: each(query.series[name]) }))} show=${short} height=${130} />
     <details><summary>The latest batches</summary><div class="wide"><table class="batches">
@@ -297,7 +334,7 @@ export function Batches({ query }) {
       )}</tbody>
     </table></div></details>
     <${Events} events=${query.events} />
-  </section>`;
+  <//>`;
 }
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
@@ -326,8 +363,9 @@ export function Rows({ rows, query }) {
     event.preventDefault();
     ask(row);
   };
-  return html`<section aria-label="Rows"><h2>Rows</h2>
-    ${rows.note && html`<p class="said">${rows.note}</p>`}
+  const kinds = rows.kinds.filter((kind) => kind.rows.length).map((kind) => `${kind.rows.length} ${kind.kind}`).join(", ");
+  return html`<${Fold} name="rows" title="Rows" short=${html`<${Advice} text=${kinds || rows.note} />`}>
+    ${rows.note && kinds ? html`<p class="said">${rows.note}</p>` : null}
     ${rows.kinds.map(
       (kind) => html`<h3>${kind.name}</h3>${
         kind.rows.length
@@ -342,16 +380,16 @@ export function Rows({ rows, query }) {
           : html`<p class="faint">none yet</p>`
       }`,
     )}
-  </section>`;
+  <//>`;
 }
 
 export function Text({ query, project }) {
-  return html`<section aria-label="The query"><h2>The query</h2>
+  return html`<${Fold} name="query-text" title="The query" short="its SQL, its checkpoint, Spark's page and the metrics">
     <pre class="sql"><code>${query.sql || "The query is a Substrait plan, not SQL."}</code></pre>
     <dl class="facts">
       <dt>checkpoint</dt><dd>${query.checkpoint}</dd>
       <dt>Spark's page</dt><dd>${query.spark ? html`<a href=${query.spark} rel="noreferrer">${query.spark}</a>` : query.life === "runs" ? "off; --conf spark.ui.enabled=true switches it on" : "only while it runs"}</dd>
       <dt>metrics</dt><dd>${project.has_metrics ? html`<a href="metrics">/metrics</a> for Prometheus` : "served where the queries run: watersmeet run --page"}</dd>
     </dl>
-  </section>`;
+  <//>`;
 }
