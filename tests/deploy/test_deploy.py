@@ -79,7 +79,7 @@ def test_the_dockerfile_copies_what_is_there_and_not_ignored() -> None:
                 assert any({file, *file.parents} & admitted for file in files), source
 
 
-def test_the_paths_of_the_dockerfile_fit_together() -> None:
+def test_the_paths_of_the_dockerfile_fit() -> None:
     image, text = describe(DOCKERFILE.read_text("utf-8")), DOCKERFILE.read_text("utf-8")
     packages = f"/opt/watersmeet/lib/python{sys.version_info[0]}.11/site-packages"
     assert image.environment["SPARK_HOME"] == f"{packages}/pyspark"
@@ -258,7 +258,7 @@ ROWS = [(1, "north"), (2, None), (3, None)]
 
 
 @pytest.mark.spark
-def test_the_entry_point_runs_a_project_is_healthy_and_stops_when_it_is_told_to(containers: Containers) -> None:
+def test_the_entry_point_runs_a_project_is_healthy_and_stops_on_a_signal(containers: Containers) -> None:
     image = containers.image
     make_shop(containers.folder, QUICK)
     # With the image, the port as well; else one that is free.
