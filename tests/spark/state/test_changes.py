@@ -88,7 +88,7 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     refused = text.replace(f"USING json OPTIONS (path '{tmp_path}/shorter')", away)
     (tmp_path / "refused.sql").write_text(refused)
     told = watersmeet("check", tmp_path / "refused.sql", "--against", tmp_path / "storage")
-    assert told.exit_code == 1 and "longer: it would continue with its state if you accept this" in told.stdout
+    assert told.exit_code == 4 and "longer: it would continue with its state if you accept this" in told.stdout
     assert "shorter" in told.stderr and "--accept" not in told.stderr
     put(tmp_path, "l", 2, [(5, 50, 21)])
     put(tmp_path, "r", 2, [(1, 6, 21), (3, 7, 40), (4, 8, 21), (5, 9, 60)])
