@@ -58,7 +58,7 @@ def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[R
 def check_references(script: Script) -> None:
     """Refuse options with missing references; separate from the analysis, which does not need them."""
     # Each variable once, however many options refer to it.
-    uses: dict[str, list[tuple[str, Place]]] = {}
+    uses: dict[str, list[tuple[str, Place | None]]] = {}
     for declared in (*script.sources, *script.sinks):
         for name, value in declared.options.items():
             for reason in find_missing(value):
