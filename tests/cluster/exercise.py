@@ -396,7 +396,7 @@ def check_commands(url: str, folder: Path) -> None:
     watersmeet("state", "rescale", shop, "--shards", "3", "--partitions", "3")
     kept = json.loads(watersmeet("state", "show", shop, "--format", "json").partition("\n]")[0] + "]")
     assert (kept[0]["query"], kept[0]["shards"], kept[0]["batch"]) == ("joined", 3, 0)
-    assert "order_id" in watersmeet("state", "read", shop, "--side", "o")
+    assert "order_id" in watersmeet("state", "read", shop, "--side", "d")
     archive = folder / "joined.tar.gz"
     watersmeet("state", "export", shop, "--to", archive)
     watersmeet("run", shop, "--end")

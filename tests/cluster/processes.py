@@ -13,7 +13,7 @@ import pytest
 
 HADOOP = "3.5.0"
 """The Hadoop that the locked Spark bundles."""
-SECONDS = 60
+SECONDS = 150
 LONG = pytest.mark.skipif(not os.environ.get("WATERSMEET_CLUSTER"), reason="`make cluster` runs it")
 """For what takes minutes."""
 

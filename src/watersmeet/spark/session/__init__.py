@@ -164,7 +164,7 @@ def settings_when_submitted(theirs: Mapping[str, str], master: str | None, conf:
 
 
 def cluster_settings(master: str, theirs: Mapping[str, str]) -> dict[str, str]:
-    """What a session on a cluster is set to in addition to ``theirs``, which hold the cluster's defaults too.
+    """The further settings of a session on a cluster with ``theirs``, which hold the cluster's defaults too.
 
     >>> sorted(cluster_settings("yarn", {"spark.network.timeout": "600s", "spark.executor.heartbeatInterval": "10s"}))
     ['spark.network.timeoutInterval', 'spark.python.authenticate.socketTimeout', 'spark.stage.maxConsecutiveAttempts']
@@ -251,7 +251,7 @@ def _start_session(
         with _redirect_output(log):
             if master is not None:
                 launch({"spark.master": master, **made})
-                for name, value in _missing_settings(master, made).items():
+                for name, value in _cluster_defaults(master, made).items():
                     builder = builder.config(name, value)
             spark = builder.getOrCreate()
         cache_jvm_names(spark)
@@ -262,7 +262,7 @@ def _start_session(
         raise refuse("SPARK_NOT_STARTED", reason=reason, hint=hint) from error
 
 
-def _missing_settings(master: str, made: Mapping[str, str]) -> dict[str, str]:
+def _cluster_defaults(master: str, made: Mapping[str, str]) -> dict[str, str]:
     """The settings for a cluster that neither ours nor its defaults have, which the JVM has read."""
     from pyspark import SparkConf
 

@@ -100,7 +100,7 @@ def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> f
 
 
 def native_bytes(cores: int, costs: Costs = MEASURED) -> int:
-    """What an executor with so many cores needs outside the heap of its JVM, without cached runs.
+    """The bytes that an executor with so many cores needs outside the heap of its JVM, without cached runs.
 
     >>> native_bytes(2) // 2**20
     1740
