@@ -273,13 +273,13 @@ ROWS = "rows"
 """The name of the only DataFrame of a call."""
 
 FirstBy = Literal["arrival", "time"]
-"""Which of several rows with a key comes out: the first to arrive, at once, or the first by event time."""
+"""The row that comes out of several with a key: the first to arrive, at once, or the first by event time."""
 
 
 def deduplicate_call(
     frame: DataFrame, on: str | Sequence[str], within: Duration, first: FirstBy, time: EventTime
 ) -> Call:
-    """What a call of `deduplicate` stands for."""
+    """Build the script of `ws.deduplicate`."""
     source = time.source(ROWS, frame)
     keys = given.condition(on)
     for key in keys:

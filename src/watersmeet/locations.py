@@ -284,10 +284,10 @@ def find_missing(text: str) -> Iterator[str]:
                 yield f"the file {name} cannot be read ({type(error).__name__})"
 
 
-def missing_hint(reason: str) -> str:
-    """What to do about a reference that leads nowhere.
+def hint_for_missing(reason: str) -> str:
+    """The hint for a reference that cannot be resolved.
 
-    >>> missing_hint("the environment variable KAFKA is not set")
+    >>> hint_for_missing("the environment variable KAFKA is not set")
     'set it where the query runs: `export KAFKA=value`.'
     """
     variable = re.fullmatch(r"the environment variable (\w+) is not set", reason)

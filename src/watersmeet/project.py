@@ -26,8 +26,8 @@ from watersmeet.locations import (
     anchor_references,
     find_missing,
     has_scheme,
+    hint_for_missing,
     local_path,
-    missing_hint,
     references_in,
     resolve_references,
 )
@@ -155,7 +155,7 @@ class Project:
         ]
         if missing_values:
             problems = (
-                {"name": f"The setting {name} in {SPEC_NAME}", "reason": reason, "hint": missing_hint(reason)}
+                {"name": f"The setting {name} in {SPEC_NAME}", "reason": reason, "hint": hint_for_missing(reason)}
                 for name, reason in missing_values
             )
             raise WatersmeetError(Refusal("MISSING_REFERENCE", parameters) for parameters in problems)

@@ -150,7 +150,7 @@ def _table(shown: dict[str, Totals], now: float, width: int) -> Table:
 
 
 def _rare(shown: dict[str, Totals]) -> list[str]:
-    """What is shown once there are some."""
+    """The lines that are shown once there are some."""
     return [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in shown.values())]
 
 

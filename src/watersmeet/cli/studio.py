@@ -101,7 +101,7 @@ class Page:
 
 
 def check_webhook(url: str | None) -> str | None:
-    """The URL that alerts are posted to; one that is none is a wrong option."""
+    """The URL that alerts are posted to; another text is a wrong option."""
     if url is None or url == "":
         return None
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:

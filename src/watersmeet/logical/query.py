@@ -29,7 +29,7 @@ from watersmeet.logical.words import expression_in_words, sources_by_alias, word
 from watersmeet.operators.core.aggregates import function_of, is_aggregate, needs_all_rows
 
 Emit = Literal["changes", "final"]
-"""What a grouping or top-N shows: a table that follows each batch, or a stream with each group once, when it closes."""
+"""The result of a grouping or top-N: a table that follows each batch, or a stream of the groups that close."""
 
 
 @dataclass(frozen=True)

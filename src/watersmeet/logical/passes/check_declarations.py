@@ -24,7 +24,7 @@ from watersmeet.formats.iceberg import IcebergSource
 from watersmeet.formats.options import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.sink import OWN as OWN_OF_SINKS
 from watersmeet.functions import ImpureCall, builtin_signatures, function_hint, impure_calls, is_time_of_now
-from watersmeet.locations import find_missing, missing_hint
+from watersmeet.locations import find_missing, hint_for_missing
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import CalledFunction, Script
 from watersmeet.logical.passes.column_types import example_lag, fits, time_type_of, wrong_unit
@@ -67,7 +67,7 @@ def check_references(script: Script) -> None:
     refusals: list[Refusal] = []
     for reason, [(name, place), *more] in uses.items():
         who = f"{name}, like {format_count(len(more), 'other')}," if more else name
-        parameters = {"name": who, "reason": reason, "hint": missing_hint(reason)}
+        parameters = {"name": who, "reason": reason, "hint": hint_for_missing(reason)}
         refusals.append(Refusal("MISSING_REFERENCE", parameters, place))
     if refusals:
         raise WatersmeetError(refusals)

@@ -92,7 +92,7 @@ class Draft:
 
     @property
     def result_kind(self) -> ResultKind:
-        """What the result is, whatever SELECT says: groups and first rows are a table, unless each comes out once."""
+        """The kind of the result, whatever SELECT says: of groups and top-N a table, unless each comes out once."""
         stage = self.group or self.top
         if stage is not None:
             return "stream" if stage.emit == "final" else "table"

@@ -109,7 +109,7 @@ def _deduplicate(draft: Draft, relation: AnalyzedLeaf, within: Amount) -> Draft:
     if relation.result == "table":
         what, hint = "WITHIN over a table", "leave WITHIN out, and write SELECT TABLE."
         return draft.with_refusals([draft.refuse_unsupported(span, what, hint)])
-    if query.order and (len(query.order) > 1 or not times or query.order[0].descending):
+    if query.order and (len(query.order) != 1 or not times or query.order[0].descending):
         what = "The first row within a time in an order other than that of an event time"
         hint = (
             "write `ORDER BY t` with a watermarked column; the first to arrive is `SELECT STREAM DISTINCT ... WITHIN`."

@@ -232,7 +232,7 @@ def check_result(draft: Draft) -> Draft:
 
 
 def _once(draft: Draft) -> str:
-    """What to write so that the result is a stream, or else a table."""
+    """The hint that says what to write so that the result is a stream, or else a table."""
     relation, stage = draft.relation, draft.group or draft.top
     if stage is None or relation is None or relation.result == "table":
         return "write SELECT TABLE."

@@ -176,8 +176,8 @@ END_OF_INPUT = 2**63 - 1
 
 
 Emit = Literal["changes", "final"]
-"""What a grouping or top-N emits: the changes of its table after each batch, or each group once, when the watermark
-closes it: then the result is a stream."""
+"""The emission of a grouping or top-N: the changes of its table after each batch, or, as a stream, each group once,
+when the watermark closes it."""
 
 Overflow = Literal["fail", "drop_oldest"]
 """The policy when more rows would have to be stored than allowed: the batch fails and can be repeated with a higher

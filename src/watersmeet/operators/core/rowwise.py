@@ -231,6 +231,15 @@ def is_of_last_window(side: Port, row: Row) -> bool:
     return end - time > side.window.size - side.window.step
 
 
+def as_key(item: Any) -> Any:
+    """The value with -0.0 as 0.0 and one NaN at every depth, so that equal values have the same text."""
+    if isinstance(item, float):
+        return math.nan if math.isnan(item) else item + 0.0
+    if isinstance(item, dict):
+        return {name: as_key(part) for name, part in cast("dict[str, Any]", item).items()}
+    return [as_key(part) for part in cast("list[Any]", item)] if isinstance(item, list) else item
+
+
 def freeze(value: Any) -> Any:
     """The value as one that can be counted: lists as tuples, structs as tuples of pairs, every NaN the same.
 

@@ -13,12 +13,12 @@ from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from functools import cmp_to_key, reduce
-from typing import Any, cast
+from typing import Any
 
 from watersmeet.operators.core.aggregates import DISTINCT, function_of
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.operators.core.rowwise import compare, event_time, freeze, live_rows
+from watersmeet.operators.core.rowwise import as_key, compare, event_time, freeze, live_rows
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 
 Row = Mapping[str, Any]
@@ -75,7 +75,7 @@ class GroupReference:
             if self._has_passed(end):
                 late.append((0, row))
                 continue
-            keys = tuple(_normalize(row[name]) for name in self.grouping.keys)
+            keys = tuple(as_key(row[name]) for name in self.grouping.keys)
             group = self._groups.setdefault(freeze(keys), _Group(keys, end))
             group.rows.append((row, row[WEIGHT] if self.grouping.changes else 1))
             self._open_rows.append(row)
@@ -123,7 +123,7 @@ class GroupReference:
         sessions: list[tuple[list[Any], list[Row]]] = []
         last = dict[Any, tuple[list[Any], list[Row]]]()
         for row in sorted(self._open_rows, key=lambda row: event_time(next(iter(row[name].values()))) or 0):
-            others = freeze([_normalize(row[key]) for key in self.grouping.keys if key != name])
+            others = freeze([as_key(row[key]) for key in self.grouping.keys if key != name])
             start, end = row[name].values()
             if others in last and start <= last[others][0][1]:
                 bounds, rows = last[others]
@@ -136,7 +136,7 @@ class GroupReference:
         groups = dict[Any, _Group]()
         for bounds, rows in sessions:
             session = dict(zip(rows[0][name], bounds, strict=True))
-            keys = tuple(session if key == name else _normalize(rows[0][key]) for key in self.grouping.keys)
+            keys = tuple(session if key == name else as_key(rows[0][key]) for key in self.grouping.keys)
             in_order = sorted(rows, key=lambda row: places[id(row)])
             groups[freeze(keys)] = _Group(keys, event_time(bounds[1]), [(row, 1) for row in in_order])
         return groups
@@ -185,12 +185,12 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa
             return inputs[0 if function == "first filtered" else -1][columns[0]] if inputs else None
         case "count distinct":
             inputs = [[row[name] for name in columns] for row, _ in rows]
-            return len({repr(freeze([_normalize(one) for one in each])) for each in inputs if None not in each})
+            return len({repr(freeze([as_key(one) for one in each])) for each in inputs if None not in each})
         case "collect_list":
             inputs = [(row[columns[0]], weight) for row, weight in rows]
             return [one for one, weight in inputs if one is not None for _ in range(weight)]
         case "collect_set" | "collect_list distinct":
-            inputs = {repr(one): one for row, _ in rows if (one := _normalize(row[columns[0]])) is not None}
+            inputs = {repr(one): one for row, _ in rows if (one := as_key(row[columns[0]])) is not None}
             return sorted(inputs.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
         case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by" | "min distinct" | "max distinct":
             inputs = [row for row, _ in rows if row[columns[-1]] is not None]
@@ -203,7 +203,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa
         case _:
             inputs = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
             if function.endswith(DISTINCT):
-                inputs = [(one, 1) for one in {repr(_normalize(one)): _normalize(one) for one, _ in inputs}.values()]
+                inputs = [(one, 1) for one in {repr(as_key(one)): as_key(one) for one, _ in inputs}.values()]
             return _total(function.removesuffix(DISTINCT), inputs)
 
 
@@ -298,15 +298,6 @@ def _deviation(function: str, values: list[tuple[Any, int]], count: int) -> floa
 def _fingerprint(row: tuple[Any, ...] | None) -> str:
     """The text of a row: in nested values -0.0 is not 0.0."""
     return repr(freeze(row))
-
-
-def _normalize(item: Any) -> Any:
-    """The value with -0.0 as 0.0 and one NaN at every depth, so that equal values have the same text."""
-    if isinstance(item, float):
-        return math.nan if math.isnan(item) else item + 0.0
-    if isinstance(item, dict):
-        return {name: _normalize(part) for name, part in cast("dict[str, Any]", item).items()}
-    return [_normalize(part) for part in cast("list[Any]", item)] if isinstance(item, list) else item
 
 
 DEFINITION = GroupReference

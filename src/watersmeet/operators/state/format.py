@@ -367,7 +367,7 @@ def build_filter(codes: Ints) -> npt.NDArray[np.uint8]:
 
 
 def may_contain(filter: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64]) -> Bools:
-    """Which codes with these hashes a filter may contain: all that it contains, and few others."""
+    """A mask of the codes with these hashes that a filter may contain: all that it contains, and few others."""
     passed = np.arange(hashes.size)
     for number in range(PROBES):
         position = _position(hashes[passed], number, filter.size * 8)
@@ -390,7 +390,7 @@ def _positions(hashes: npt.NDArray[np.uint64], bits: int) -> Iterator[npt.NDArra
 
 
 def _position(hashes: npt.NDArray[np.uint64], number: int, bits: int) -> npt.NDArray[np.uint64]:
-    """Which of so many bits, a power of two, a code sets as that number."""
+    """The bit, of so many (a power of two), that a code sets as that number."""
     return (hashes + np.uint64(number) * (hashes >> np.uint64(32) | np.uint64(1))) & np.uint64(bits - 1)
 
 

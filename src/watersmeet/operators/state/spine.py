@@ -79,7 +79,7 @@ SMALL_RUN = 1_024
 
 
 _WHOLE = 6
-"""What a directory says of a block in one value, after its name and rows; of a block in parts it says more."""
+"""The entry of a directory for a block in one value, after its name and rows; a block in parts has more."""
 
 
 def runs_to_fetch(directory: bytes) -> list[tuple[str, str]]:

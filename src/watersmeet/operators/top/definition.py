@@ -10,7 +10,7 @@ from typing import Any
 
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.operators.core.rowwise import Row, compare, event_time, freeze, live_rows
+from watersmeet.operators.core.rowwise import Row, as_key, compare, event_time, freeze, live_rows
 from watersmeet.operators.top.kernel import DeduplicateOperator, SortColumn, TopNOperator
 
 
@@ -132,8 +132,9 @@ class DeduplicateReference:
     def step(self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks | None = None) -> TopStep:
         """Process one batch: the rows that arrived, and their watermark."""
         arrived = list(arrivals.get(0, ()))
-        if self.first.position is not None:
-            arrived.sort(key=lambda row: row[self.first.position])
+        position = self.first.position
+        if position is not None:
+            arrived.sort(key=lambda row: row[position])
         timed = [(event_time(row[self.first.time]), row) for row in arrived]
         late = [(0, row) for time, row in timed if self._is_passed(time)]
         self.waiting += [(time, row) for time, row in timed if time is not None and not self._is_passed(time)]
@@ -156,7 +157,7 @@ class DeduplicateReference:
         return self.watermark is not None and time is not None and time < self.watermark
 
     def _is_first(self, time: int, row: Row) -> bool:
-        key = repr(freeze([row[name] for name in self.first.by]))
+        key = repr(freeze([as_key(row[name]) for name in self.first.by]))
         if any(other == key and abs(time - at) <= self.first.within for other, at in self.shown):
             return False
         self.shown.append((key, time))

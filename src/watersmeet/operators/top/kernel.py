@@ -487,7 +487,7 @@ class DeduplicateOperator(StreamOperator):
         return rows.take(np.lexsort((rows.attributes[NUMBER], rows.times[self.time])))
 
     def _find_first(self, shown: StateTable, rows: KeyedRows) -> Bools:
-        """Which rows, in the order in which they count, are the first of their group within the time."""
+        """A mask of the rows that, in the order in which they count, are the first of their group within the time."""
         stored = shown.read_rows(np.unique(rows.codes))
         keys = (
             pa.concat_tables(

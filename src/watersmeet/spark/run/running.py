@@ -18,7 +18,7 @@ from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refu
 from watersmeet.formats.columns import save_columns
 from watersmeet.formats.packages import JARS
 from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
-from watersmeet.locations import Storage, find_missing, is_local, location_of, missing_hint, resolve_references
+from watersmeet.locations import Storage, find_missing, hint_for_missing, is_local, location_of, resolve_references
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import RESULT_OBSERVATION
@@ -220,7 +220,7 @@ def _apply_settings(script: Script, spark: SparkSession) -> None:
                 script.place(setting.span),
                 name=f"The setting {setting.name}",
                 reason=reason,
-                hint=missing_hint(reason),
+                hint=hint_for_missing(reason),
             )
         try:
             spark.conf.set(setting.name, resolve_references({setting.name: setting.value})[setting.name])

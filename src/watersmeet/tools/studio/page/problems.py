@@ -371,7 +371,7 @@ def _recent(following: HistoryFollower) -> list[Progress]:
 
 
 def _last_minutes(following: HistoryFollower) -> str:
-    """What `_recent` covers, in words."""
+    """The period that `_recent` covers, in words."""
     return "the last 10 min" if following.history.is_running else "the last 10 min of the run"
 
 
@@ -411,11 +411,11 @@ def _times(count: int) -> str:
 
 
 Alert = dict[str, str]
-"""What a webhook gets: a problem, its query and project, and whether it is ``firing`` or ``resolved``."""
+"""The body of a webhook: a problem, its query and project, and whether it is ``firing`` or ``resolved``."""
 CHECKED = 5.0
 """Seconds between two looks for problems that are sent."""
 _WITHOUT_A_BATCH = ("failures", "silent_sources")
-"""What can be found before this run has had a batch; the rest would be of an earlier run."""
+"""The problems that can be found before this run has had a batch; others would be of an earlier run."""
 
 
 class ProblemAlerts:
