@@ -34,7 +34,7 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, match, stable_order
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, distances, match, stable_order
 from watersmeet.operators.core.operator import (
     END_OF_INPUT,
     Emission,
@@ -519,9 +519,7 @@ class DeduplicateOperator(StreamOperator):
         while left.size:
             _, first, inverse = np.unique(clusters[left], return_index=True, return_inverse=True)
             is_first[left[first]] = True
-            gap = np.abs(times[left].astype(np.float64) - times[left[first]][inverse])
-            exact = np.where(gap < 2.0**52, np.abs(times[left] - times[left[first]][inverse]), np.iinfo(np.int64).max)
-            left = left[exact > self.within]
+            left = left[distances(times[left], times[left[first]][inverse]) > self.within]
         return is_first
 
     @cached_property
@@ -560,9 +558,8 @@ def _below(watermark: int, length: int) -> int:
 def _clusters(ids: Ints, times: Ints, within: int) -> Ints:
     """A number per row: rows of a group have the same one if each is at most so far from the next in time."""
     order = np.lexsort((times, ids))
-    # Times may be anything, so their distance may not fit.
-    distance = np.diff(times[order].astype(np.float64))
-    begins = np.append(True, (np.diff(ids[order]) != 0) | (distance > within + 1024.0 + within * 1e-12))
+    pauses = distances(times[order[1:]], times[order[:-1]])
+    begins = np.append(True, (np.diff(ids[order]) != 0) | (pauses > within))
     clusters = np.empty(len(ids), np.int64)
     clusters[order] = np.cumsum(begins)
     return clusters
