@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.operators.state import cache
-from watersmeet.operators.state.format import RUN, decode_rows
+from watersmeet.operators.state.format import RUN, cut_rows, decode_rows, encode_block
 from watersmeet.operators.state.layout import Budget, RowLayout
 from watersmeet.operators.state.spine import ShardState
 from watersmeet.tools.testing import MemoryStore
@@ -92,3 +92,13 @@ def test_merged_runs_are_the_same_whether_they_were_at_hand_or_not(monkeypatch: 
                 monkeypatch.setattr(cache, "run_cache", cache.RunCache())
             added(store, keys, merging)
         assert stores[0].values == stores[1].values
+
+
+def test_blocks_are_cut_by_their_values_alone() -> None:
+    # The slice has a bitmap of NULLs, and no NULL.
+    rows = pa.record_batch({"a": range(200_000), "b": range(200_000), "c": range(200_000)})
+    same = pa.record_batch({name: [None, *range(200_000)] for name in "abc"}).slice(1)
+    assert rows.equals(same)
+    assert rows.nbytes != same.nbytes
+    assert cut_rows(rows, 200_000, 2**20) == cut_rows(same, 200_000, 2**20)
+    assert encode_block(rows, "a", []).content == encode_block(same, "a", []).content

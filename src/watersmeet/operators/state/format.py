@@ -35,6 +35,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.operators.core.identity import CanonicalNames
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64
@@ -274,7 +275,7 @@ def encode_block(batch: pa.RecordBatch, code: str | None, times: Sequence[str]) 
     """
     index = {*times, *(() if code is None else (code,))}
     rest = [name for name in batch.schema.names if name not in index]
-    if batch.nbytes <= SPLIT_AT or not rest:
+    if value_bytes(batch) <= SPLIT_AT or not rest:
         return BlockValues(encode_rows(batch))
     others = batch.select(rest)
     edges = cut_rows(others, batch.num_rows, PART_BYTES)
@@ -285,6 +286,36 @@ def encode_block(batch: pa.RecordBatch, code: str | None, times: Sequence[str]) 
     return BlockValues(encode_rows(searched), parts, build_filter(codes).tobytes(), searched, others)
 
 
+def value_bytes(batch: pa.RecordBatch) -> int:
+    """The bytes of the values of rows, without the bitmaps of NULLs.
+
+    Such a bitmap may be there or not where no value is NULL, as in a slice, so ``nbytes`` differs between a cached
+    block and one that was just read. Where a block is cut must follow from its rows alone.
+
+    >>> some = pa.array([1, None, 3, 4])
+    >>> [value_bytes(pa.record_batch({"a": column})) for column in (some[2:], pa.array([3, 4]), pa.array(["ab", None]))]
+    [16, 16, 14]
+    """
+    return sum(map(_value_bytes, batch.columns))
+
+
+def _value_bytes(values: pa.Array) -> int:
+    type_: Any = values.type
+    if pa.types.is_struct(type_):
+        return sum(_value_bytes(values.field(place)) for place in range(type_.num_fields))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_map(type_):
+        offsets = values.offsets
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        return offsets.nbytes + _value_bytes(values.values.slice(first, last - first))
+    if pa.types.is_null(type_):
+        return 0
+    try:
+        return -(-len(values) * type_.bit_width // 8)
+    except ValueError:
+        # Texts and bytes, of any length.
+        return 4 * (len(values) + 1) + (pc.sum(pc.binary_length(values)).as_py() or 0)
+
+
 def cut_rows(batch: pa.RecordBatch, rows: int, size: int) -> list[int]:
     """The edges of pieces of at most so many rows, and of about ``size`` bytes where they have more than one.
 
@@ -293,7 +324,7 @@ def cut_rows(batch: pa.RecordBatch, rows: int, size: int) -> list[int]:
     >>> cut_rows(pa.record_batch({"a": ["a", "b" * 100, "c"]}), 9, 20)
     [0, 1, 2, 3]
     """
-    count, total = batch.num_rows, batch.nbytes
+    count, total = batch.num_rows, value_bytes(batch)
     step = max(1, min(rows, size * count // total if total else rows))
     edges = [*range(0, count, step), count]
     if total <= size or step == 1:
@@ -304,7 +335,7 @@ def cut_rows(batch: pa.RecordBatch, rows: int, size: int) -> list[int]:
 def _halve_large(batch: pa.RecordBatch, edges: Sequence[int], most: int) -> Iterator[int]:
     """The first rows of pieces with these edges; pieces of more bytes are halved."""
     for start, stop in pairwise(edges):
-        if stop - start > 1 and batch.slice(start, stop - start).nbytes > most:
+        if stop - start > 1 and value_bytes(batch.slice(start, stop - start)) > most:
             middle = (start + stop) // 2
             yield from _halve_large(batch, (start, middle, stop), most)
         else:

@@ -37,6 +37,7 @@ from watersmeet.operators.state.format import (
     encode_rows,
     index_columns,
     part_names,
+    value_bytes,
 )
 from watersmeet.operators.state.layout import NoteKind, Values
 from watersmeet.operators.state.spine import GONE
@@ -206,7 +207,7 @@ def _put_blocks(
         part.update(values.items(name))
         for note, noted in notes.items():
             part[f"note/{note}/{name}"] = encode_note(noted[start:stop])
-        size = piece.nbytes if values.parts else 0
+        size = value_bytes(piece) if values.parts else 0
         # The range of codes of a subset lies within that of the block.
         run.append(
             replace(

@@ -44,6 +44,7 @@ from watersmeet.operators.state.format import (
     part_name,
     part_names,
     rows_from_block,
+    value_bytes,
 )
 from watersmeet.operators.state.layout import (
     Budget,
@@ -621,7 +622,7 @@ class Spine:
         names = self.state.names
         values = encode_block(batch, names.canonical_or_none(self.layout.code), names.canonical_list(self.layout.times))
         name = block_name(self._owner, self.name, values.content, self.state.block_names)
-        size = batch.nbytes if values.parts else 0
+        size = value_bytes(batch) if values.parts else 0
         block = replace(block, name=name, parts=len(values.parts), size=size)
         self.state.block_names.add(block.name)
         self.written_bytes += values.size
