@@ -35,6 +35,7 @@ from watersmeet.operators.core.identity import canonical_json
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.state import cache
+from watersmeet.operators.state import format as stored_format
 from watersmeet.operators.state.state_schema import ShardInspector
 from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query
 from watersmeet.physical.identity import assign_names
@@ -195,6 +196,15 @@ def _counted(table: pa.Table) -> Counter[Any]:
     return Counter(freeze(tuple(row.values())) for row in table.to_pylist())
 
 
+@pytest.fixture(params=["whole", "in parts"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store blocks as one value, or in parts, as large blocks are."""
+    if request.param == "in parts":
+        monkeypatch.setattr(stored_format, "SPLIT_AT", 0)
+        monkeypatch.setattr(stored_format, "PART_BYTES", 256)
+
+
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_attempt_of_a_family_leaves_one_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = read_script(script(name, Path("data")), "query.sql")
@@ -231,6 +241,7 @@ def _arrived(source: Source, batch: int) -> pa.Table:
     return change_table(source.fields, changes)
 
 
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("path", FILES, ids=case_name)
 def test_every_attempt_of_a_case_leaves_one_state(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = read_case(path)
