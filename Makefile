@@ -37,7 +37,7 @@ demo: install ## join two streams of made-up orders and deliveries on local Spar
 
 # Two processes with a Spark of their own each, which take whole files, and beside them one for what needs none: what
 # waits in one leaves the cores to the others. Of the examples of property tests a share is enough.
-EXAMPLES ?= 0.2
+EXAMPLES ?= 0.15
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
 # Named, so that no process reads the thousands of others.
 ON_SPARK = $(shell grep -rl --include='test_*.py' 'mark.spark' tests | grep -v /matrix/ | sort)

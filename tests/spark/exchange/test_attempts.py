@@ -47,7 +47,7 @@ from watersmeet.tools.testing import read_case
 from watersmeet.tools.testing.case import script_of
 from watersmeet.tools.testing.execute import arrivals_of
 
-FILES = RUNNING[:: 1 if os.environ.get("WATERSMEET_CASES") == "all" else 4]
+FILES = RUNNING[:: 1 if os.environ.get("WATERSMEET_CASES") == "all" else 6]
 BATCHES, ROWS_OF_BATCH = 8, 150
 """So many that runs are merged."""
 EXECUTORS = 2

@@ -16,6 +16,7 @@ from tests.spark.frames import add_file, run_all, streamed
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.state.format import FORMAT
 from watersmeet.queries import read_script
 from watersmeet.spark.private.files import HadoopStorage, LocalFolder
 from watersmeet.spark.run.running import run_script
@@ -81,7 +82,7 @@ OWNERS = {
     '{"format": 1, "que': "WRONG_OWNER",
     '{"name": "another tool"}': "WRONG_OWNER",
     '{"query": "INNER JOIN", "shards": 2}': "CHECKPOINT_WITHOUT_FORMAT",
-    '{"format": 3, "watersmeet": "8.0"}': "CHECKPOINT_OF_A_NEWER_VERSION",
+    f'{{"format": {FORMAT + 1}, "watersmeet": "8.0"}}': "CHECKPOINT_OF_A_NEWER_VERSION",
 }
 
 

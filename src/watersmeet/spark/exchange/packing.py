@@ -360,7 +360,7 @@ def split_batches(batches: Sequence[pa.RecordBatch], size: int = BYTES_PER_BLOB)
 
     >>> batch = pa.record_batch({"a": ["x" * 50, "y" * 50, "z" * 50]})
     >>> [[part.num_rows for part in piece] for piece in split_batches([batch, batch], 120)]
-    [[2], [1, 1], [2]]
+    [[2], [1], [2], [1]]
     """
     piece, waiting = list[pa.RecordBatch](), 0
     for batch in batches:

@@ -80,7 +80,7 @@ def quantile(counts: Mapping[str, int], share: float) -> int:
 def _bars(counts: Mapping[str, int], bound: int | None = None) -> list[dict[str, object]]:
     """A bar per power of two; those below the largest ones are put together. None ends beyond a bound.
 
-    >>> _bars({"118": 99, "125": 1}, 7_200_000_000)[-1]
+    >>> _bars({"118": 99, "132": 1}, 7_200_000_000)[-1]
     {'until': 7200000000, 'count': 1}
     """
     powers: dict[int, int] = {}
