@@ -85,6 +85,8 @@ def test_workers_of_a_run_load_operators_and_the_exchange(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note_modules = _note_modules(str(tmp_path))
+    # Workers of another environment are other processes: those that wait may have read files in an earlier test.
+    monkeypatch.setitem(spark.sparkContext.environment, "WATERSMEET_WORKERS_OF", str(tmp_path))
 
     # Local classes are pickled with their code, and the classes below them by name, as always.
     class NotingProcessor(ShardProcessor):
