@@ -169,7 +169,7 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     )
     check_external_references(opened)
     edits = {} if cluster is None else check_on_spark(path, cluster, against)
-    warnings = _folders_not_there(opened) if cluster is None else []
+    warnings = _find_absent_folders(opened) if cluster is None else []
     warnings += _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
     bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
     read = [source for source in opened.script.sources if source.read_from]
@@ -228,7 +228,7 @@ def _warnings(opened: OpenedScript, *, may_add: bool) -> list[tuple[str, Place |
     return list(dict.fromkeys((*placed, *_same_joins(opened))))
 
 
-def _folders_not_there(opened: OpenedScript) -> list[tuple[str, Place | None]]:
+def _find_absent_folders(opened: OpenedScript) -> list[tuple[str, Place | None]]:
     """Notes on files of this machine that queries read and that are not there: a run would refuse them."""
     used = {source.name for query in opened.queries for source in read_sources(plan_query(query, OPERATORS).relation)}
     missing: list[tuple[str, Place | None]] = []
