@@ -60,6 +60,10 @@ max_by(id, t) AS last, count(DISTINCT amount) AS amounts, collect_list(id) AS id
 FROM customers GROUP BY city""",
     "group of windows": """SELECT TABLE customer, window(t, '1 minute').start AS minute, count(*) AS orders,
 sum(score) AS score FROM orders GROUP BY customer, window(t, '1 minute')""",
+    "group once": """SELECT STREAM customer, window(t, '5 seconds').end AS until, count(*) AS orders,
+sum(score) AS score FROM orders GROUP BY customer, window(t, '5 seconds')""",
+    "first of each key": """SELECT STREAM id, customer, tags FROM orders
+QUALIFY ROW_NUMBER() OVER (PARTITION BY customer ORDER BY t) = 1 WITHIN INTERVAL 3 SECONDS""",
     "group of sessions": """SELECT TABLE customer, session_window(t, '5 seconds').start AS began, count(*) AS orders,
 collect_list(id) AS ids FROM orders GROUP BY customer, session_window(t, '5 seconds')""",
 }

@@ -204,6 +204,25 @@ def test_a_probe_reads_filters_and_of_a_block_that_matches_its_index_and_one_par
     assert block.parts > 10 and store.read == [f"run/{block.name}", *notes, f"part/4/{block.name}"]
 
 
+def test_rows_are_searched_where_they_are_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_parts(monkeypatch)
+    monkeypatch.setattr(cache, "run_cache", cache.RunCache())
+    store, budget = CountingStore(), Budget(block=100)
+    state = ShardState(store)
+    state.spine("rows", LAYOUT, budget).add(rows([(3 * k, 0) for k in range(400)], 0))
+    state.save()
+    spine = ShardState(store).spine("rows", LAYOUT, budget)
+    store.read.clear()
+    block = spine.blocks[2]
+    whole, positions = spine.find(block, np.array([660]))
+    assert positions is None and len(whole) == block.rows and 660 in whole.table["l.k"].to_pylist()
+    absent = np.array([code for code in range(block.lowest_code, block.highest_code) if code % 3])
+    missed = absent[[not spine.possible_codes(block, absent[[place]]).size for place in range(absent.size)]]
+    nothing, positions = spine.find(block, missed)
+    assert missed.size and not len(nothing) and positions is not None and not positions.size
+    assert not [name for name in store.read if name.startswith(("run/", "part/"))]
+
+
 @pytest.mark.whole_blocks
 def test_no_value_is_large_unless_a_row_is() -> None:
     wide = RowLayout(("k", "v"), code="k")

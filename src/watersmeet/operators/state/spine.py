@@ -280,6 +280,12 @@ class Spine:
         """The rows of a block that may have one of these sorted codes, and their positions; None: all of its rows."""
         if not block.parts:
             return self.read(block), None
+        codes = self.possible_codes(block, codes)
+        if not codes.size:
+            return self.layout.empty_rows, np.zeros(0, np.int64)
+        if cache.run_cache.find(self._owner, block.name + cache.REST) is not None:
+            # All of it is at hand: to search it costs less than to take rows out of it.
+            return self.read(block), None
         positions = self.positions_of(block, codes)
         return (self.select(block, positions) if positions.size else self.layout.empty_rows), positions
 
