@@ -78,7 +78,7 @@ class _Named(Relation):
 class WindowFunction:
     """Windows of event time over a source: the function, the column, and the lengths (size and slide).
 
-    ``by``: the columns that separate sessions.
+    ``by``: the columns that separate sessions; ``column_span``: the place of the column.
     """
 
     function: str
@@ -86,6 +86,7 @@ class WindowFunction:
     lengths: tuple[Amount, ...]
     span: Span = NOWHERE
     by: tuple[str, ...] = ()
+    column_span: Span = NOWHERE
 
 
 @dataclass(frozen=True)
