@@ -138,6 +138,10 @@ class Within:
 Values = tuple[tuple[str, Expr], ...]
 """Constants by column name."""
 
+ImpliedCondition = Literal["key", "where", "natural"]
+"""What a join compares without ON and USING: the keys of its sides, what WHERE says of them (a comma, CROSS JOIN), or
+all columns that both have (NATURAL JOIN)."""
+
 
 @dataclass(frozen=True)
 class ParsedJoin(Relation):
@@ -172,11 +176,12 @@ class Join(ParsedJoin):
     """``left [kind] JOIN right``: its family follows from its sides.
 
     ``clauses`` follow its condition. ``operator``: the operator that a Substrait plan names, so that the planner does
-    not choose (FT-3).
+    not choose (FT-3). ``implied``: what it compares without ON and USING.
     """
 
     clauses: tuple[Clause, ...] = ()
     operator: Literal["merge"] | None = None
+    implied: ImpliedCondition = "key"
 
     @property
     def is_plain(self) -> bool:
