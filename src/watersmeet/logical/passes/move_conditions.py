@@ -1,8 +1,8 @@
 """The pass that moves parts of WHERE into the conditions of inner joins, where they mean the same.
 
-The sources of a list (``FROM a, b``) are joined by what WHERE says of them, in an order in which each has a condition
-with those before it. Of the other joins, one that its ON does not bound gets what WHERE says of its sides, a bound on
-their times for example; every other WHERE stays where it is written.
+The sources of a list (``FROM a, b``) are joined by what WHERE says of them, in an order in which comparisons join each
+with those before it. Other joins get what WHERE says of their sides, a bound on times for example, where the query is
+refused without it; every other WHERE stays where it is written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import replace
 from watersmeet.logical.expressions import Expr, conjuncts
 from watersmeet.logical.nodes import Join, Lateral, ParsedJoin, Relation, aliases
 from watersmeet.logical.passes.build_relation import build_relation
+from watersmeet.logical.passes.comparisons import compare
+from watersmeet.logical.passes.conditions import key_of
 from watersmeet.logical.passes.draft import Draft
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.watermarks import assume_watermarks
@@ -87,14 +89,16 @@ def _order_lists(draft: Draft, relation: Relation, parts: Parts) -> Relation:
     ordered = start
     for join in listed:
         known = frozenset(aliases(ordered))
-        side = next((side for side in rest if _is_joined(known, frozenset(aliases(side)), parts)), rest[0])
+        # The first of those that most comparisons of columns join.
+        side = max(rest, key=lambda side: _comparison_count(known, frozenset(aliases(side)), parts))
         rest.remove(side)
         ordered = replace(join, left=ordered, right=side)
     return ordered
 
 
-def _is_joined(known: frozenset[str], side: frozenset[str], parts: Parts) -> bool:
-    return any(part.sources <= known | side and part.sources & known and part.sources & side for part in parts)
+def _comparison_count(known: frozenset[str], side: frozenset[str], parts: Parts) -> int:
+    joining = (part for part in parts if part.sources <= known | side and part.sources & known and part.sources & side)
+    return sum(key_of(part, known, side) is not None or compare(part) is not None for part in joining)
 
 
 def _flatten(relation: Join) -> tuple[Relation, list[Join]]:
