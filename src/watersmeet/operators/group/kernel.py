@@ -46,7 +46,7 @@ the rows of the groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
@@ -84,7 +84,7 @@ from watersmeet.operators.core.operator import (
     StreamOperator,
     Watermarks,
 )
-from watersmeet.operators.core.order import TopN
+from watersmeet.operators.core.order import SortColumn, TopN
 from watersmeet.operators.core.watermarks import delay_watermark
 from watersmeet.operators.group.fold import (
     Count,
@@ -130,11 +130,16 @@ class Aggregate:
     """An aggregate of a group: the function by its SQL name, the columns it is applied to, and the result's name.
 
     ``count`` of no columns is ``count(*)``. ``min_by`` and ``max_by`` take two columns: the value, then the sort key.
+    ``order``: what the rows of a group are ordered by, before their arrival, where the function depends on it; a
+    percentile counts from the other end where it is descending. ``constants``: the fractions of percentiles, or the
+    separator of texts.
     """
 
     function: str
     columns: tuple[str, ...]
     output: str
+    order: tuple[SortColumn, ...] = ()
+    constants: tuple[float | str, ...] = ()
 
     def __post_init__(self) -> None:
         if not is_aggregate(self.function):
@@ -144,6 +149,17 @@ class Aggregate:
     def kind(self) -> str:
         """The function's name among its synonyms."""
         return canonical_name(self.function)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that it reads: its arguments, and what it orders rows by."""
+        return (*self.columns, *(by.column for by in self.order))
+
+    def describe(self, names: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
+        """The function, its columns, order and constants as texts, with other names for the columns."""
+        order = zip(names([by.column for by in self.order]), self.order, strict=True)
+        keys = [f"ORDER BY {name}{' DESC' * by.descending}{' NULLS LAST' * by.nulls_last}" for name, by in order]
+        return [self.kind, *names(self.columns), *keys, *map(repr, self.constants)]
 
 
 @dataclass(frozen=True)
@@ -285,7 +301,7 @@ class GroupByOperator(StreamOperator):
         names = self.canonical_names
         return self.make_identity(
             [self.keys],
-            aggregates=sorted([part.kind, *names.canonical_list(part.columns)] for part in self.aggregates),
+            aggregates=sorted(part.describe(names.canonical_list) for part in self.aggregates),
             changes=self.changes,
             window_end=names.canonical_or_none(self.window_end),
             # Omitted without sessions, so that identities from before sessions existed stay equal.
@@ -321,12 +337,15 @@ class FoldPlan:
         """The folds that the aggregates need for arrivals with that schema."""
         aggregates = grouping.aggregates
         types = tuple(schema.field(name).type if name else None for name in first_columns(aggregates))
-        wanted = [fold_of(a.function, a.columns, type_) for a, type_ in zip(aggregates, types, strict=True)]
+        wanted = [
+            fold_of(a.function, a.columns, type_, a.order, a.constants)
+            for a, type_ in zip(aggregates, types, strict=True)
+        ]
         # The state has its own names, so that it survives a change of the order and names of the outputs.
         names = grouping.canonical_names
         names_by_fold: dict[Fold, str] = {Count(()): "count()"}
         names_by_fold |= {
-            fold: f"{_accumulator_name(a.function)}({', '.join(names.canonical_list(a.columns))})"
+            fold: _accumulator_name(a, names.canonical_list)
             for fold, a in zip(wanted, aggregates, strict=True)
         }
         folds = tuple(names_by_fold)
@@ -349,12 +368,14 @@ def first_columns(aggregates: Sequence[Aggregate]) -> tuple[str | None, ...]:
     return tuple(part.columns[0] if part.columns else None for part in aggregates)
 
 
-def _accumulator_name(function: str) -> str:
+def _accumulator_name(part: Aggregate, names: Callable[[Sequence[str]], Sequence[str]]) -> str:
     """The name that aggregates with the same accumulators share: that of their fold, or of their own kind."""
-    aggregate = function_of(function)
-    if aggregate.is_distinct:
-        return f"{aggregate.fold}{DISTINCT}"
-    return aggregate.name if aggregate.fold in ("count", "bits") else aggregate.fold
+    aggregate = function_of(part.function)
+    # A separator is put between the values of a list that others share.
+    part = part if aggregate.fold == "percentile" else replace(part, constants=())
+    kind = aggregate.name if aggregate.fold in ("count", "bits", "percentile") else aggregate.fold
+    kind = f"{aggregate.fold}{DISTINCT}" if aggregate.is_distinct else kind
+    return f"{kind}({', '.join(part.describe(names)[1:])})"
 
 
 @dataclass(frozen=True)
@@ -547,9 +568,9 @@ def _final_groups(
 def _open_members(grouping: GroupByOperator, shard: Shard, finality: FinalityBound | None) -> Members | None:
     """The stored rows of the groups, if an aggregate must read all of them."""
     if grouping.session is not None:
-        columns = [*(name for part in grouping.aggregates for name in part.columns), OWN, ARRIVAL]
+        columns = [*(name for part in grouping.aggregates for name in part.inputs), OWN, ARRIVAL]
         return Members.of(shard.state, grouping.keys, columns, finality, keep_duplicates=False)
-    columns = [name for part in grouping.all_rows_aggregates for name in part.columns]
+    columns = [name for part in grouping.all_rows_aggregates for name in part.inputs]
     # Without retractions, only a list distinguishes equal rows.
     keep_duplicates = not grouping.changes and any(
         function_of(part.function).fold == "list" for part in grouping.all_rows_aggregates
@@ -565,7 +586,7 @@ def _admit_arrivals(grouping: GroupByOperator, shard: Shard, table: pa.Table | N
     """The needed columns of the arrivals, in delivery order, without late rows; None: no rows are left."""
     if table is None:
         return None
-    read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.columns))
+    read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.inputs))
     other_columns = (
         grouping.code, grouping.position, grouping.window_end, WEIGHT if grouping.changes else None,
         MULTIPLICITY if MULTIPLICITY in table.column_names else None,
@@ -768,7 +789,9 @@ def _aggregate_columns(
 ) -> list[pa.Array]:
     """The values of the aggregates."""
     columns = [
-        aggregate_values(part.function, type_, accumulators[fold], f"{part.function}({', '.join(part.columns)})")
+        aggregate_values(
+            part.function, type_, accumulators[fold], f"{part.function}({', '.join(part.columns)})", part.constants
+        )
         for part, type_, fold in zip(grouping.aggregates, folding.types, folding.fold_indices, strict=True)
     ]
     return columns if keeps_zero_sign else [normalize_floats(column) for column in columns]

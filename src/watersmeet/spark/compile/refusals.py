@@ -9,6 +9,7 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from watersmeet.catalog import Span
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Script
@@ -55,12 +56,14 @@ def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
     for view in (relation.query for relation in views(query.relation)):
         check_aggregates(types, script, view)
     for aggregate in query.group.aggregates if query.group is not None else ():
-        args = tuple(types.type_of(arg) for arg in aggregate.expr.args)
+        args = tuple(types.type_of(arg) for arg in aggregate.expr.arguments)
         if result_type(aggregate.expr.function, args) is None:
             reason = f"{aggregate.expr.text}() does not take {' and '.join(args)}."
             hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
             place = script.place(aggregate.expr.span)
             raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
+        for key in aggregate.expr.sort_keys:
+            _check_sort_key(types, script, key.args[0], key.args[0].span)
 
 
 def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
@@ -68,12 +71,15 @@ def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None
     for view in (relation.query for relation in views(query.relation)):
         check_order(types, script, view)
     for by in query.top.order if query.top is not None else ():
-        type_ = types.type_of(by.expr)
-        if result_type("min", (type_,)) is None:
-            reason = f"rows cannot be ordered by {type_}."
-            place = script.place(by.shown.span)
-            hint = "order by a number, a string or a time in it."
-            raise refuse("TYPE_MISMATCH", place, expression="ORDER BY", reason=reason, hint=hint)
+        _check_sort_key(types, script, by.expr, by.shown.span)
+
+
+def _check_sort_key(types: SparkTypes, script: Script, key: Expr, span: Span) -> None:
+    type_ = types.type_of(key)
+    if result_type("min", (type_,)) is None:
+        reason = f"rows cannot be ordered by {type_}."
+        hint = "order by a number, a string or a time in it."
+        raise refuse("TYPE_MISMATCH", script.place(span), expression="ORDER BY", reason=reason, hint=hint)
 
 
 def check_collations(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:

@@ -27,6 +27,7 @@ from watersmeet.logical.relation import (
     AnalyzedView,
     scans,
 )
+from watersmeet.operators.core.aggregates import result_type
 from watersmeet.physical import DeclaredTypes, sources_of
 from watersmeet.schema import normalise_type, parse_type_name, quote
 from watersmeet.spark.exchange.rows import ddl_field
@@ -126,6 +127,11 @@ class SparkTypes:
         columns = list[Column]()
         for output in outputs:
             name, type_ = f"{alias}.{output.name}", cast("DataType", StringType())
+            if output.expr.op == "aggregate" and output.expr.inputs != output.expr.args:
+                types = tuple(self.type_of(arg) for arg in output.expr.arguments)
+                type_ = ddl_field(name, result_type(output.expr.function, types) or "STRING").dataType
+                columns.append(F.lit(None).cast(type_).alias(name))
+                continue
             try:
                 # Not by its text: Spark cannot read every name of a field there.
                 type_ = self._analyze(output.expr.sql(), output.expr.span, output.expr.sql()).schema[0].dataType
