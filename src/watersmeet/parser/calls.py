@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.logical.expressions import AGGREGATES, EACH, FILTERED, SORTS, Expr, constants_of
 from watersmeet.logical.nodes import CalledFunction
-from watersmeet.parser.cursor import Cursor
 from watersmeet.operators.core.aggregates import NAMES, function_of
+from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.tokens import Token
 from watersmeet.schema import BY_NAME
 

@@ -101,9 +101,7 @@ def _aggregate(output: Output, called: Mapping[str, str]) -> Aggregate:
     """The aggregate of a group that an expression stands for."""
     call = output.expr
     directions = {text: direction for direction, text in SORTS.items()}
-    order = tuple(
-        SortColumn(f"{GROUP}.{called[key.args[0].sql()]}", *directions[key.text]) for key in call.sort_keys
-    )
+    order = tuple(SortColumn(f"{GROUP}.{called[key.args[0].sql()]}", *directions[key.text]) for key in call.sort_keys)
     constants = constants_of(call)
     assert constants is not None, "the parser refuses other constants"
     return Aggregate(call.function, _columns(call, called), f"{GROUP}.{output.name}", order, constants)

@@ -15,7 +15,6 @@ from watersmeet.formats.packages import EXTENSIONS, connector_of
 from watersmeet.formats.sink import PATH, TABLE
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.schema import quote
-from watersmeet.spark.connectors.changes import cast_columns, refusal_column
 from watersmeet.spark.connectors.lakes import (
     HISTORY,
     Commit,
@@ -30,7 +29,7 @@ from watersmeet.spark.connectors.lakes import (
     writer_of,
 )
 from watersmeet.spark.connectors.malformed import error_columns
-from watersmeet.spark.connectors.reading import SourceConnector
+from watersmeet.spark.connectors.reading import SourceConnector, cast_columns, refusal_column
 from watersmeet.spark.connectors.records import DELETE, INSERT
 from watersmeet.spark.connectors.sinks import SinkBatch, SinkConnector, SinkTarget, Write, run_of
 from watersmeet.spark.exchange.packing import ORDER
