@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,13 +56,15 @@ class FoldPlan:
         """The folds that the aggregates need for arrivals with that schema."""
         aggregates = grouping.aggregates
         types = tuple(schema.field(name).type if name else None for name in first_columns(aggregates))
-        wanted = [fold_of(a.function, a.columns, type_) for a, type_ in zip(aggregates, types, strict=True)]
+        wanted = [
+            fold_of(a.function, a.columns, type_, a.order, a.constants)
+            for a, type_ in zip(aggregates, types, strict=True)
+        ]
         # The state has its own names, so that it survives a change of the order and names of the outputs.
         names = grouping.canonical_names
         names_by_fold: dict[Fold, str] = {Count(()): "count()"}
         names_by_fold |= {
-            fold: f"{_accumulator_name(a.function)}({', '.join(names.canonical_list(a.columns))})"
-            for fold, a in zip(wanted, aggregates, strict=True)
+            fold: _accumulator_name(a, names.canonical_list) for fold, a in zip(wanted, aggregates, strict=True)
         }
         folds = tuple(names_by_fold)
         all_rows_folds = frozenset(
@@ -84,12 +86,14 @@ def first_columns(aggregates: Sequence[Aggregate]) -> tuple[str | None, ...]:
     return tuple(part.columns[0] if part.columns else None for part in aggregates)
 
 
-def _accumulator_name(function: str) -> str:
+def _accumulator_name(part: Aggregate, names: Callable[[Sequence[str]], Sequence[str]]) -> str:
     """The name that aggregates with the same accumulators share: that of their fold, or of their own kind."""
-    aggregate = function_of(function)
-    if aggregate.is_distinct:
-        return f"{aggregate.fold}{DISTINCT}"
-    return aggregate.name if aggregate.fold in ("count", "bits") else aggregate.fold
+    aggregate = function_of(part.function)
+    # A separator is put between the values of a list that others share.
+    part = part if aggregate.fold == "percentile" else replace(part, constants=())
+    kind = aggregate.name if aggregate.fold in ("count", "bits", "percentile") else aggregate.fold
+    kind = f"{aggregate.fold}{DISTINCT}" if aggregate.is_distinct else kind
+    return f"{kind}({', '.join(part.describe(names)[1:])})"
 
 
 @dataclass(frozen=True)

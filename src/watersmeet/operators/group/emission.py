@@ -87,7 +87,9 @@ def _aggregate_columns(
 ) -> list[pa.Array]:
     """The values of the aggregates."""
     columns = [
-        aggregate_values(part.function, type_, accumulators[fold], f"{part.function}({', '.join(part.columns)})")
+        aggregate_values(
+            part.function, type_, accumulators[fold], f"{part.function}({', '.join(part.columns)})", part.constants
+        )
         for part, type_, fold in zip(grouping.aggregates, folding.types, folding.fold_indices, strict=True)
     ]
     return columns if keeps_zero_sign else [normalize_floats(column) for column in columns]

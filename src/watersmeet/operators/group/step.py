@@ -97,9 +97,9 @@ def step(
 def _open_members(grouping: GroupByOperator, shard: Shard, finality: FinalityBound | None) -> Members | None:
     """The stored rows of the groups, if an aggregate must read all of them."""
     if grouping.session is not None:
-        columns = [*(name for part in grouping.aggregates for name in part.columns), OWN, ARRIVAL]
+        columns = [*(name for part in grouping.aggregates for name in part.inputs), OWN, ARRIVAL]
         return Members.of(shard.state, grouping.keys, columns, finality, keep_duplicates=False)
-    columns = [name for part in grouping.all_rows_aggregates for name in part.columns]
+    columns = [name for part in grouping.all_rows_aggregates for name in part.inputs]
     # Without retractions, only a list distinguishes equal rows.
     keep_duplicates = not grouping.changes and any(
         function_of(part.function).fold == "list" for part in grouping.all_rows_aggregates
@@ -115,7 +115,7 @@ def _admit_arrivals(grouping: GroupByOperator, shard: Shard, table: pa.Table | N
     """The needed columns of the arrivals, in delivery order, without late rows; None: no rows are left."""
     if table is None:
         return None
-    read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.columns))
+    read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.inputs))
     other_columns = (
         grouping.code, grouping.position, grouping.window_end, WEIGHT if grouping.changes else None,
         MULTIPLICITY if MULTIPLICITY in table.column_names else None,

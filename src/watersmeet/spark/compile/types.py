@@ -142,6 +142,11 @@ class SparkTypes:
         columns = list[Column]()
         for output in outputs:
             name, type_ = f"{alias}.{output.name}", cast("DataType", StringType())
+            if output.expr.op == "aggregate" and output.expr.inputs != output.expr.args:
+                types = tuple(self.type_of(arg) for arg in output.expr.arguments)
+                type_ = ddl_field(name, result_type(output.expr.function, types) or "STRING").dataType
+                columns.append(F.lit(None).cast(type_).alias(name))
+                continue
             try:
                 # Not by its text: Spark cannot read every name of a field there.
                 type_ = self._analyze(output.expr.sql(), output.expr.span, output.expr.sql()).schema[0].dataType
@@ -270,12 +275,14 @@ def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
     for view in (relation.query for relation in views(query.relation)):
         check_aggregates(types, script, view)
     for aggregate in query.group.aggregates if query.group is not None else ():
-        args = tuple(types.type_of(arg) for arg in aggregate.expr.args)
+        args = tuple(types.type_of(arg) for arg in aggregate.expr.arguments)
         if result_type(aggregate.expr.function, args) is None:
             reason = f"{aggregate.expr.text}() does not take {' and '.join(args)}."
             hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
             place = script.place(aggregate.expr.span)
             raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
+        for key in aggregate.expr.sort_keys:
+            _check_sort_key(types, script, key.args[0], key.args[0].span)
 
 
 def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
@@ -283,12 +290,15 @@ def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None
     for view in (relation.query for relation in views(query.relation)):
         check_order(types, script, view)
     for by in query.top.order if query.top is not None else ():
-        type_ = types.type_of(by.expr)
-        if result_type("min", (type_,)) is None:
-            reason = f"rows cannot be ordered by {type_}."
-            place = script.place(by.shown.span)
-            hint = "order by a number, a string or a time in it."
-            raise refuse("TYPE_MISMATCH", place, expression="ORDER BY", reason=reason, hint=hint)
+        _check_sort_key(types, script, by.expr, by.shown.span)
+
+
+def _check_sort_key(types: SparkTypes, script: Script, key: Expr, span: Span) -> None:
+    type_ = types.type_of(key)
+    if result_type("min", (type_,)) is None:
+        reason = f"rows cannot be ordered by {type_}."
+        hint = "order by a number, a string or a time in it."
+        raise refuse("TYPE_MISMATCH", script.place(span), expression="ORDER BY", reason=reason, hint=hint)
 
 
 def check_collations(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
