@@ -28,7 +28,7 @@ class Beside:
 
     @property
     def ratio(self) -> float:
-        """How much longer this tree takes: above one, it is slower."""
+        """The factor by which this tree takes longer: above one, it is slower."""
         return median(self.here) / median(self.there)
 
 

@@ -14,7 +14,7 @@ from watersmeet.tools.forecast.inputs import MEASURED, times_written
 from watersmeet.tools.forecast.query import ForecastInput, batch_seconds
 
 STATE, TIME = 0.2, 0.4
-"""How far off forecasts may be."""
+"""The largest error of forecasts."""
 CORES = 2
 
 
@@ -68,7 +68,7 @@ def forecast_table(name: str, measured: list[dict[str, Any]]) -> Table:
 
 
 def verdict(found: Sequence[Mapping[str, Beside]]) -> str:
-    """How many forecasts held, and where their costs come from.
+    """The number of forecasts that held, and where their costs come from.
 
     >>> verdict([{"state": Beside(110, 100), "seconds": Beside(3, 2)}]).splitlines()[0]
     'Rows kept: 1 of 1 within 20 %. Seconds: 0 of 1 within 40 %.'

@@ -1,4 +1,4 @@
-"""How long a pair takes through Kafka: from the later of its two records to the joined one, in a topic of its own.
+"""The latency of a pair through Kafka: from the later of its two records to the joined one, in a topic of its own.
 
     .venv/bin/python -m bench.latency
 
