@@ -25,10 +25,9 @@ from watersmeet.cli.app import app
 from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS
+from watersmeet.formats.base import DisplaySink, MemorySink, SinkFormat, SourceFormat
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import Feed, Records
-from watersmeet.formats.sink import DisplaySink, MemorySink, SinkFormat
-from watersmeet.formats.source import SourceFormat
 from watersmeet.parser import read_expression
 from watersmeet.project import Spec, read_yaml
 from watersmeet.queries import analyze, read_script

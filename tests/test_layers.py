@@ -74,8 +74,8 @@ def test_no_two_packages_import_each_other() -> None:
 
 def test_imports_that_are_late_or_for_types_are_found() -> None:
     late = "def f():\n    from watersmeet.spark.connectors import kafka\n"
-    typed = "if TYPE_CHECKING:\n    import watersmeet.formats.source\n"
-    sources = {"watersmeet.formats.source": late, "watersmeet.spark.connectors.kafka": typed}
+    typed = "if TYPE_CHECKING:\n    import watersmeet.formats.base\n"
+    sources = {"watersmeet.formats.base": late, "watersmeet.spark.connectors.kafka": typed}
     assert mutual(package_imports(sources)) == [("formats", "spark.connectors")]
 
 

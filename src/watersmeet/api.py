@@ -50,8 +50,8 @@ from watersmeet.calls import (
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.deprecation import accept_old_arguments
 from watersmeet.errors import did_you_mean, refuse
+from watersmeet.formats.base import MalformedPolicy
 from watersmeet.formats.packages import formats_in
-from watersmeet.formats.source import MalformedPolicy
 from watersmeet.locations import Storage, resolve_references
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import check_references

@@ -31,8 +31,8 @@ def test_every_name_is_that_of_one_format() -> None:
 
 def test_every_connector_is_that_of_one_format() -> None:
     """They are registered by text, so that each is loaded when it is needed."""
+    from watersmeet.formats.base import SinkFormat
     from watersmeet.formats.records import Feed, Records
-    from watersmeet.formats.sink import SinkFormat
     from watersmeet.spark import connectors
     from watersmeet.spark.connectors.reading import SourceConnector
     from watersmeet.spark.connectors.sinks import SinkConnector

@@ -18,7 +18,7 @@ from tests.matrix.lakes import FORMATS, catalog, rows
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.sink import Changes
+from watersmeet.formats.base import Changes
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.sinks import SinkTarget, Write

@@ -20,7 +20,7 @@ from watersmeet.cli.state import checkpoints_at
 from watersmeet.duration import format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.formats import sink_format
-from watersmeet.formats.sink import PATH
+from watersmeet.formats.base import PATH
 from watersmeet.locations import Storage, local_path
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal
+from watersmeet.formats.base import MALFORMED, DisplaySink, MemorySink, SinkFormat, SourceFormat, wrong_policy
 from watersmeet.formats.debezium import Debezium
 from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
@@ -19,8 +20,6 @@ from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.formats.records import KEY_FORMAT, VALUE_FORMAT, Feed, Records
-from watersmeet.formats.sink import DisplaySink, MemorySink, SinkFormat
-from watersmeet.formats.source import MALFORMED, SourceFormat, wrong_policy
 
 SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (
     Parquet, Json, Csv, NamedColumns, Kafka, Jdbc, DeltaSource, IcebergSource, SourceFormat,

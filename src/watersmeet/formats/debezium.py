@@ -7,9 +7,9 @@ from typing import ClassVar, Literal, get_args
 
 from watersmeet.codec.avro_schema import AVRO, SCHEMA
 from watersmeet.errors import Refusal
+from watersmeet.formats.base import SourceFormat
 from watersmeet.formats.records import JSON, VALUE_FORMAT, Feed, wrong_format, wrong_schema
 from watersmeet.formats.registry import OPTIONS as REGISTRY
-from watersmeet.formats.source import SourceFormat
 from watersmeet.schema import is_moment, parse_type_name, quote
 
 TRUNCATE, TIME_UNIT, DECIMALS = "debezium.truncate", "debezium.time", "debezium.decimal"

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from watersmeet.errors import Refusal
+from watersmeet.formats.base import PATH, TABLE, Changes, SinkFormat, SourceFormat
 from watersmeet.formats.records import Feed, ddl
-from watersmeet.formats.sink import PATH, TABLE, Changes, SinkFormat
-from watersmeet.formats.source import SourceFormat
 
 CHANGE_TYPE = "_change_type"
 """The column with the change type in Delta's change data feed."""

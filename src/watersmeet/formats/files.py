@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from watersmeet.errors import Refusal
-from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.formats.source import SourceFormat
+from watersmeet.formats.base import PATH, Changes, SinkFormat, SourceFormat
 from watersmeet.locations import local_path
 from watersmeet.schema import TYPES
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from watersmeet.errors import Refusal
-from watersmeet.formats.sink import PATH, TABLE, Changes, SinkFormat
-from watersmeet.formats.source import SourceFormat
+from watersmeet.formats.base import PATH, TABLE, Changes, SinkFormat, SourceFormat
 
 
 class IcebergSource(SourceFormat):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.formats.source import SourceFormat
+from watersmeet.formats.base import SourceFormat
 
 _STATIC = "`USING jdbc OPTIONS (url 'jdbc:postgresql://host/db', dbtable 'name', static 'true')`"
 _CHANGES = "to follow its changes, `CHANGES FROM debezium` from a topic"

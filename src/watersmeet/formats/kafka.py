@@ -13,12 +13,11 @@ from typing import ClassVar, Literal, get_args
 from watersmeet.catalog import Sink, Source
 from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import Place, Refusal
+from watersmeet.formats.base import Changes, SinkFormat, SourceFormat
 from watersmeet.formats.columns import FIXED
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import JSON, KEYS, VALUE_FORMAT, wrong_descriptor
 from watersmeet.formats.registry import URL
-from watersmeet.formats.sink import Changes, SinkFormat
-from watersmeet.formats.source import SourceFormat
 from watersmeet.locations import resolve_references
 
 SECONDS = 3.0

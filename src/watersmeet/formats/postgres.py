@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
-from watersmeet.formats.sink import Changes, SinkFormat
+from watersmeet.formats.base import Changes, SinkFormat
 
 
 class PostgresSink(SinkFormat):

@@ -14,11 +14,11 @@ from typing import ClassVar
 from watersmeet.catalog import Source
 from watersmeet.codec.avro_schema import AVRO, KEY_SCHEMA, SCHEMA
 from watersmeet.errors import Refusal
+from watersmeet.formats.base import SourceFormat
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, PROTOBUF
 from watersmeet.formats.protobuf.descriptor import OPTIONS as OF_PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
-from watersmeet.formats.source import SourceFormat
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.schema import quote
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from watersmeet.catalog import NOWHERE, Amount, Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.source import SHOWN
+from watersmeet.formats.base import SHOWN
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import (
     Item,

@@ -13,20 +13,10 @@ from typing import TypeGuard, cast, get_args
 from watersmeet.catalog import Field, Sink, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.formats import SINK_FORMATS, may_be_malformed, sink_format
+from watersmeet.formats.base import CHANGES, SHOWN, Changes, SinkFormat
 from watersmeet.formats.records import JSON, KEY_TYPES, VALUE_FORMAT, format_of_key
-from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
-from watersmeet.formats.source import SHOWN
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
-from watersmeet.logical.nodes import (
-    LEFT_ONLY,
-    Item,
-    Lateral,
-    ParsedJoin,
-    Query,
-    Relation,
-    Script,
-    StorageFormats,
-)
+from watersmeet.logical.nodes import LEFT_ONLY, Item, Lateral, ParsedJoin, Query, Relation, Script, StorageFormats
 from watersmeet.logical.nodes import leaves as parsed_leaves
 from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.formats import feed_of, source_format
+from watersmeet.formats.base import SinkFormat, SourceFormat
 from watersmeet.formats.debezium import Debezium
 from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.files import FileSink, NamedColumns, Parquet, TextSource
@@ -19,8 +20,6 @@ from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.formats.records import Feed, Records
-from watersmeet.formats.sink import SinkFormat
-from watersmeet.formats.source import SourceFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

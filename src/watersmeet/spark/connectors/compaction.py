@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Sink
 from watersmeet.errors import refuse
 from watersmeet.formats import sink_format
-from watersmeet.formats.sink import PATH
+from watersmeet.formats.base import PATH
 from watersmeet.locations import local_path, location_of
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.files import (

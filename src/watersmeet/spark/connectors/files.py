@@ -30,8 +30,8 @@ from uuid import uuid4
 from pyspark.sql import is_remote
 
 from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.base import PATH
 from watersmeet.formats.files import FileSink, NamedColumns, TextSource
-from watersmeet.formats.sink import PATH
 from watersmeet.locations import local_path
 from watersmeet.logical.expressions import quote
 from watersmeet.spark.connectors.malformed import fit_column, load_text

@@ -29,9 +29,9 @@ from pyspark.sql.types import StructType
 from watersmeet.catalog import Sink, Source
 from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats.base import Changes, SinkFormat
 from watersmeet.formats.kafka import NEW_TOPIC, Kafka, KafkaSink, Topics
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
-from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.avro import record_schema
 from watersmeet.spark.connectors.protobuf import message_encoder

@@ -23,8 +23,8 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import REFUSAL_PREFIX, Refusal
+from watersmeet.formats.base import SHOWN, MalformedPolicy, policy_for
 from watersmeet.formats.records import RECORD_METADATA
-from watersmeet.formats.source import SHOWN, MalformedPolicy, policy_for
 from watersmeet.locations import local_path, location_of
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.progress import MALFORMED_PREFIX as COUNTED

@@ -26,8 +26,8 @@ from pyspark.sql.types import DataType, StructType
 from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats import OWN, check_source, feed_of, source_format
+from watersmeet.formats.base import SourceFormat
 from watersmeet.formats.records import ddl
-from watersmeet.formats.source import SourceFormat
 from watersmeet.locations import local_path
 from watersmeet.logical.nodes import Query, Script, scans
 from watersmeet.operators.core.changes import CHANGE

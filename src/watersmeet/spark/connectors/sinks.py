@@ -31,8 +31,8 @@ from watersmeet.catalog import Sink
 from watersmeet.codec.avro_schema import AVRO
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats import sink_format
+from watersmeet.formats.base import PATH, Changes, SinkFormat
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
-from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.locations import Storage, query_of
 from watersmeet.logical.passes.sinks import key_columns, result_columns
 from watersmeet.logical.query import AnalyzedQuery

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
-from watersmeet.formats.source import MalformedPolicy, policy_for
+from watersmeet.formats.base import MalformedPolicy, policy_for
 from watersmeet.locations import AnyStorage, Storage, is_local, location_of
 from watersmeet.logical.nodes import Script
 from watersmeet.physical import QueryPlan, join_plans

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
+from watersmeet.formats.base import SHOWN as MALFORMED_SHOWN
 from watersmeet.operators.core.changes import CHANGE, WEIGHT
 from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan
 from watersmeet.schema import quote

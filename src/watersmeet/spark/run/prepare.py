@@ -16,9 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format
-from watersmeet.formats.sink import CONSOLE, NOTHING
-from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
-from watersmeet.formats.source import MalformedPolicy
+from watersmeet.formats.base import CONSOLE, NOTHING, MalformedPolicy
+from watersmeet.formats.base import SHOWN as MALFORMED_SHOWN
 from watersmeet.locations import Storage, checkpoint_at, is_local, location_of
 from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references

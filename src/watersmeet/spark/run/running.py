@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, WorkerRefusalError, refusal_in, refuse
+from watersmeet.formats.base import SHOWN as MALFORMED_SHOWN
 from watersmeet.formats.columns import save_columns
 from watersmeet.formats.packages import JARS
-from watersmeet.formats.source import SHOWN as MALFORMED_SHOWN
 from watersmeet.locations import Storage, find_missing, hint_for_missing, is_local, location_of, resolve_references
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery

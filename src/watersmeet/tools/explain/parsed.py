@@ -9,21 +9,9 @@ from typing import Any
 from watersmeet.catalog import Source, Watermark
 from watersmeet.duration import format_duration
 from watersmeet.formats import source_format
-from watersmeet.formats.source import SHOWN
+from watersmeet.formats.base import SHOWN
 from watersmeet.logical.expressions import conjuncts
-from watersmeet.logical.nodes import (
-    Clause,
-    Item,
-    Join,
-    Lateral,
-    Query,
-    Relation,
-    Scan,
-    Script,
-    Star,
-    Union,
-    View,
-)
+from watersmeet.logical.nodes import Clause, Item, Join, Lateral, Query, Relation, Scan, Script, Star, Union, View
 from watersmeet.logical.relation import AnalyzedScan
 from watersmeet.logical.words import (
     Fact,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.catalog import Sink
-from watersmeet.formats.source import SHOWN
+from watersmeet.formats.base import SHOWN
 from watersmeet.locations import mask_secrets
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.query import (
