@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from faults.harms import Plan, run_disturbed
 from faults.outcomes import make_table
 from faults.scenarios import POISON, SCENARIOS
 from faults.servers import Servers
+from tests.conftest import QUICK
 
 from watersmeet.project import open_project
 from watersmeet.queries import analyze, read_script
@@ -46,10 +48,12 @@ def test_kills_say_what_they_do_and_write_projects_that_can_be_read(
 @pytest.mark.timeout(400)
 def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_path: Path) -> None:
     [scenario] = [one for one in SCENARIOS if one.name == "poisoned interval into files"]
-    files, plan = 6, Plan(kills=1, kinds=("jvm",), hindrances=(), seed=3)
+    files, plan = 4, Plan(kills=1, kinds=("jvm",), hindrances=(), seed=3)
     project = tmp_path / "project"
     scenario.make(tmp_path / "clean", files, "", "", is_calm=True)
     scenario.make(project, files, "", "", is_calm=False)
+    conf = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in QUICK.items())
+    (project / "watersmeet.yml").write_text(f"name: faults\nconfiguration:\n{conf}")
     outcome = run_disturbed(scenario, project, "", Servers(None, None), plan)
     assert sum(outcome.done.values()) == plan.kills, make_table([outcome])
     assert outcome.starts >= 2

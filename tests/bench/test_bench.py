@@ -34,12 +34,12 @@ AT_ONCE = 3
 
 
 def kind(run: Run) -> tuple[object, ...]:
-    """What makes a query another one. Runs that differ in their rows alone are measured once, and so are starts of
-    Spark's own join on one store; a cluster has tests of its own.
+    """What makes a query another one. Runs that differ in their rows alone are measured once, and so are starts and
+    outer joins of Spark's own join on one store; a cluster has tests of its own.
     """
     is_start = run.starts > 0 or run.cold
     contender = MEMORY if is_start and not run.is_ours else run.contender
-    return contender, run.how, run.starts > 0, run.cold, run.workload.shape == "hot"
+    return contender, run.how if run.is_ours else "inner", run.starts > 0, run.cold, run.workload.shape == "hot"
 
 
 @pytest.mark.spark

@@ -420,6 +420,16 @@ def test_a_key_of_many_columns_matches_as_in_spark(spark: SparkSession) -> None:
 RESIDUALS = (
     "left.i < right.d",
     "left.s = right.i AND left.id = right.id",
+    "left.i BETWEEN right.i AND right.i + 1",
+    "left.i > right.i AND left.b",
+    "left.i <=> right.i",
+    "left.d <=> right.d",
+    "left.lc = right.lc",
+    "left.m - right.m > INTERVAL 1 HOUR",
+)
+"""Conditions of a join each: parts of them become keys, or are those of one side alone."""
+
+COMPARISONS = (
     "left.s > right.i",
     "left.day <= right.m",
     "left.m <> right.day",
@@ -433,21 +443,16 @@ RESIDUALS = (
     "NOT (left.i = right.i AND left.d = right.d)",
     "(left.i + right.i) IS NULL",
     "(left.i > right.i) IS NOT NULL",
-    "left.i <=> right.i",
-    "left.d <=> right.d",
     "left.s <=> right.s OR left.b <> right.b",
     "left.d >= right.d",
     "left.d < right.d",
     "left.dec > right.dec",
     "left.dec + right.dec > 2",
-    "left.i BETWEEN right.i AND right.i + 1",
     "left.i IN (1, 2) OR right.i = 3",
-    "left.i > right.i AND left.b",
     "upper(left.s) < right.s",
-    "left.lc = right.lc",
     "left.m - INTERVAL 1 DAY < right.m",
-    "left.m - right.m > INTERVAL 1 HOUR",
 )
+"""Conditions that are compared row by row: one join has all of them, each for rows of its own."""
 
 MIXED = """
 SELECT id, TIMESTAMP'2024-01-01 00:00:00Z' AS t, i, CAST(d AS DOUBLE) AS d, CAST(s AS STRING) AS s,
@@ -481,6 +486,17 @@ def test_conditions_across_the_sides_are_those_of_spark(spark: SparkSession, res
     joined = ws.join(left, right, condition, within="1 hour", how=how, **TIMES)
     found, expected = rows_of(joined), rows_of(own_join(left, right, condition, how))
     assert (sorted(found - expected), sorted(expected - found)) == ([], [])
+
+
+def test_comparisons_across_the_sides_are_those_of_spark(spark: SparkSession) -> None:
+    cases = spark.range(len(COMPARISONS)).withColumnRenamed("id", "case")
+    left = spark.sql(MIXED.format(dec="DECIMAL(10,2)")).crossJoin(cases)
+    right = spark.sql(MIXED.format(dec="DECIMAL(6,3)")).where("i <> 5 OR i IS NULL").crossJoin(cases)
+    chosen = " OR ".join(f"(left.case = {number} AND ({text}))" for number, text in enumerate(COMPARISONS))
+    condition = f"left.case = right.case AND left.id = right.id AND ({chosen})"
+    joined = ws.join(left, right, condition, within="1 hour", how="full", **TIMES)
+    result, expected = rows_of(joined), rows_of(own_join(left, right, condition, "full"))
+    assert (sorted(result - expected), sorted(expected - result)) == ([], [])
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right"])

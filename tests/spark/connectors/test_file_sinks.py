@@ -296,16 +296,13 @@ def cut(file: Path) -> None:
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "half an offset": ("offsets/1", cut),
-    "no offset": ("offsets/1", Path.unlink),
     "no metadata": ("metadata", Path.unlink),
-    "half of the metadata": ("metadata", cut),
-    "an empty commit": ("commits/1", lambda file: file.write_text("")),
     "half of what a source has read": ("sources/0/1", cut),
-    "garbage about an operator": ("state/0/_metadata/v2/1", lambda file: file.write_bytes(b"\0garbage\xff")),
     "garbage about a state": ("state/0/_stateSchema/default/[0-9]*", lambda file: file.write_bytes(b"\0garbage\xff")),
     "half of a state's changes": ("state/0/*/2.changelog", cut),
     "no changes of a state": ("state/0/*/2.changelog", Path.unlink),
 }
+"""One of each kind; `tests/spark/state/test_damage.py` has all files that are looked at before Spark starts."""
 
 
 def forget_states(spark: SparkSession) -> None:

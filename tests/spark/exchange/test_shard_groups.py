@@ -17,7 +17,7 @@ from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark
 
-SHARDS, PARTITIONS = 20, 2
+SHARDS, PARTITIONS = 8, 2
 STREAM = "(k STRING, t BIGINT, WATERMARK FOR t AS t - 3) USING json OPTIONS (path '{}/{}', maxFilesPerTrigger '1')"
 TEXT = """
 SET watersmeet.shards = {shards};

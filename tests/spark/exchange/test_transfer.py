@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructType
 from tests.spark.frames import counted, streamed
 
 import watersmeet as ws
@@ -59,6 +61,23 @@ def setting(frame: DataFrame, folder: Path) -> str | None:
     return found
 
 
+def with_setting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows, each with what tasks know of the setting."""
+    context = TaskContext.get()
+    assert context is not None
+    value = context.getLocalProperty("spark.sql.execution.arrow.maxBytesPerBatch")
+    for batch in batches:
+        setting = pa.array([value] * batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([*batch.columns, setting], names=[*batch.schema.names, "setting"])
+
+
+def rows_and_setting(frame: DataFrame, folder: Path) -> tuple[Counter[str], str | None]:
+    """The rows that a query writes, and the setting with which its tasks ran."""
+    shown = written(frame.mapInArrow(with_setting, StructType([*frame.schema]).add("setting", "string")), folder)
+    (value,) = {row[0] for row in shown.select("setting").distinct().collect()}
+    return counted(shown.drop("setting").collect()), value
+
+
 def test_queries_of_fixed_width_run_without_a_count_of_bytes_and_give_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -70,13 +89,12 @@ def test_queries_of_fixed_width_run_without_a_count_of_bytes_and_give_the_same(
         lambda: ws.sql(f"{chain} JOIN a AS z ON x.va = z.va AND z.t BETWEEN y.t - INTERVAL '1' HOUR AND y.t", a=a, b=b),
     ]
     for query in queries:
-        assert setting(query().select("id"), tmp_path) == UNLIMITED
-        found = counted(written(query(), tmp_path).collect())
+        rows, value = rows_and_setting(query(), tmp_path)
+        assert value == UNLIMITED
         spark.conf.set(BYTES, "67108864")
         try:
-            # What somebody has set holds.
-            assert setting(query().select("id"), tmp_path) == "67108864"
-            assert counted(written(query(), tmp_path).collect()) == found and len(found) > 10_000
+            # A value that was set holds.
+            assert rows_and_setting(query(), tmp_path) == (rows, "67108864") and len(rows) > 10_000
         finally:
             spark.conf.unset(BYTES)
     assert BYTES not in spark.conf.getAll
