@@ -186,7 +186,7 @@ COMMANDS = typer.main.get_command(app)
 
 @cache
 def options_of(command: str) -> set[str] | None:
-    """The options of a command and, if it is a group, its first words; None if there is none of that name."""
+    """The options of a command and, if it is a group, its first words; None: no command has that name."""
     found: Any = COMMANDS
     for word in command.split():
         inside = getattr(found, "commands", None)

@@ -29,6 +29,7 @@ DOCUMENTS = [
     *sorted((ROOT / "tests" / "cli" / "help").glob("*.txt")),
 ]
 MODULES = sorted((ROOT / "src").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PROGRAMS = sorted(path for folder in ("bench", "faults") for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -59,7 +60,7 @@ def test_documents_have_no_banned_words(path: Path) -> None:
 def test_docstrings_and_comments_have_no_banned_words() -> None:
     offenders = [
         f"{path.relative_to(ROOT)}: {word}: {piece[:60]}"
-        for path in MODULES
+        for path in (*MODULES, *PROGRAMS, *TESTS)
         for text in [path.read_text("utf-8")]
         for piece in (*docstrings(text), comments(text))
         for word in banned_in(piece)

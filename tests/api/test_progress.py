@@ -1,4 +1,4 @@
-"""`ws.progress` of a query that somebody started, and `ws.explain` of what any call gave."""
+"""`ws.progress` of a query that someone started, and `ws.explain` of what any call gave."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_columns_that_no_join_makes_null_are_not_nullable(query: str, spark: Spa
         (tmp_path / name).mkdir()
         number = [StructField("id", LongType(), nullable=False)]
         number += [StructField("t", LongType(), nullable=False)] if name != "c" else []
-        # A file source makes every column nullable, so the columns are told anew.
+        # A file source makes every column nullable, so the columns are declared again.
         frame = spark.readStream.schema(StructType([*number, third])).parquet(str(tmp_path / name))
         return frame.selectExpr(
             *(f"coalesce({f.name}, 0L) AS {f.name}" if not f.nullable else f.name for f in [*number, third])

@@ -46,7 +46,7 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def test_a_checkpoint_is_moved_with_the_paths_in_it(project: Path, archive: Path, elsewhere: Path) -> None:
-    # What an import left that was killed is in nobody's way.
+    # What an import left that was killed blocks nothing.
     (elsewhere / "storage" / "checkpoints" / f".import-{QUERY}").mkdir(parents=True)
     (elsewhere / "data" / "orders").mkdir(parents=True)
     said = watersmeet("state", "import", archive, elsewhere)

@@ -21,7 +21,7 @@ from watersmeet.codec.avro_schema import read_schema
 from watersmeet.codec.binary import SchemaError
 from watersmeet.formats import source_format
 
-# All that a writer may have: also what nobody can ask for, a type within itself and one of several.
+# All that a writer may have: also what no one can ask for, a type within itself and one of several.
 NODE = {"type": "record", "name": "Node", "fields": [
     {"name": "v", "type": "int"}, {"name": "next", "type": ["null", "Node"]},
 ]}  # fmt: skip

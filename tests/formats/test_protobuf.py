@@ -181,7 +181,7 @@ def test_numbers_come_packed_or_one_by_one_and_defaults_stand_for_what_is_left_o
     wanted = pa.struct([
         ("ID", pa.int64()), ("pieces", pa.int64()), ("place", pa.string()), ("packed", pa.list_(pa.int32())),
     ])  # fmt: skip
-    # A group that nobody knows, with another one and a number in it, then a field of another wire type.
+    # A group that no one knows, with another one and a number in it, then a field of another wire type.
     group = bytes([15 << 3 | 3, 15 << 3 | 3, 1 << 3, 5, 15 << 3 | 4, 15 << 3 | 4, 3 << 3, 1])
     stock = STOCK(id=5, packed=[1, -1])
     packed = bytes([4 << 3 | 2, 2, 8, 9]) + stock.SerializeToString() + group

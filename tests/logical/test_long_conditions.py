@@ -66,7 +66,7 @@ def test_a_list_of_constants_is_a_list_for_spark(analyzed: Analyzed) -> None:
         ("CAST(v AS BIGINT) IN (1, 5000000000)", "(CAST(`a.v` AS BIGINT) IN (1, 5000000000))"),
         ("upper(s) IN ('X', 'Y')", "(upper(`a.s`) IN ('X', 'Y'))"),
         ("v + 1 IN (1, 2)", "((`a.v` + 1) IN (1, 2))"),
-        # In these Spark would compare in another type than an equality does, or nobody knows.
+        # In these Spark would compare in another type than an equality does, or no one knows.
         ("s IN (1, 2)", "((`a.s` = 1) OR (`a.s` = 2))"),
         ("v IN ('1', '2')", "((`a.v` = '1') OR (`a.v` = '2'))"),
         ("v IN (1, '2')", "((`a.v` = 1) OR (`a.v` = '2'))"),

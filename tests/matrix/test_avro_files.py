@@ -1,4 +1,4 @@
-"""Files of Avro whose columns nobody declares: they have the types that Spark reads them as, and are read so."""
+"""Files of Avro whose columns no one declares: they have the types that Spark reads them as, and are read so."""
 
 from __future__ import annotations
 

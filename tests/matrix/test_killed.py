@@ -85,7 +85,7 @@ def test_rows_are_there_once_whenever_the_process_is_killed(tmp_path: Path) -> N
         # Kafka has a batch of which Spark does not know that it is written.
         assert state() == (1, 0, [*range(20)])
         assert ran("within") == -signal.SIGKILL, said.read_text()
-        # The repeated batch was not written again; of the next one rows are there that nobody may read.
+        # The repeated batch was not written again; of the next one rows are there that no one may read.
         assert state("read_uncommitted") == (2, 1, [*range(30)])
         assert ran("never") == 0, said.read_text()
         assert state() == (BATCHES - 1, BATCHES - 1, [*range(10 * BATCHES)])

@@ -1,4 +1,4 @@
-"""Kinds, keys, columns and joins change, and states are made anew from the past of their sources: a minute."""
+"""Kinds, keys, columns and joins change, and states are made again from the past of their sources: a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References to what a text does not hold, and masks over what nobody may see."""
+"""References to what a text does not hold, and masks over what no one may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on the number of a row, as they are read: below 1 there is none."""
+"""Limits on the number of a row, as they are read: below 1 no row is left."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("format", CLASSES)
 def test_the_options_of_spark_are_known(spark: SparkSession, format: str):
-    jvm: Any = getattr(spark, "_jvm")  # noqa: B009 - what Spark has registered, it tells nobody else
+    jvm: Any = getattr(spark, "_jvm")  # noqa: B009 - what Spark has registered, it tells no one else
     class_ = jvm.java.lang.Class.forName(
         f"org.apache.spark.sql.{CLASSES[format]}$", True, jvm.java.lang.Thread.currentThread().getContextClassLoader()
     )

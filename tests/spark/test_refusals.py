@@ -343,7 +343,7 @@ def test_a_checkpoint_of_another_join_fails_with_our_message(spark: SparkSession
     run_all(ws.join(one, two, ON, within="1 hour"), tmp_path / "checkpoint")
     for name in ("l", "r"):
         streamed(tmp_path / name, [rows])
-    # Where nobody can look before the start, the workers still see whose state it is.
+    # Where no one can look before the start, the workers still see whose state it is.
     owner = tmp_path / "checkpoint" / "watersmeet.json"
     kept = owner.rename(owner.with_name("kept"))
     with pytest.raises(StreamingQueryException) as failed:

@@ -306,7 +306,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 def forget_states(spark: SparkSession) -> None:
-    """Let the JVM read states anew, as it must after a restart."""
+    """Let the JVM read states again, as it must after a restart."""
     spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()  # pyright: ignore
 
 

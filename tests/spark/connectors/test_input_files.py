@@ -105,7 +105,7 @@ def test_a_session_that_reads_otherwise_reads_itself(spark: SparkSession, tmp_pa
 
 
 def test_a_run_leaves_files_to_spark_once_it_must(spark: SparkSession, tmp_path: Path) -> None:
-    """A file comes while the query runs: nothing is lost, nothing doubled, and nobody has to do anything."""
+    """A file comes while the query runs: nothing is lost, nothing doubled, and no one has to do anything."""
     put(tmp_path / "late" / "0.parquet", 1, v=["a"])
     news: list[str] = []
     batches = 0

@@ -167,7 +167,7 @@ def test_of_two_who_write_for_one_checkpoint_the_later_one_does(
     other.write(batch, 1)
     with pytest.raises(WatersmeetError, match=r"TOPIC_NOT_WRITTEN.*fenced"):
         one.write(batch, 2)
-    # Begun anew it is the later one, and knows what there is.
+    # Begun again it is the later one, and knows what there is.
     one.write(batch, 1)
     one.write(batch, 2)
     assert sorted(found.row["id"] for found in topics.read(kafka, topic)) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -215,7 +215,7 @@ def test_a_batch_is_written_once_whenever_it_fails(
     assert sorted(one.row["id"] for one in topics.read(kafka, topic)) == [0, 1]
     monkeypatch.setattr(Transactions, "write", write)
     monkeypatch.setattr(Transactions, "_send", killed_within)
-    # Nobody is left who would end the transaction.
+    # No one is left who would end the transaction.
     monkeypatch.setattr(Transactions, "_give_up", lambda self: setattr(self, "_producer", None))
     assert "killed within" in refused(spark, text, tmp_path).message
     monkeypatch.setattr(Transactions, "_send", send)

@@ -1,4 +1,4 @@
-"""Workers read Parquet with the values of Spark, whoever wrote the file, or leave it to Spark."""
+"""Workers read Parquet with the values of Spark, whatever program wrote the file, or leave it to Spark."""
 
 from __future__ import annotations
 

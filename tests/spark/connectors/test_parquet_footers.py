@@ -137,7 +137,7 @@ def test_a_large_folder_is_not_looked_through(tmp_path: Path, monkeypatch: pytes
     source, schema = Source("s", (), options={"path": str(tmp_path)}), pa.schema([*WHOLE.items()])
     assert parquet_reader(source, ("k",), schema, recovers=True) is not None
     assert len(opened) == 2
-    # Nobody starts it again: all files are looked at, or Spark reads them.
+    # No one starts it again: all files are looked at, or Spark reads them.
     assert parquet_reader(source, ("k",), schema) is not None
     assert len(opened) == 7
     write(tmp_path / "5.parquet", k=[5])

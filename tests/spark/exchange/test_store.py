@@ -57,7 +57,7 @@ class Server(Thread):
             waiting += read
             is_asked = False
             while len(waiting) >= 8 and len(waiting) >= 8 + (length := struct.unpack("!ii", waiting[:8])[1]):
-                # Before the answer: whoever has it may look.
+                # Before the answer: the reader of it may look.
                 self.rounds += not is_asked
                 is_asked = True
                 self.requests.append(waiting[: 8 + length])

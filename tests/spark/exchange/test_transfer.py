@@ -135,7 +135,7 @@ def test_rows_that_may_be_long_are_counted_as_ever(spark: SparkSession, tmp_path
     a, b = stream(spark, tmp_path / "a", "'text' AS x"), stream(spark, tmp_path / "b")
     joined = ws.join(a, b, on="id", within="10 minutes")
     assert setting(joined.select("id"), tmp_path) is None
-    # Where nobody reads the text it does not cross.
+    # Where no one reads the text it does not cross.
     assert setting(ws.join(a.drop("x"), b, on="id", within="10 minutes").select("id"), tmp_path) == UNLIMITED
 
 

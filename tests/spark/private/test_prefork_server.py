@@ -83,7 +83,7 @@ def test_spark_has_its_worker_whatever_becomes_of_the_server(
 ) -> None:
     _, folder, pid = started
     if state == "killed":
-        # Nobody waits for it: it is a zombie now, with a number that is still taken.
+        # No one waits for it: it is a zombie now, with a number that is still taken.
         os.kill(pid, signal.SIGKILL)
     elif state == "stopped":
         os.kill(pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Spark and its workers speak through Unix sockets where we make the session, and nobody else can open them."""
+"""Spark and its workers speak through Unix sockets where we make the session, and no one else can open them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_java_keeps_a_path_that_comes_while_it_forgets(spark: SparkSession, monk
     field.setAccessible(True)
     early, late = str(folder / f"{uuid4()}.so"), str(folder / f"{uuid4()}.so")
     jvm.java.io.File(early).deleteOnExit()
-    copied = exits._copy_paths  # pyright: ignore[reportPrivateUsage] - where somebody else may come in between
+    copied = exits._copy_paths  # pyright: ignore[reportPrivateUsage] - where someone else may come in between
 
     def overtaken(jvm: Any, paths: Any) -> Any:
         found = copied(jvm, paths)

@@ -136,7 +136,7 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (UNLIMITED, "16384", 4096),
         (UNLIMITED, None, 6710),
-        # So many records leave no room, and without a limit there is none to speak of.
+        # So many records leave no room, and without a limit no room is counted.
         (UNLIMITED, "1000000", None),
         (UNLIMITED, "0", None),
         ("67108864", "16384", None),

@@ -1,4 +1,4 @@
-"""Queries whose state is made anew: stopped, edited, rebuilt, continued, and what must come of it."""
+"""Queries whose state is made again: stopped, edited, rebuilt, continued, and what must come of it."""
 
 from __future__ import annotations
 

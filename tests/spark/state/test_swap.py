@@ -1,4 +1,4 @@
-"""Checkpoints that take the place of others, by somebody who is killed on the way."""
+"""Checkpoints that take the place of others, by someone who is killed on the way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_swap_that_is_killed_leaves_the_old_one_or_the_new_one(tmp_path: Path,
         folder.mkdir(parents=True)
         (folder / "watersmeet.json").write_text(text)
     assert killed_at(rename, SWAP, beside_of(checkpoint), checkpoint) == (found == "old")
-    # Whoever looks into it finds it, and the next run leaves nothing else.
+    # A look into it finds it, and the next run leaves nothing else.
     assert checkpoints_at(tmp_path / "storage") == [checkpoint]
     recover_swap(checkpoint)
     clear_leftovers(checkpoint)

@@ -47,7 +47,7 @@ REFUSED = {
 
 
 def main() -> None:
-    """Write the file anew."""
+    """Write the file again."""
     import ibis
     import pandas as pd
     from ibis_substrait.compiler.core import SubstraitCompiler

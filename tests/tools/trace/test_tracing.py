@@ -154,7 +154,7 @@ def check_summary(plan: QueryPlan, batches: list[Batch], stepped: list[BatchOutp
         assert counts[what] >= sum(group.rows for group in summary.groups if group.end == what)
     has_others = any(len(join.ports) > 1 for join in join_plans(plan.relation))
     for group in summary.groups:
-        # Who met nothing has a reason, if there was somebody to meet.
+        # Who met nothing has a reason, if there was someone to meet.
         assert group.reason or group.end in ALONE or not has_others, group
         assert [told.end(one.number).what for one in group.examples] == [group.end] * len(group.examples)
     joins = join_plans(plan.relation)

@@ -17,12 +17,12 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 QUIET = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-"""Of its own accord it must ask nobody for anything."""
+"""Of its own accord it must ask no one for anything."""
 
 
 @contextmanager
 def started() -> Generator[Browser]:
-    """A browser without a window; where there is none, the test does not run and says so."""
+    """A browser without a window; without one, the test does not run and says so."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next((path for name in NAMES if (path := shutil.which(name)) is not None), None)
     if found is None:
@@ -53,7 +53,7 @@ class Tab:
         return self.page
 
     def check(self, address: str) -> None:
-        """Nobody else was asked for anything, and nothing went wrong."""
+        """No one else was asked for anything, and nothing went wrong."""
         hosts = {urlsplit(url).netloc for url in self.asked if not url.startswith("data:")}
         assert hosts == {urlsplit(address).netloc}
         assert self.complaints == []

@@ -1,6 +1,6 @@
 """The page in a real browser, over made-up histories.
 
-With WRITE_GOLDEN=1 in the environment the pictures in docs/images are made anew.
+With WRITE_GOLDEN=1 in the environment the pictures in docs/images are made again.
 """
 
 from __future__ import annotations

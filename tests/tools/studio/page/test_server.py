@@ -125,7 +125,7 @@ def test_server_answers_this_machine_and_its_own_names_only(page: str) -> None:
     port = urlsplit(page).port
     assert ask(page, "/")[0] == 200
     assert ask(page, "/", Host=f"localhost:{port}")[0] == 200
-    # A name that somebody made to point here.
+    # A name that someone made to point here.
     assert ask(page, "/", Host=f"rebound.example:{port}")[0] == 421
     assert ask(page, "/", Host=f"[::1]:{port}")[0] == 200
     for malformed in ("[::1", "localhost:1:2", "localhost/x", ""):
