@@ -1,4 +1,4 @@
-"""What benchmarks print and take: tables that can be read on a narrow screen, and lists of names."""
+"""Tables that can be read on a narrow screen, and arguments that list names."""
 
 from __future__ import annotations
 
