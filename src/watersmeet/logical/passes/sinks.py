@@ -347,10 +347,13 @@ def _warn_cut_times(draft: Draft, store: StorageFormats) -> Iterator[QueryWarnin
     if store.key != JSON or draft.refusals or not draft.is_bounded or not draft.scope.is_whole:
         return
     for expr in replace(draft, query=replace(draft.query, store=None)).finish().key:
-        if (type_of(expr, draft.scope.sources) or "").upper().startswith("TIMESTAMP"):
+        type_ = (type_of(expr, draft.scope.sources) or "").upper()
+        if type_.startswith("TIMESTAMP"):
             time = expression_in_words(expr)
             consequence = f"keys whose {time} differs by less than a millisecond are one key"
-            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}.", store.span)
+            exact = f"CAST({time} AS STRING)" if type_ == "TIMESTAMP_NTZ" else f"unix_micros({time})"
+            hint = f"GROUP BY `{exact}` keeps them apart"
+            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}. {hint}.", store.span)
 
 
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:

@@ -57,6 +57,8 @@ from watersmeet.spark.compile.frames import (
     compile_static_join,
     compile_union,
     compile_view,
+    select_with_others,
+    sql_with_others,
 )
 from watersmeet.spark.connectors import source_connector
 from watersmeet.spark.connectors.reading import PackFiles
@@ -165,10 +167,11 @@ class Compiler:
         if plan.where:
             holds = F.expr(" AND ".join(part.sql() for part in plan.where))
             frame = frame.where(holds | ~row if side_outputs else holds)
-        outputs = [F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs]
+        outputs = [F.expr(sql_with_others(output.expr, frame)).alias(output.name) for output in plan.outputs]
         ports = [F.when(row, port).alias(name) for name, port in port_structs(plan)]
         weight = [F.col(quote(WEIGHT))] if plan.is_changelog else []
-        result = frame.select(*outputs, *ports, *weight, *(F.col(name) for name in side_outputs))
+        columns = [*outputs, *ports, *weight, *(F.col(name) for name in side_outputs)]
+        result = select_with_others(frame, plan.outputs, columns)
         return explode_changes(result) if plan.is_changelog else result
 
     def compile_rows(self, plan: RelationPlan, join: JoinOutput | None = None) -> InputFrame:

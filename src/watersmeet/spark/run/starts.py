@@ -137,9 +137,9 @@ def token_of(description: NamedIdentity) -> str:
     return token
 
 
-def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
+def describe_query(plan: QueryPlan, shards: int, zone: str) -> NamedIdentity:
     """The identity of a query, with its display names."""
-    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan))
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan, zone))
 
 
 def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
