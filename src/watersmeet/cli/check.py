@@ -293,7 +293,7 @@ Verdict = Literal["passed", "failed", "not run", "unreadable"]
 """``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark."""
 
 AT_ONCE = 3
-"""How many cases run on Spark at a time: a batch of few rows is mostly waiting."""
+"""The number of cases that run on Spark at a time: a batch of few rows is mostly waiting."""
 
 EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unreadable": 2}
 
@@ -329,7 +329,7 @@ def _session(master: str | None) -> SparkSession:
 
 
 def _judge(file: Path, on: Literal["spark", "kernel"], spark: SparkSession | None) -> tuple[Verdict, str]:
-    """How one case went, and that in words; of a failed one with its difference."""
+    """The verdict on a case, and that in words; of a failed one with its difference."""
     try:
         result = run_case(read_case(file), on, spark)
     except WatersmeetError as error:

@@ -179,7 +179,7 @@ class ReachOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(None, None, self.conf or [], self.packages)
@@ -194,7 +194,7 @@ class SessionOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(self.master, None, self.conf or [], self.packages)

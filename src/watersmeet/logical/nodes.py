@@ -132,7 +132,7 @@ class Within:
 
     @property
     def pair(self) -> tuple[Amount, Amount]:
-        """How far before the left row the right one may be, and how far after."""
+        """The distances by which the right row may be before the left one, and after it."""
         return (self.amount if self.earlier is None else self.earlier, self.amount)
 
 

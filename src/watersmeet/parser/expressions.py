@@ -23,7 +23,7 @@ from watersmeet.parser.tokens import tokenize
 from watersmeet.parser.types import read_type
 
 LONGEST_CHAIN = 200
-"""How many operators of one level may follow each other: the tree of a sum is as deep as the sum is long."""
+"""The number of operators of one level that may follow each other: the tree of a sum is as deep as the sum is long."""
 
 _LEVELS: tuple[dict[str, Op], ...] = (
     {"=": "=", "==": "=", "<=>": "<=>", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="},
@@ -366,7 +366,7 @@ def apply_row_limit(
 
 
 def _row_limit(part: Expr, name: str) -> int | None:
-    """How many rows ``number <= n`` and the like leave; None for anything else."""
+    """The number of rows that ``number <= n`` and the like leave; None for anything else."""
     if len(part.args) != 2:
         return None
     column, other = part.args
@@ -382,7 +382,7 @@ def _row_limit(part: Expr, name: str) -> int | None:
 
 
 def _limit(sign: str, number: int) -> int | None:
-    """How many rows have a number like that, which begins with 1; None where it is not the first ones."""
+    """The number of rows with a number like that, which begins with 1; None where it is not the first ones."""
     limit = number - 1 if sign == "<" else number
     return None if sign == "=" and number > 1 else max(limit, 0)
 

@@ -52,7 +52,7 @@ _STORE = "write `STORE KEY AS string VALUE AS json`, for example."
 
 @dataclass(frozen=True)
 class QueryTarget:
-    """Where a query writes to; ``is_inner``: it is a view or a subquery, which has no outputs of its own."""
+    """The sink of a query; ``is_inner``: it is a view or a subquery, which has no outputs of its own."""
 
     into: SinkName = _NONE
     store: StorageFormats | None = None

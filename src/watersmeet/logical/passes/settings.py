@@ -223,7 +223,7 @@ OPERATOR_CHAINING, SWITCH = "watersmeet.operator_chaining", ("on", "off")
 """Whether joins of one key that feed each other are chained; a checkpoint keeps the value it was begun with."""
 
 STATE_CACHE = "watersmeet.state.cache"
-"""How many bytes of the states of all queries an executor has at hand on its local disk."""
+"""The number of bytes of the states of all queries that an executor has at hand on its local disk."""
 
 DEPRECATED_SETTINGS: Mapping[str, str] = {"watersmeet.together": OPERATOR_CHAINING}
 """Old names of settings, each with the new one."""

@@ -118,7 +118,7 @@ def _stream_first(draft: Draft) -> str:
 
 
 def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
-    """Why changes cannot go to a sink so."""
+    """The reason why changes cannot go to a sink so."""
     able = [candidate for candidate in SINK_FORMATS if changes in candidate.takes]
     if changes == "snapshot":
         names = format_list([name for candidate in able for name in candidate.names], "or")

@@ -116,7 +116,7 @@ class LookupJoinOperator(TwoSided):
 
     @property
     def stream_side(self) -> Port:
-        """How the rows of the stream arrive."""
+        """The port of the stream."""
         return self.ports[self.stream_port]
 
     def stream(

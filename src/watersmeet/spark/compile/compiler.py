@@ -121,12 +121,12 @@ class OperatorInputs:
 
     @property
     def ports(self) -> int:
-        """How many ports the exchange has for it."""
+        """The number of ports that the exchange has for it."""
         return sum(len(stage.ports) for stage in self.stages)
 
 
 Clock = Literal["ticks", "marks"]
-"""Where the wall clock comes from: from a source of ticks, or from watermarks, as in a case."""
+"""The source of the wall clock: from a source of ticks, or from watermarks, as in a case."""
 
 
 @dataclass(frozen=True)

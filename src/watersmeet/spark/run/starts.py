@@ -244,7 +244,7 @@ def _do_nothing(query: Any) -> None:
 
 
 SinkAhead = Literal["refuse", "rewind"]
-"""How to start with a sink that has batches which its checkpoint does not have. ``rewind``: their output is removed,
+"""The way to start with a sink that has batches which its checkpoint lacks. ``rewind``: their output is removed,
 where that can be done exactly."""
 
 
@@ -332,7 +332,7 @@ def _has_room(folder: Folder, sources: Sources) -> bool:
 
 
 def _places(folder: Folder, was: Owner, now: Owner, sources: Sources) -> Places | None:
-    """Where each source was; None: clocks cannot be told from others.
+    """The position of each source; None: clocks cannot be told from others.
 
     A clock is recognised by its offset, a number, which another source might have as well; the stages of a query have
     their lines one after the other.

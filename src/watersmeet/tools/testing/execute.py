@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Executor = Literal["reference", "kernel", "spark"]
-"""Where a case runs: on the definition, on the kernels in the process, or on Spark."""
+"""The executor of a case: on the definition, on the kernels in the process, or on Spark."""
 
 Status = Literal["passed", "failed", "not run"]
 
@@ -61,7 +61,7 @@ SHARDS = 7
 
 @dataclass(frozen=True)
 class Result:
-    """How a case went; ``detail`` shows what differs, or why it was not run."""
+    """The result of a case; ``detail`` shows what differs, or why it was not run."""
 
     case: Case
     status: Status
