@@ -286,6 +286,10 @@ class RowNumber:
     function: str = "ROW_NUMBER"
 
 
+SETS = "#sets"
+"""The alias of the number of a grouping, where there are several."""
+
+
 @dataclass(frozen=True)
 class Query:
     """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
@@ -293,11 +297,12 @@ class Query:
     ``result`` is STREAM or TABLE behind SELECT, None without either. ``views`` are the queries that only this one can
     name: those of WITH before SELECT, and subqueries behind FROM under a generated name.
 
-    ``having`` is the condition on groups, ``is_distinct`` whether equal rows of the result are merged. ``order`` and
-    ``limit``: only the first rows are shown, of each group by the columns ``by``, with ``ties`` also those equal to the
-    last of them; such a query reads a subquery that has all of them. ``number``, the rank of a row in its group, is
-    only set while the query is parsed. ``late_into`` is the sink of late rows, and ``side_outputs`` are the side
-    outputs of its join's family.
+    ``grouping_sets``: of several groupings at once, each as positions in ``group_by``; its relation then has each row
+    once per grouping, with its number in `SETS`. ``having`` is the condition on groups, ``is_distinct`` whether equal
+    rows of the result are merged. ``order`` and ``limit``: only the first rows are shown, of each group by the columns
+    ``by``, with ``ties`` also those equal to the last of them; such a query reads a subquery that has all of them.
+    ``number``, the rank of a row in its group, is only set while the query is parsed. ``late_into`` is the sink of late
+    rows, and ``side_outputs`` are the side outputs of its join's family.
 
     ``within``: only the first row of each group within that time is shown; without an order it is the first to arrive,
     and a group are the rows that are equal in all columns.
@@ -314,6 +319,7 @@ class Query:
     side_outputs: tuple[SideOutput, ...] = ()
     result: ResultKind | None = None
     group_by: tuple[Expr, ...] = ()
+    grouping_sets: tuple[tuple[int, ...], ...] = ()
     group_span: Span = NOWHERE
     views: tuple[View, ...] = ()
     store: StorageFormats | None = None

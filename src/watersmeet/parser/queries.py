@@ -38,6 +38,7 @@ from watersmeet.parser.expressions import (
     read_order,
     read_qualify,
 )
+from watersmeet.parser.grouping import read_grouping
 from watersmeet.parser.leaves import read_amount
 from watersmeet.parser.relations import close_query, read_relation
 from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
@@ -241,12 +242,12 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     if result == "stream":
         _read_as_stream(cursor, relation)
     where = apply_row_limit(cursor, relation, items, _read_where(cursor, "WHERE"))
-    group_by, group_span = _read_group(cursor)
+    grouping = read_grouping(cursor, items)
     having = _read_where(cursor, "HAVING")
-    if isinstance(relation, Scan) and is_grouped(relation, group_by):
-        items, group_by, (where, having) = rewrite_windowed_query(cursor, relation, items, group_by, (where, having))
-        relation = replace(relation, window=None)
-    relation = with_subqueries(cursor, relation, group_by)
+    if isinstance(relation, Scan) and is_grouped(relation, grouping.by):
+        items, by, (where, having) = rewrite_windowed_query(cursor, relation, items, grouping.by, (where, having))
+        grouping, relation = grouping.with_expressions(by), replace(relation, window=None)
+    relation = with_subqueries(cursor, relation, grouping.by)
     qualified = read_qualify(cursor, items)
     order, limit = read_order(cursor, items) if qualified is None else ((), None)
     within, within_span = _read_within(cursor, is_distinct=is_distinct, qualified=qualified, result=result)
@@ -258,11 +259,11 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
         _read_as_stream(cursor, relation)
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
-        raise _refuse_rest(cursor, relation, where, group_by)
+        raise _refuse_rest(cursor, relation, where, grouping.by)
     query = Query(
-        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.side_outputs,
-        result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,
-        is_distinct, number=number,
+        grouping.repeat_rows(relation), items, where, *target.into, cursor.span_from(first), *outputs.late,
+        outputs.side_outputs, result, grouping.by, grouping.sets, grouping.span, (*views, *cursor.views.pop()),
+        outputs.store, having, is_distinct, number=number,
     )  # fmt: skip
     if limit is not None:
         qualified = RowNumber((), order), limit
@@ -377,23 +378,6 @@ def _read_where(cursor: Cursor, word: str) -> Expr | None:
         return None
     cursor.begin_line()
     cursor.skip(1)
-    return read_or(cursor)
-
-
-def _read_group(cursor: Cursor) -> tuple[tuple[Expr, ...], Span]:
-    first = cursor.position
-    if not cursor.at("GROUP", "BY"):
-        return (), NOWHERE
-    cursor.begin_line()
-    cursor.skip(2)
-    return cursor.read_list(_read_group_expression, on_lines=True), cursor.span_from(first)
-
-
-def _read_group_expression(cursor: Cursor) -> Expr:
-    if cursor.at("ROLLUP", "(") or cursor.at("CUBE", "(") or cursor.at("GROUPING", "SETS"):
-        raise cursor.refuse_unsupported(cursor.peek().word, "write one query for each grouping.")
-    if cursor.at("ALL") and (cursor.at_any({",", ")", ";"}, ahead=1) or cursor.peek(1).kind == "end"):
-        raise cursor.refuse_unsupported("GROUP BY ALL", "name the columns to group by.")
     return read_or(cursor)
 
 
