@@ -191,17 +191,19 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
     elif conditions:
         name, args = _apply_filter(name, args, conditions[0])
     call = Expr("aggregate", (*args, *keys), name, value=value, span=cursor.span_from(first))
-    return _check_constants(cursor, call)
+    return _check_constants(cursor, first, call)
 
 
-def _check_constants(cursor: Cursor, call: Expr) -> Expr:
+def _check_constants(cursor: Cursor, first: int, call: Expr) -> Expr:
     """The aggregate, if its constants are what it takes, and DISTINCT values are ordered by themselves."""
     if call.text.startswith("percentile") and len(call.args) > 1 and call.args[1].op == "other" and not call.value:
         call = replace(call, value=EACH)
     if constants_of(call) is None:
+        cursor.position = first
         raise cursor.refuse_unsupported(f"{call.text}() of these arguments", _CONSTANTS[call.text])
     ordered, aggregated = ([_spell(expr) for expr in some] for some in (call.inputs[1:], call.arguments))
     if call.value == "distinct" and call.sort_keys and ordered != aggregated:
+        cursor.position = first
         hint = f"order by what is aggregated, or leave DISTINCT out of `{call.text}`."
         raise cursor.refuse_unsupported("DISTINCT with ORDER BY another expression", hint)
     return call
@@ -228,6 +230,7 @@ def _read_keys(
     if not name.startswith("percentile_") or name not in _WITHIN_GROUP:
         return args, keys
     if len(keys) != 1 or len(args) != 1:
+        cursor.position = cursor.tokens.index(function)
         raise cursor.refuse_unsupported(f"{name}() without WITHIN GROUP", _WITHIN_GROUP[name])
     # What it is a percentile of is the argument; an order from the least up says nothing more.
     return (keys[0].args[0], *args), keys if keys[0].text.startswith("DESC") else ()

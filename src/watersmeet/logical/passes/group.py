@@ -42,6 +42,7 @@ from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import group_column, splice
 from watersmeet.logical.passes.watermarks import show_event_time, show_window_time
 from watersmeet.logical.query import (
+    RANK_COLUMN,
     AnalyzedGroup,
     AnalyzedQuery,
     AnalyzedSortKey,
@@ -52,6 +53,7 @@ from watersmeet.logical.query import (
 )
 from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, AnalyzedView, TimeColumn
 from watersmeet.operators.core.aggregates import function_of, is_aggregate, result_type
+from watersmeet.operators.core.order import MOST_RANKS
 
 
 def top(draft: Draft) -> Draft:
@@ -77,7 +79,10 @@ def top(draft: Draft) -> Draft:
     is_once = query.result == "stream" and relation.result == "stream"
     if final_place is None:
         shown, place, bound = find_window_bound(relation, [partition.expr for partition in by], with_times=is_once)
-    top_n = AnalyzedTop(order, query.limit, by, query.ties, place)
+    top_n = AnalyzedTop(
+        order, query.limit, by, query.ties, place, offset=query.offset, is_dense=query.is_dense, rank=query.rank
+    )
+    outputs = tuple(replace(output, expr=RANK_COLUMN) if output.name == query.rank else output for output in outputs)
     if place is not None and bound is not None:
         final_columns = tuple(_final_window_columns(shown, by[place].expr, bound, is_once=is_once))
         top_n = replace(
@@ -86,9 +91,14 @@ def top(draft: Draft) -> Draft:
         )  # fmt: skip
     ranked = replace(draft, relation=shown, outputs=outputs, top=top_n)
     # It is unknown whether a view with errors is a table.
-    if query.ties and relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes":
+    is_kept = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
+    if query.limit == MOST_RANKS and is_kept:
+        hint = "limit it, with `LIMIT 10`, `QUALIFY ... <= 10` or `WHERE n <= 10` around it; or rank a table."
+        construct = "A rank of all rows of a stream, which would keep all of them,"
+        return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
+    if query.ties and is_kept:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
-        construct = "RANK() of a stream, which would keep all equal rows,"
+        construct = f"{'DENSE_' * query.is_dense}RANK() of a stream, which would keep all equal rows,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
     return ranked
 
