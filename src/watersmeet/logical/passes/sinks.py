@@ -252,7 +252,8 @@ def _once(draft: Draft) -> str:
         return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
     time = times[0].column.name
     is_distinct = draft.group is not None and not draft.group.aggregates
-    if is_distinct or (draft.top is not None and draft.top.limit == 1 and draft.top.by and not draft.top.ties):
+    top = draft.top
+    if is_distinct or (top is not None and top.limit - top.offset == 1 and top.by and not top.ties):
         return "add `WITHIN 10 MINUTES` behind it: rows that repeat another within that time are dropped."
     if draft.top is not None:
         windows = f"`FROM TABLE(TUMBLE(TABLE ..., DESCRIPTOR({time}), INTERVAL '1' HOUR))`"

@@ -207,7 +207,8 @@ def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:
         name: any(side.nullable[taken[place]] for side, taken in zip(inputs, plan.taken, strict=True))
         for place, name in enumerate(plan.columns)
     }
-    return InputFrame(frame, nullable, (), inputs[0].feeds).where(plan.filters)
+    joins = tuple(join for side in inputs for join in side.joins)
+    return InputFrame(frame, nullable, joins, inputs[0].feeds).where(plan.filters)
 
 
 def compile_static_join(plan: StaticJoinPlan, side: InputFrame, table: DataFrame) -> InputFrame:
