@@ -14,22 +14,26 @@ import typer
 from watersmeet.cli.console import exit_code, print_text, show_wait
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.project import SPEC_NAME, visible_files
-from watersmeet.tools.testing import read_case, run_case
+from watersmeet.tools.testing import check_any_order, read_case, run_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Verdict = Literal["passed", "failed", "not run", "unreadable"]
-"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark."""
+Verdict = Literal["passed", "failed", "not run", "varies", "unreadable"]
+"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark. ``varies``: the query goes by the
+order of arrival, and gives other rows in another order."""
 
 AT_ONCE = 3
 """How many cases run on Spark at a time: a batch of few rows is mostly waiting."""
 
-EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unreadable": 2}
+EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "varies": 0, "failed": 1, "unreadable": 2}
 
 
-def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | None) -> None:
-    """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read."""
+def run_cases(paths: list[Path], on: Literal["spark", "kernel", "any order"], master: str | None) -> None:
+    """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read.
+
+    ``any order``: on the kernels, also with other batches, orders, restarts and numbers of shards.
+    """
     files = [file for path in paths for file in case_files(path)]
     with show_wait("Starting Spark") if on == "spark" else nullcontext():
         spark = _session(master) if on == "spark" else None
@@ -58,10 +62,13 @@ def _session(master: str | None) -> SparkSession:
     return session(master)
 
 
-def _judge(file: Path, on: Literal["spark", "kernel"], spark: SparkSession | None) -> tuple[Verdict, str]:
+def _judge(
+    file: Path, on: Literal["spark", "kernel", "any order"], spark: SparkSession | None
+) -> tuple[Verdict, str]:
     """How one case went, and that in words; of a failed one with its difference."""
     try:
-        result = run_case(read_case(file), on, spark)
+        case = read_case(file)
+        result = check_any_order(case) if on == "any order" else run_case(case, on, spark)
     except WatersmeetError as error:
         verdict: Verdict = "unreadable" if exit_code(error) == 2 else "failed"
         return verdict, f"{verdict:<11} {file}\n{error}"

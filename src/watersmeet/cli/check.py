@@ -53,7 +53,8 @@ def check_on_spark(path: Path, cluster: Cluster, against: str | None = None) -> 
         spark = cluster.session(opened.project, Path(folder), opened.script)
         indicator.wait_for("Checking the queries with Spark")
         if against is not None:
-            return _edits(opened, spark, open_storage(spark, against).absolute())
+            storage = open_storage(spark, against).absolute()
+            return _edits(open_script(path, "absolute", storage=storage), spark, storage)
         refusals = spark_refusals(opened, spark, storage_on(spark, opened.project), Path(folder))
     if refusals:
         raise opened.project.relocate(WatersmeetError(refusals))
@@ -171,12 +172,12 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     edits = {} if cluster is None else check_on_spark(path, cluster, against)
     warnings = _find_absent_folders(opened) if cluster is None else []
     warnings += _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
-    bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
+    bounds = [(query.into or f"query{n}", query.sinks, bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
     read = [source for source in opened.script.sources if source.read_from]
     if format is Format.json:
         state = [
-            {"query": name, "bounded_by": [{"by": b.by, "what": b.words} for b in query_bounds]}
-            for name, query_bounds in bounds
+            {"query": name, "sinks": list(sinks), "bounded_by": [{"by": b.by, "what": b.words} for b in query_bounds]}
+            for name, sinks, query_bounds in bounds
         ]
         result: dict[str, object] = {
             "queries": len(opened.queries),
@@ -194,7 +195,10 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         print_text(f"{where}note: {message}")
     typer.echo(f"{opened.project.script_name}: {format_count(len(opened.queries), 'query')} can run.")
-    for name, state_bounds in bounds:
+    for name, sinks, state_bounds in bounds:
+        if len(sinks) > 1:
+            shared = f"{format_count(len(sinks), 'sink')}, one query: {', '.join(sinks)}"
+            print_text(f"{shared}; it is computed once, and its checkpoint is {name}.")
         print_text(f"{name}: state {bounds_in_words(state_bounds)}." if state_bounds else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):

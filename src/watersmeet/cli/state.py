@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.state.rescale import Parallelism
 
 
-OWNER, SPEC_NAME = "watersmeet.json", "watersmeet.yml"
+SPEC_NAME = "watersmeet.yml"
 """The files of a checkpoint and of a project by which they are known."""
 
 

@@ -47,13 +47,11 @@ from watersmeet.tools.trace import Batch, Lineage, trace_query
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Executor = Literal["reference", "kernel", "spark"]
 """Where a case runs: on the definition, on the kernels in the process, or on Spark."""
 
-Status = Literal["passed", "failed", "not run"]
+Status = Literal["passed", "failed", "not run", "varies"]
+"""``varies``: only `check_any_order`: a query that goes by the order of arrival gives other rows in another order."""
 
 SHARDS = 7
 """A case on the kernels runs in one shard, and in so many: the keys 1 to 6 then are in shards of their own."""
@@ -81,7 +79,7 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
     try:
-        plan, arrivals = _plan_case(case, script, queries)
+        plan, arrivals = plan_case(case, script, queries)
         _check_expected_columns(case, plan)
         reasons = _reasons(case, plan, script, arrivals)
         for shards in _numbers_of_shards(plan, on):
@@ -118,11 +116,11 @@ def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None 
     Raises `NeedsSparkError` for expressions that only Spark can evaluate.
     """
     script = script_of(case)
-    plan, arrivals = _plan_case(case, script, analyze(script))
+    plan, arrivals = plan_case(case, script, analyze(script))
     return _outcomes(case, script, plan, arrivals, on, spark)
 
 
-def _plan_case(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
+def plan_case(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
     """The plan of the one query of a case, and what arrives in each batch."""
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
@@ -143,7 +141,7 @@ def _outcomes(
     stretches = _split_at_restarts(_all_batches(case), arrivals)
     with in_session_zone(zone_of_script(script)):
         stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on, shards)
-    return tuple(_outcome(plan, step) for step in stepped)
+    return tuple(outcome_of(plan, step) for step in stepped)
 
 
 def _all_batches(case: Case) -> list[CaseBatch]:
@@ -172,8 +170,13 @@ def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
     """The arrivals of each batch of a case, and of its end."""
     arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
     if case.end is not None:
-        arrivals.append((_empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
+        arrivals.append(end_of_case(plan, script))
     return arrivals
+
+
+def end_of_case(plan: QueryPlan, script: Script) -> Arrivals:
+    """The end of input, as the last batch of a case."""
+    return _empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)
 
 
 def _check_refusal(case: Case) -> Result:
@@ -230,7 +233,8 @@ def _compare_outcomes(case: Case, outcomes: Sequence[Outcome], reasons: str | No
     return Result(case, "failed" if failures else "passed", "\n".join(failures))
 
 
-def _outcome(plan: QueryPlan, step: BatchOutput) -> Outcome:
+def outcome_of(plan: QueryPlan, step: BatchOutput) -> Outcome:
+    """The output of a batch as cases compare it."""
     joins = join_plans(plan.relation)
     ports = joins[-1].ports if joins else ()
     sides = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in ports]
@@ -422,11 +426,14 @@ def trace_case(case: Case) -> Lineage:
     return lineage_of_case(case, plan, arrivals_of(case, plan, script))
 
 
-def test(case: Case | Path | str, on: Executor = "kernel", spark: SparkSession | None = None) -> None:
+def test(
+    case: Case | Path | str, on: Executor = "kernel", spark: SparkSession | None = None, *, any_order: bool = False
+) -> None:
     """Run a case in your own tests. If it fails, an AssertionError shows the difference.
 
     ``on``: ``"kernel"`` and ``"reference"`` run in this process, ``"spark"`` runs in a session. A case that cannot run
-    there is skipped.
+    there is skipped. ``any_order``: the case is also run with other batches, orders, restarts and numbers of shards, in
+    this process; a query that goes by the order of arrival may then give other rows.
 
     Example::
 
@@ -437,7 +444,13 @@ def test(case: Case | Path | str, on: Executor = "kernel", spark: SparkSession |
     check_choice("on", on, ("kernel", "reference", "spark"))
     if spark is not None:
         check_session("spark", spark)
-    result = run_case(_case(case), on, spark)
+    if any_order:
+        # It builds on this module.
+        from watersmeet.tools.testing.any_order import check_any_order
+
+        result = check_any_order(_case(case))
+    else:
+        result = run_case(_case(case), on, spark)
     if result.status == "not run":
         raise SkipTest(result.detail)
     if result.status == "failed":
