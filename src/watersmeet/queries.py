@@ -9,9 +9,9 @@ from watersmeet import parser
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.logical import passes as analysis
-from watersmeet.logical.branches import flatten_branches, join_branches
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes import Inputs, sort_refusals
+from watersmeet.logical.passes.branches import flatten_branches, join_branches
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import FAMILIES
 from watersmeet.parser import UnreadPart

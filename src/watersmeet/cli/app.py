@@ -530,7 +530,8 @@ def test(
     any_order: Annotated[
         bool,
         typer.Option(
-            "--any-order", help="Also try other batches, orders, restarts and shards, in this process: totals must stay."
+            "--any-order",
+            help="Also try other batches, orders, restarts and shards, in this process: totals must stay.",
         ),
     ] = False,
     master: MasterOption = None,

@@ -294,8 +294,8 @@ def _as_json(message: str, place: Place | None) -> dict[str, object]:
 
 
 Verdict = Literal["passed", "failed", "not run", "varies", "unreadable"]
-"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark. ``varies``: the query goes by the
-order of arrival, and gives other rows in another order."""
+"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark. ``varies``: the query goes by
+the order of arrival, and gives other rows in another order."""
 
 AT_ONCE = 3
 """How many cases run on Spark at a time: a batch of few rows is mostly waiting."""
@@ -336,9 +336,7 @@ def _session(master: str | None) -> SparkSession:
     return session(master)
 
 
-def _judge(
-    file: Path, on: Literal["spark", "kernel", "any order"], spark: SparkSession | None
-) -> tuple[Verdict, str]:
+def _judge(file: Path, on: Literal["spark", "kernel", "any order"], spark: SparkSession | None) -> tuple[Verdict, str]:
     """How one case went, and that in words; of a failed one with its difference."""
     try:
         case = read_case(file)

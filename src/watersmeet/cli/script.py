@@ -13,9 +13,9 @@ from watersmeet.duration import format_count
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.records import VALUE_FORMAT
 from watersmeet.locations import Storage, recorded_sinks
-from watersmeet.logical.branches import share_views
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes import sort_refusals
+from watersmeet.logical.passes.branches import share_views
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.parser import UnreadPart

@@ -20,6 +20,7 @@ from watersmeet.duration import align_columns, format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import (
     CURRENT,
+    OWNER,
     Storage,
     checkpoint_at,
     has_scheme,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 SPEC_NAME = "watersmeet.yml"
-"""The files of a checkpoint and of a project by which they are known."""
+"""The file of a project by which it is known."""
 
 
 def collect_rows(state: State, frame: DataFrame) -> list[dict[str, Any]]:

@@ -308,8 +308,8 @@ class Query:
     ``within``: only the first row of each group within that time is shown; without an order it is the first to arrive,
     and a group are the rows that are equal in all columns.
 
-    ``branches``: the queries that run as this one, each with a sink of its own (`logical/branches.py`); ``into`` is
-    then the name of its checkpoint, which is that of the first of them.
+    ``branches``: the queries that run as this one, each with a sink of its own
+    (`logical/passes/branches.py`); ``into`` is then the name of its checkpoint.
     """
 
     relation: Relation

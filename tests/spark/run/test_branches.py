@@ -10,7 +10,7 @@ from tests.spark.run.test_scripts import DELIVERIES, ORDERS, declarations, write
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.locations import recorded_sinks
-from watersmeet.logical.branches import share_views
+from watersmeet.logical.passes.branches import share_views
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.run.prepare import StartOptions
@@ -104,13 +104,13 @@ def test_insert_statements_with_checkpoints_stay_separate(spark: SparkSession, t
 
 def test_a_table_with_several_sinks(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, tmp_path, "orders", "json", ORDERS)
-    text = """
+    text = f"""
     CREATE VIEW counts AS SELECT TABLE item, count(*) AS n FROM orders GROUP BY item;
-    CREATE SINK log USING json OPTIONS (path '{out}/log', changes 'log');
-    CREATE SINK whole USING parquet OPTIONS (path '{out}/whole', changes 'snapshot');
+    CREATE SINK log USING json OPTIONS (path '{tmp_path}/log', changes 'log');
+    CREATE SINK whole USING parquet OPTIONS (path '{tmp_path}/whole', changes 'snapshot');
     INSERT INTO log SELECT TABLE item, n FROM counts WHERE n > 1;
     INSERT INTO whole SELECT TABLE upper(item) AS item, n FROM counts;
-    """.format(out=tmp_path)
+    """
     run(spark, tmp_path, text, "available_now")
     write(spark, tmp_path, "orders", "json", [(4, "2024-01-01 12:10:00", "a"), (5, "2024-01-01 12:11:00", "a")])
     run(spark, tmp_path, text, "available_now")

@@ -63,7 +63,14 @@ def test_the_total_of_an_event_time_join_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["interval/chain-left-of-left", "asof/tolerance", "group/once-by-window", "changelog/left-join", "group/of-windows"]
+    "name",
+    [
+        "interval/chain-left-of-left",
+        "asof/tolerance",
+        "group/once-by-window",
+        "changelog/left-join",
+        "group/of-windows",
+    ],
 )
 def test_totals_of_each_family_stay(name: str) -> None:
     result = check_any_order(read_case(case_file(name)))

@@ -79,8 +79,9 @@ class ResultOutput:
 class Prepared:
     """A query of a script that may start: its frames, its target, its checkpoint and its watermarks from outside.
 
-    ``outputs``: the targets of its rows; several if it has branches. ``others``: the targets of side outputs. ``tables``: the tables that are loaded before stream rows look them up.
-    ``static``: the tables of which a copy is kept. ``malformed``: the frames of malformed rows, if they are kept.
+    ``outputs``: the targets of its rows; several if it has branches. ``others``: the targets of side outputs.
+    ``tables``: the tables that are loaded before stream rows look them up. ``static``: the tables of which a copy is
+    kept. ``malformed``: the frames of malformed rows, if they are kept.
     ``follows``: the consequences of changes since its checkpoint was written, and ``owner`` the owner of the checkpoint
     once they are accepted; None: the present one. ``rebuilding``: its state is rebuilt before it starts. ``ahead``: the
     targets that have batches which the checkpoint does not have, and that are rewound.

@@ -25,7 +25,15 @@ from watersmeet.metrics.progress import RESULT_OBSERVATION
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import locate, with_lines
-from watersmeet.spark.connectors.sinks import FAILED_SINK, SinkTarget, Write, encode_rows, needs_batches, split_outputs, write_branches
+from watersmeet.spark.connectors.sinks import (
+    FAILED_SINK,
+    SinkTarget,
+    Write,
+    encode_rows,
+    needs_batches,
+    split_outputs,
+    write_branches,
+)
 from watersmeet.spark.connectors.static import Loading
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import without_plan
@@ -269,9 +277,9 @@ def _result_writer(prepared: Prepared) -> Write:
     """The writer of the rows of a query: to its sink, or to those of its branches."""
     if not prepared.sinks:
         return sink_connector(prepared.target).writer()
-    return write_branches([
-        (output.target.sink.name, output.rows, sink_connector(output.target).writer()) for output in prepared.outputs
-    ])
+    return write_branches(
+        [(output.target.sink.name, output.rows, sink_connector(output.target).writer()) for output in prepared.outputs]
+    )
 
 
 def _with_lease(target: SinkTarget, write: Write) -> Write:

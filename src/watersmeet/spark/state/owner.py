@@ -42,8 +42,8 @@ class Owner:
     ``versions``: the versions that wrote it; ``format``: that of its states. ``accepted``: other operators whose shards
     may continue, by their fingerprint: those of the query before changes that were accepted. ``rebuilt``: the last
     batch whose rows its state was rebuilt from; None: it never was. ``changed``: the last batch of the query before it
-    was changed in what becomes of its rows; None: it never was, or not since an earlier version. ``sinks``: those of its
-    result, if it was started with several; none: the one that it is named after.
+    was changed in what becomes of its rows; None: it never was, or not since an earlier version. ``sinks``: those of
+    its result, if it was started with several; none: the one that it is named after.
     """
 
     queries: tuple[NamedIdentity, ...]

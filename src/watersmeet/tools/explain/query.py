@@ -370,7 +370,11 @@ def query_as_json(query: AnalyzedQuery, details: PlanDetails) -> dict[str, objec
         "unmatched_into": list(query.sinks_of_unmatched),
         "ports_into": list(query.ports_into),
         "branches": [
-            {"into": branch.sink, "where": texts(branch.where), "columns": [*map(_column_data, result_columns(branch.query))]}
+            {
+                "into": branch.sink,
+                "where": texts(branch.where),
+                "columns": [*map(_column_data, result_columns(branch.query))],
+            }
             for branch in query.branches
         ],
         "where": [],

@@ -1,10 +1,9 @@
 """The rows of a case in other batches, in other orders, with restarts and in other numbers of shards.
 
-A query is promised to give the same rows in total, however its input is cut, ordered within its lag, restarted or spread
-over shards. `check_any_order` tries that with the rows of a case, on the kernels: a schedule says in which batch each
-row arrives, before which batches the query restarts, and how many shards there are. No row may be late in it, because a
-late row is dropped by definition; rows that are late in the case itself are left out of all schedules. The totals are
-those over all batches and the end of input: the rows of a stream, the content of a table, and unmatched rows.
+A query gives the same rows in total, however its input is cut, ordered within its lag, restarted or spread over shards.
+`check_any_order` tries that with the rows of a case, on the kernels: a schedule says in which batch each row arrives,
+before which batches the query restarts, and how many shards there are. No row may be late in it, because a late row is
+dropped by definition; rows that are late in the case itself are left out of all schedules. The totals are those over all batches and the end of input: the rows of a stream, the content of a table, and unmatched rows.
 
 The changes of a table keep their order among themselves: the last one of a key counts. Rows do not cross a change of
 the clock (``now``). Some queries go by the order of arrival: a difference that only another order or other batches make
@@ -47,13 +46,6 @@ RANDOM_SCHEDULES = 60
 """How many schedules of a case are chosen at random, besides those that every case gets."""
 MOST_RUNS = 400
 """How many runs the search for the smallest difference takes at most."""
-
-_BY_ARRIVAL: Mapping[str, str] = {
-    "window": "a window holds the rows that arrived last",
-    "lookup": "a row is looked up in the table as it is when the row arrives",
-    "latest": "the row of a key that arrives last replaces the others",
-}
-_FIRST_ARRIVAL = "among rows that are equal in their order, the first to arrive counts"
 
 
 @dataclass(frozen=True)
@@ -165,7 +157,11 @@ class _Trial:
 
     def _add(self, totals: dict[str, Counter[Any]], step: BatchOutput) -> None:
         outcome = outcome_of(self.plan, step)
-        sides = {"out": outcome.out, "unmatched_left": outcome.unmatched_left, "unmatched_right": outcome.unmatched_right}
+        sides = {
+            "out": outcome.out,
+            "unmatched_left": outcome.unmatched_left,
+            "unmatched_right": outcome.unmatched_right,
+        }
         for name, tables in sides.items():
             for table in tables or ():
                 count = totals.setdefault(name, Counter())
@@ -260,16 +256,16 @@ def check_any_order(case: Case) -> Result:
         return Result(case, "failed", str(error))
     if difference is None:
         return result
-    reasons = _arrival_reasons(plan)
+    reasons = dict.fromkeys(
+        join.operator.arrival_rule for join in join_plans(plan.relation) if join.operator.arrival_rule
+    )
     text = "\n".join(_difference_lines(trial, difference))
     if reasons and difference.other.batches != difference.base.batches:
         return Result(case, "varies", "\n".join([*(f"by arrival: {reason}" for reason in reasons), text]))
     return Result(case, "failed", text)
 
 
-def _events_of(
-    plan: QueryPlan, arrivals: Sequence[tuple[Mapping[str, pa.Table], Watermarks]]
-) -> tuple[_Event, ...]:
+def _events_of(plan: QueryPlan, arrivals: Sequence[tuple[Mapping[str, pa.Table], Watermarks]]) -> tuple[_Event, ...]:
     """The rows, watermarks and clocks of a case, in order, without rows that a watermark had passed when they came.
 
     Some of those are late, others go into a window that is still open: whether they do depends on the batches.
@@ -369,7 +365,10 @@ def _smaller(trial: _Trial, difference: _Difference) -> Iterator[tuple[_Schedule
     for restart in other.restarts:
         yield base, replace(other, restarts=other.restarts - {restart})
     if other.batches != base.batches:
-        yield base, replace(base, shards=other.shards, restarts=frozenset(n for n in other.restarts if n <= len(base.batches)))
+        yield (
+            base,
+            replace(base, shards=other.shards, restarts=frozenset(n for n in other.restarts if n <= len(base.batches))),
+        )
     for place, (batch, following) in enumerate(pairwise(other.batches)):
         if trial.events[batch[-1]].epoch != trial.events[following[0]].epoch:
             continue
@@ -383,19 +382,6 @@ def _smaller(trial: _Trial, difference: _Difference) -> Iterator[tuple[_Schedule
         if batch[-1] > following[0]:
             swapped = ((*batch[:-1], following[0]), (batch[-1], *following[1:]))
             yield base, replace(other, batches=(*other.batches[:place], *swapped, *other.batches[place + 2 :]))
-
-
-def _arrival_reasons(plan: QueryPlan) -> list[str]:
-    """Why the order of arrival decides about the result; nothing if it does not."""
-    reasons: dict[str, None] = {}
-    for join in join_plans(plan.relation):
-        name, operator = join.operator.name, join.operator
-        streams = [n for n in operator.ports_in_arrival_order if not operator.ports[n].upsert_key]
-        if name in _BY_ARRIVAL:
-            reasons[_BY_ARRIVAL[name]] = None
-        elif streams:
-            reasons[_FIRST_ARRIVAL] = None
-    return list(reasons)
 
 
 def _difference_lines(trial: _Trial, difference: _Difference) -> Iterator[str]:

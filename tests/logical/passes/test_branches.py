@@ -9,7 +9,7 @@ import pytest
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.locations import OWNER, recorded_sinks
-from watersmeet.logical.branches import share_views
+from watersmeet.logical.passes.branches import share_views
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.parser import format_script
 from watersmeet.queries import analyze, read_script

@@ -78,7 +78,9 @@ class _Group:
         parsed, query = self.members[0]
         names = self.names
         # The checkpoint of INSERTs that ran as one query is theirs, though its first sink may be gone.
-        shared = [name for name, sinks in recorded.items() if set(sinks) & set(names) and (name in names or name not in own)]
+        shared = [
+            name for name, sinks in recorded.items() if set(sinks) & set(names) and (name in names or name not in own)
+        ]
         name = next(iter([*shared, *(name for name in names if name in recorded)]), names[0])
         if [name] == names:
             return parsed, query
