@@ -3,11 +3,12 @@
 A query gives the same rows in total, however its input is cut, ordered within its lag, restarted or spread over shards.
 `check_any_order` tries that with the rows of a case, on the kernels: a schedule says in which batch each row arrives,
 before which batches the query restarts, and how many shards there are. No row may be late in it, because a late row is
-dropped by definition; rows that are late in the case itself are left out of all schedules. The totals are those over all batches and the end of input: the rows of a stream, the content of a table, and unmatched rows.
+dropped by definition; rows that are late in the case itself are left out of all schedules. The totals are over all
+batches and the end of input: the rows of a stream, the content of a table, and unmatched rows.
 
-The changes of a table keep their order among themselves: the last one of a key counts. Rows do not cross a change of
-the clock (``now``). Some queries go by the order of arrival: a difference that only another order or other batches make
-is then reported and no failure.
+The changes of a table keep their order among themselves: the last one of a key counts. A batch that moves the clock, or
+says that tables are loaded, stays as it is. Some queries go by the order of arrival: a difference that only another
+order or other batches make is then reported, and is not a failure.
 """
 
 from __future__ import annotations
@@ -31,15 +32,14 @@ from watersmeet.local.values import in_session_zone
 from watersmeet.logical.nodes import Script
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.matching import as_int64
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
+from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, StepError, Watermarks
 from watersmeet.operators.core.python_values import python_values
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.core.watermarks import watermark_behind
 from watersmeet.operators.time_zones import zone_of_script
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, read_sources
-from watersmeet.queries import analyze
 from watersmeet.tools.testing.case import Case, script_of
-from watersmeet.tools.testing.execute import SHARDS, Result, end_of_case, outcome_of, plan_case, run_case
+from watersmeet.tools.testing.execute import SHARDS, Result, analyze_case, end_of_case, outcome_of, plan_case, run_case
 from watersmeet.tools.trace import Batch, trace_query
 
 RANDOM_SCHEDULES = 60
@@ -52,8 +52,8 @@ MOST_RUNS = 400
 class _Event:
     """A row, or watermarks and a clock from outside: what a batch is made of.
 
-    ``times``: the row's times by watermarked column, with their lag. ``epoch`` counts the changes of the clock so far;
-    ``batch`` is that of the case.
+    ``times``: the row's times by watermarked column, with their lag. ``batch`` is that of the case. ``epoch``: events
+    stay in theirs; ``is_fixed``: it is one batch.
     """
 
     number: int
@@ -64,6 +64,7 @@ class _Event:
     is_ordered: bool = False
     times: tuple[tuple[str, int, int], ...] = ()
     watermarks: Watermarks | None = None
+    is_fixed: bool = False
 
 
 def _advance(watermarks: dict[str, int], event: _Event) -> None:
@@ -183,7 +184,8 @@ class _Trial:
         for place, number in enumerate(order):
             before = self.events[order[place - 1]] if place else None
             is_epoch = before is not None and before.epoch != self.events[number].epoch
-            if batches[-1] and (is_epoch or (wants_cut(place) and self.allows(order[:place], order[place:]))):
+            may_cut = is_epoch or (not self.events[number].is_fixed and wants_cut(place))
+            if batches[-1] and may_cut and (is_epoch or self.allows(order[:place], order[place:])):
                 batches.append([])
             batches[-1].append(number)
         return tuple(map(tuple, batches))
@@ -246,7 +248,7 @@ def check_any_order(case: Case) -> Result:
         return result
     script = script_of(case)
     try:
-        plan, arrivals = plan_case(case, script, analyze(script))
+        plan, arrivals = plan_case(case, script, analyze_case(case, script))
         with in_session_zone(zone_of_script(script)):
             trial = _Trial(case, script, plan, _events_of(plan, arrivals))
             difference = _find_difference(trial)
@@ -284,21 +286,27 @@ def _events_of(plan: QueryPlan, arrivals: Sequence[tuple[Mapping[str, pa.Table],
     watermarks: dict[str, int] = {}
     epoch = 0
     for batch, (rows, outside) in enumerate(arrivals):
-        epoch += NOW in outside
+        is_fixed = NOW in outside or LOADED in outside
+        epoch += is_fixed
         before = dict(watermarks)
         for source in {source.name: source for source in read_sources(plan.relation)}.values():
             is_ordered = source.kind == "table" or source.order is not None
             table = rows[source.name]
             for place in range(table.num_rows):
                 row = table.slice(place, 1)
-                event = _Event(len(events), batch, epoch, source.name, row, is_ordered, _times_of(source, row))
+                times = _times_of(source, row)
+                event = _Event(
+                    len(events), batch, epoch, source.name, row, is_ordered, times, is_fixed=is_fixed
+                )  # fmt: skip
                 if (source.name, f"{batch}/{place}") not in late and not _is_behind(before, event):
                     events.append(event)
                     _advance(watermarks, event)
         if outside:
-            event = _Event(len(events), batch, epoch, watermarks={**outside, **_by_source(plan, outside)})
+            named = {**outside, **_by_source(plan, outside)}
+            event = _Event(len(events), batch, epoch, watermarks=named, is_fixed=is_fixed)
             events.append(event)
             _advance(watermarks, event)
+        epoch += is_fixed
     return tuple(events)
 
 
@@ -419,7 +427,8 @@ def _batch_names(schedule: _Schedule) -> str:
 def _event_text(event: _Event) -> str:
     if event.row is not None:
         return f"{event.source} {_row_text([values[0] for values in map(python_values, event.row.columns)])}"
-    shown = {"now" if name == NOW else name: value for name, value in (event.watermarks or {}).items()}
+    names = {NOW: "now", LOADED: "loaded"}
+    shown = {names.get(name, name): value for name, value in (event.watermarks or {}).items()}
     return f"watermarks {json.dumps(shown, default=str)}"
 
 
