@@ -315,6 +315,9 @@ class Query:
 
     ``within``: only the first row of each group within that time is shown; without an order it is the first to arrive,
     and a group are the rows that are equal in all columns.
+
+    ``branches``: the queries that run as this one, each with a sink of its own
+    (`logical/passes/branches.py`); ``into`` is then the name of its checkpoint.
     """
 
     relation: Relation
@@ -344,6 +347,7 @@ class Query:
     rank: str | None = None
     within: Amount | None = None
     within_span: Span = NOWHERE
+    branches: tuple[Query, ...] = ()
 
     @property
     def is_in_parts(self) -> bool:

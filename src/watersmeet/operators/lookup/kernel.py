@@ -142,6 +142,11 @@ class LookupJoinOperator(TwoSided):
         return super().ports_in_arrival_order.union((self.stream_port,) if is_limited else ())
 
     @property
+    def arrival_rule(self) -> str:
+        """What decides about the result."""
+        return "a row is looked up in the table as it is when the row arrives"
+
+    @property
     def watermark_dependencies(self) -> tuple[str, ...]:
         """None: what times rows have does not matter."""
         return ()

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from watersmeet.logical.query import AnalyzedBranch
 from watersmeet.metrics.metrics import REPORTS
 from watersmeet.metrics.progress import JOIN_PREFIX
 from watersmeet.operators.core.chain import Inlet, Link
@@ -123,6 +124,19 @@ class OperatorInputs:
     def ports(self) -> int:
         """The number of ports that the exchange has for it."""
         return sum(len(stage.ports) for stage in self.stages)
+
+
+def select_branch(branch: AnalyzedBranch, result: DataFrame) -> DataFrame:
+    """The rows of a branch, from those of the result that it shares with others."""
+    changes = [F.col(CHANGE)] if CHANGE in result.columns else []
+    names = [output.name for output in branch.query.outputs]
+    if not branch.alias:
+        return result.select(*(F.col(quote(name)) for name in names), *changes)
+    columns = [F.col(quote(name)).alias(f"{branch.alias}.{name}") for name in result.columns if name != CHANGE]
+    rows = result.select(*columns, *changes)
+    if branch.where:
+        rows = rows.where(F.expr(" AND ".join(part.sql() for part in branch.where)))
+    return rows.select(*(F.expr(o.expr.sql()).alias(o.name) for o in branch.query.outputs), *changes)
 
 
 Clock = Literal["ticks", "marks"]

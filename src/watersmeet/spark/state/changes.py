@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -64,6 +65,23 @@ def continue_checkpoint(
     fingerprints_left = {} if state is None else fingerprints(state)
     changed = was.changed if batch is None else batch
     return replace(was, queries=now.queries, accepted={**fingerprints_left, **was.accepted}, changed=changed), follows
+
+
+def take_sinks(
+    name: str, checkpoint: str, was: Owner, sinks: Sequence[str], accepting: Accepting, accept_hint: str
+) -> tuple[ChangeEffect, ...]:
+    """The effects of sinks that a checkpoint did not write to before, or a refusal if they are not accepted."""
+    before = was.sinks or (name,)
+    effects = tuple(
+        ChangeEffect(f"{sink} gets the rows of this query, too", f"{sink} gets rows from now on, and none from before")
+        for sink in sinks
+        if sink not in before
+    )
+    if effects and accepting == "refuse":
+        consequences, changed = "; ".join(e.consequence for e in effects), "; ".join(e.change for e in effects)
+        parameters = {"follows": consequences, "difference": changed, "hint": accept_hint}
+        raise refuse("CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, **parameters)
+    return effects
 
 
 def _with_outcomes(spark: SparkSession, checkpoint: str | Storage, was: Owner, now: Owner) -> Owner:
