@@ -209,7 +209,7 @@ def explain(
         if forecast:
             if svg is not None:
                 raise typer.BadParameter("--forecast and --svg exclude each other")
-            from watersmeet.cli.forecast import forecast_project
+            from watersmeet.cli.explain import forecast_project
 
             forecast_project(path, load, output_format)
             return
@@ -305,7 +305,7 @@ def plan(
       watersmeet plan --rate 2e6/s --within 1h --batch 2s --simulate
     """
     with report_errors(context, format):
-        from watersmeet.cli.forecast import plan_load
+        from watersmeet.cli.explain import plan_load
         from watersmeet.tools.forecast.cluster import ClusterRequest
         from watersmeet.tools.forecast.inputs import parse_rate, parse_size
 
@@ -561,7 +561,7 @@ def test(
       watersmeet test shop/cases --on kernel
     """
     with report_errors(context):
-        from watersmeet.cli.cases import run_cases
+        from watersmeet.cli.check import run_cases
 
         run_cases(paths, on.value, master)
 

@@ -111,8 +111,6 @@ class AnalyzedTop:
     ``order``, else by arrival.
     """
 
-    family: ClassVar[str] = "top"
-
     order: tuple[AnalyzedSortKey, ...]
     limit: int
     by: tuple[AnalyzedSortKey, ...] = ()
@@ -123,6 +121,11 @@ class AnalyzedTop:
     final_columns: tuple[tuple[str, int], ...] = ()
     emit: Emit = "changes"
     within: Amount | None = None
+
+    @property
+    def family(self) -> str:
+        """The name of the family that runs it."""
+        return "top" if self.within is None else "deduplicate"
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,7 @@ OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
         family.name: family
         for family in (
             StageFamily("top", may_change=True),
+            StageFamily("deduplicate", may_change=True),
             StageFamily("group", may_change=True),
             StageFamily("latest"),
         )

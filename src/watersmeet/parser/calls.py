@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.logical.expressions import AGGREGATES, FILTERED, Expr
+from watersmeet.logical.expressions import AGGREGATES, EACH, FILTERED, SORTS, Expr, constants_of
 from watersmeet.logical.nodes import CalledFunction
+from watersmeet.operators.core.aggregates import NAMES, function_of
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.tokens import Token
 from watersmeet.schema import BY_NAME
@@ -94,10 +95,22 @@ Read = Callable[[Cursor], Expr]
 _PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
 _WITH_NULLS = frozenset({"first", "first_value", "any_value", "last", "last_value"})
 """Aggregates for which NULL is a value like any other, so that a FILTER cannot make NULLs of rows."""
+_WITHIN_GROUP = {
+    "listagg": "write `listagg(x, ',') WITHIN GROUP (ORDER BY t)`.",
+    "string_agg": "write `string_agg(x, ',') WITHIN GROUP (ORDER BY t)`.",
+    "percentile_cont": "write `percentile_cont(0.5) WITHIN GROUP (ORDER BY x)`.",
+    "percentile_disc": "write `percentile_disc(0.5) WITHIN GROUP (ORDER BY x)`.",
+}
+"""The functions that WITHIN GROUP may follow, each with how one writes it."""
+_CONSTANTS = {
+    **_WITHIN_GROUP,
+    "median": "write `median(x)`.",
+    "percentile": "write `percentile(x, 0.5)` or `percentile(x, array(0.25, 0.75))`, with numbers from 0 to 1.",
+}
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
     (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
-    (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out: rows of a group have no order."),
+    (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out, or write `listagg(x, ',') WITHIN GROUP (ORDER BY t)`."),
     (("IGNORE", "NULLS"), "IGNORE NULLS", "leave it out: NULLs do not count here."),
     (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),
 )
@@ -160,7 +173,17 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
         args: tuple[Expr, ...] = ()
     else:
         args = _read_arguments(cursor, read, token)
+    keys = _read_order(cursor, read, token) if cursor.at("ORDER", "BY") else ()
+    if not cursor.at(")"):
+        construct = f"{cursor.peek().word or 'This'} in a function with an aggregate"
+        raise cursor.refuse_unsupported(construct, _VIEW_HINT)
     cursor.expect(")", f"close the arguments of `{token.text}` with `)`.")
+    if not keys and name in _WITHIN_GROUP and cursor.at("WITHIN", "GROUP", "("):
+        cursor.skip(3)
+        keys = _read_order(cursor, read, token)
+        cursor.expect(")", _WITHIN_GROUP[name])
+    if name.startswith("percentile_"):
+        args, keys = _order_percentile(cursor, token, args, keys)
     is_one = name in _WITH_NULLS and not is_distinct
     conditions = _read_nulls(cursor, name, args) if is_one else ()
     for words, construct, hint in _BEHIND:
@@ -172,12 +195,53 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
     if cursor.at("FILTER", "("):
         conditions = (*conditions, _read_filter(cursor, read))
     value = "distinct" if is_distinct else None
+    if len(args) == 2 and name.startswith("percentile") and args[1].op == "other":
+        value = EACH
     if is_one:
         both = (Expr("and", conditions, span=conditions[-1].span),) if len(conditions) > 1 else conditions
         args, value = (*args[:1], *both), FILTERED if conditions else None
     elif conditions:
         name, args = _apply_filter(name, args, conditions[0])
-    return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
+    call = Expr("aggregate", (*args, *keys), name, value=value, span=cursor.span_from(first))
+    if constants_of(call) is None:
+        raise cursor.refuse_unsupported(f"{name}() of these arguments", _CONSTANTS[name])
+    if is_distinct and keys and [key.args[0].sql() for key in keys] != [args[0].sql()]:
+        hint = f"order by what is aggregated, or leave DISTINCT out of `{token.text}`."
+        raise cursor.refuse_unsupported("DISTINCT with ORDER BY another expression", hint)
+    return call
+
+
+def _read_order(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]:
+    """``ORDER BY a [ASC | DESC] [NULLS FIRST | LAST], ...`` inside an aggregate."""
+    name = function.value.lower()
+    if not cursor.at("ORDER", "BY"):
+        raise cursor.failure("ORDER BY", _WITHIN_GROUP[name])
+    if name not in _WITHIN_GROUP and not (name in NAMES and function_of(name).is_ordered):
+        hint = f"leave it out: the order of rows makes no difference to {name}(). For the row that has the least, write min_by."
+        raise cursor.refuse_unsupported(f"ORDER BY in {name}()", hint, 2)
+    cursor.skip(2)
+    keys = list[Expr]()
+    while not keys or cursor.take(","):
+        first = cursor.position
+        expr = read(cursor)
+        is_descending = cursor.take("DESC")
+        if not is_descending:
+            cursor.take("ASC")
+        nulls_last = is_descending
+        if cursor.take("NULLS", "FIRST") or cursor.take("NULLS", "LAST"):
+            nulls_last = cursor.previous.word == "LAST"
+        keys.append(Expr("order", (expr,), SORTS[is_descending, nulls_last], span=cursor.span_from(first)))
+    return tuple(keys)
+
+
+def _order_percentile(
+    cursor: Cursor, function: Token, args: tuple[Expr, ...], keys: tuple[Expr, ...]
+) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)``: x, the fraction, and the order if it is a descending one."""
+    name = function.value.lower()
+    if len(keys) != 1 or len(args) != 1:
+        raise cursor.refuse_unsupported(f"{name}() without WITHIN GROUP", _WITHIN_GROUP[name])
+    return (keys[0].args[0], *args), keys if keys[0].text.startswith("DESC") else ()
 
 
 def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -243,7 +307,4 @@ def _read_arguments(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, 
     args = cursor.read_list(read)
     if cursor.at_end:
         raise cursor.failure("`)`", f"close the arguments of `{function.text}` with `)`.")
-    if not cursor.at(")"):
-        construct = f"{cursor.peek().word or 'This'} in a function with an aggregate"
-        raise cursor.refuse_unsupported(construct, _VIEW_HINT)
     return args

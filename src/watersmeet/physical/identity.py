@@ -233,8 +233,8 @@ def _aggregate_names(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
     """Canonical names of the columns that an operator computes itself: aggregates."""
     computed: dict[str, str] = {}
     for aggregate in getattr(operator, "aggregates", ()):
-        arguments: list[str] = [names.get(column, column) for column in aggregate.columns]
-        computed[aggregate.output] = f"{aggregate.function}({', '.join(arguments)})"
+        written: list[str] = aggregate.describe(lambda columns: [names.get(column, column) for column in columns])
+        computed[aggregate.output] = f"{aggregate.function}({', '.join(written[1:])})"
     return computed
 
 

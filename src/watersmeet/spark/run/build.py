@@ -39,7 +39,10 @@ from watersmeet.physical import (
 from watersmeet.queries import analyze
 from watersmeet.schema import is_moment
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
-from watersmeet.spark.compile.refusals import (
+from watersmeet.spark.compile.results import is_inlined, result_of
+from watersmeet.spark.compile.shards import shard_count
+from watersmeet.spark.compile.types import (
+    SparkTypes,
     check_aggregates,
     check_carried,
     check_collations,
@@ -50,9 +53,6 @@ from watersmeet.spark.compile.refusals import (
     check_primary_keys,
     check_provider,
 )
-from watersmeet.spark.compile.results import is_inlined, result_of
-from watersmeet.spark.compile.shards import shard_count
-from watersmeet.spark.compile.types import SparkTypes
 from watersmeet.spark.private.introspection import watermark_delays
 from watersmeet.spark.run.starts import NamedIdentity, describe_query, token_of, watch_frame
 from watersmeet.spark.session.workers import check_workers

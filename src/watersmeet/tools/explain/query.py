@@ -187,7 +187,7 @@ def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
     stage_explainer = details.families[stage.family].explain
     assert isinstance(stage_explainer, StageExplainer)
     remarks, facts = details.remarks(stage), stage_explainer.facts(stage)
-    data = {stage.family: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
+    data = {"top" if query.group is None else "group": {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
     return (
         *_exchange(details.exchange(stage, 0)),
         PlanStep("group", facts=(*remarks, *facts), data=data, operator=details.operator(stage)),
