@@ -140,8 +140,8 @@ Values = tuple[tuple[str, Expr], ...]
 """Constants by column name."""
 
 ImpliedCondition = Literal["key", "where", "natural"]
-"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or equal
-values of all columns that both have (NATURAL JOIN)."""
+"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or
+equal values of all columns that both have (NATURAL JOIN)."""
 
 
 @dataclass(frozen=True)
