@@ -27,7 +27,7 @@ from rich.console import Console
 
 from bench.peers.topics import BROKERS_TIME, PEERS, Join, Running, missing
 from bench.report import Report, names_among
-from watersmeet.cli.demo_data import broker
+from watersmeet.cli.servers import broker
 
 CONTENDERS = ("watersmeet", "spark-memory", "spark-rocksdb", *PEERS[1:])
 SIDES = ("left", "right")

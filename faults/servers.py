@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.postgres import postgres
-from watersmeet.cli.demo_data import Broker, broker
+from watersmeet.cli.servers import Broker, broker
 from watersmeet.errors import WatersmeetError
 
 

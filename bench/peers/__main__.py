@@ -33,7 +33,7 @@ from bench.peers.files import Told, in_a_process, missing, rows_of, workload_of
 from bench.peers.queries import PEERS, QUERIES, WATERSMEET, Compared
 from bench.report import Report, names_among
 from bench.running import TREE
-from watersmeet.cli.demo_data import broker
+from watersmeet.cli.servers import broker
 
 FEW = 20_000
 """So many rows are enough to see that results are the same."""

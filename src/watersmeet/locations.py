@@ -15,6 +15,7 @@ explained or recorded has the reference. Their values, and passwords in a text, 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -181,6 +182,8 @@ def write_whole(file: Storage, text: str) -> None:
     hidden.replace(file)
 
 
+OWNER = "watersmeet.json"
+"""The file in a checkpoint with the identity of its queries."""
 CURRENT = ".current"
 """The suffix of the file that names the folder of a checkpoint, where folders cannot be renamed."""
 GENERATION = "@"
@@ -198,6 +201,21 @@ def checkpoint_at(storage: AnyStorage, query: str) -> AnyStorage:
     with suppress(FileNotFoundError):
         return folder / (folder / f"{query}{CURRENT}").read_text("utf-8").strip()
     return folder / query
+
+
+def recorded_sinks(storage: Storage) -> dict[str, tuple[str, ...]]:
+    """The checkpoints of a storage by name, each with the sinks that it records: none if it is that of one INSERT."""
+    folder = storage / "checkpoints"
+    recorded: dict[str, tuple[str, ...]] = {}
+    for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
+        name = query_of(checkpoint)
+        if checkpoint.name.endswith(CURRENT) or not checkpoint.is_dir() or checkpoint_at(storage, name) != checkpoint:
+            continue
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            recorded[name] = ()
+            # What is wrong with the file is told where the query starts.
+            recorded[name] = tuple(map(str, json.loads((checkpoint / OWNER).read_text("utf-8")).get("sinks", ())))
+    return recorded
 
 
 def query_of(checkpoint: Storage) -> str:

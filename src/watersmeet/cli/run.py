@@ -439,7 +439,7 @@ RESTARTED = "WATERSMEET_RESTARTED"
 
 
 def _outputs(opened: OpenedScript) -> str:
-    wanted = [query.into for query in opened.queries]
+    wanted = [sink for query in opened.queries for sink in query.sinks]
     sinks = [sink for sink in opened.script.sinks if sink.name in wanted]
     places = [
         f"{sink.name} is in {absolute_path(sink.options['path'], opened.project.root)}"

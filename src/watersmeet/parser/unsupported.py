@@ -294,9 +294,13 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
 }
 """The words of plain joins."""
 
+_COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
+"""What may stand behind the name of a rank in QUALIFY."""
+
 _SUPPORTED = (
     ("QUALIFY", "ROW_NUMBER"),
     ("QUALIFY", "RANK"),
+    ("QUALIFY", "DENSE_RANK"),
     ("USING", "("),
     LATE,
     MALFORMED,
@@ -315,6 +319,8 @@ def at_clause(cursor: Cursor) -> bool:
     if cursor.nesting > 0 and cursor.at("UNION"):
         return True
     if join_words(cursor, KINDS) or any(cursor.at(*words) for words in _SUPPORTED) or _at_clause_of_family(cursor):
+        return True
+    if cursor.at("QUALIFY") and cursor.peek(1).is_name and cursor.at_any(_COMPARISONS, ahead=2):
         return True
     is_within = cursor.at("WITHIN") and (starts_amount(cursor, 1) or cursor.at_any({"("}, ahead=1))
     return is_within or at_watermark(cursor) or at_lateral(cursor)

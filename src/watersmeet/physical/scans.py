@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.logical.expressions import Expr, finality_column
-from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop, Output
+from watersmeet.logical.query import RANK_COLUMN, TOP, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLeaf,
@@ -264,7 +264,7 @@ def _times(leaf: AnalyzedLeaf) -> list[tuple[str, int]]:
     return [(f"{leaf.alias}.{m.column}", names.index(m.column.lower())) for m in leaf.source.watermarks]
 
 
-_TOP = "#top"
+_TOP = TOP
 """The source of the rows before the top-N."""
 _TIME = "#time"
 """The event time that ends the windows of the groups, or of rows, as a column of these rows."""
@@ -280,8 +280,12 @@ def view_to_rank(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[Ana
     groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
     time = query.top.time
     timed = () if time is None else (Output(_TIME, leaf_column(time.alias, time.name)),)
-    inner = replace(query, outputs=(*outputs, *ordered, *groups, *timed), top=None, result=kind)
-    shown = tuple(Output(output.name, leaf_column(_TOP, output.name)) for output in outputs)
+    ranked = tuple(output for output in outputs if output.expr != RANK_COLUMN)
+    inner = replace(query, outputs=(*ranked, *ordered, *groups, *timed), top=None, result=kind)
+    shown = tuple(
+        output if output.expr == RANK_COLUMN else Output(output.name, leaf_column(_TOP, output.name))
+        for output in outputs
+    )
     if time is not None:
         source = Source(_TOP, (), (Watermark(_TIME, Amount(0, is_interval=True)),), kind)
         return AnalyzedView(_TOP, source, inner), shown

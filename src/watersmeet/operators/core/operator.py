@@ -390,6 +390,15 @@ class StreamOperator(ABC):
         return frozenset(number for number, side in enumerate(self.ports) if side.upsert_key)
 
     @property
+    def arrival_rule(self) -> str:
+        """Why another order of arrival may give another result, as a sentence; "" if it does not.
+
+        The changes of a table have one order, so upserts do not count.
+        """
+        streams = [number for number in self.ports_in_arrival_order if not self.ports[number].upsert_key]
+        return "among rows that are equal in their order, the first to arrive counts" if streams else ""
+
+    @property
     @abstractmethod
     def ports(self) -> tuple[Port, ...]:
         """The ports, each with how its rows arrive."""

@@ -194,6 +194,11 @@ class WindowJoinOperator(TwoSided):
         return frozenset({LEFT, RIGHT})
 
     @property
+    def arrival_rule(self) -> str:
+        """What decides about the result."""
+        return "a window holds the rows that arrived last"
+
+    @property
     def extra(self) -> tuple[str, ...]:
         """The columns of the result after those of the sides."""
         padded = () if self.padded_column is None else (self.padded_column,)

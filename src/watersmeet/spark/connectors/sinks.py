@@ -17,7 +17,7 @@ that file is not stable: rescaling, a rebuild and a new clock rewrite it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -295,6 +295,34 @@ def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
             rows(cached.where(is_row(cached)).drop(*others), number)
             for column, write_output in others.items():
                 write_output(cached.where(F.col(column).isNotNull()).select(f"{column}.*"), number)
+        finally:
+            cached.unpersist()
+
+    return write
+
+
+FAILED_SINK = "Watersmeet wrote to the sink "
+"""The note in an error that says to which of several sinks a batch was being written."""
+Branch = tuple[str, Callable[[DataFrame], DataFrame], Write]
+"""A sink, the rows of a batch that it gets, and its writer."""
+
+
+def write_branches(branches: Sequence[Branch]) -> Write:
+    """The writer of a batch that goes to several sinks, one after the other; it is computed once.
+
+    If a sink fails, those before it have the batch and those behind it do not: the query stops, and repeats the batch
+    for all of them, each of which sees to it that it has the batch once.
+    """
+
+    def write(batch: DataFrame, number: int) -> None:
+        cached = batch.persist()
+        try:
+            for sink, rows_of, write_rows_of in branches:
+                try:
+                    write_rows_of(rows_of(cached), number)
+                except Exception as error:
+                    error.add_note(f"{FAILED_SINK}{sink}")
+                    raise
         finally:
             cached.unpersist()
 

@@ -146,7 +146,8 @@ def plan_on(
 
 def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> Built:
     """A planned query with its frames; its starts are looked at from now on."""
-    signature = describe_query(planned.plan, compiler.shards)
+    zone = str(compiler.spark.conf.get("spark.sql.session.timeZone"))
+    signature = describe_query(planned.plan, compiler.shards, zone)
     compiler = replace(compiler, token=token_of(signature))
     compiled = compiler.compile_query(planned.plan)
     reading = make_reading(planned.plan, compiler.observation_name, compiler.frames)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.locations import Storage, checkpoint_at, mask_secrets
-from watersmeet.logical.nodes import Script
+from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import is_internal, port_names
@@ -261,7 +261,7 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
         descriptions.append(
             QueryDescription(
                 name,
-                mask_secrets(script.text[parsed.span.start : parsed.span.end]).strip(),
+                _text_of(script, parsed),
                 storage,
                 graph,
                 draw_query(graph),
@@ -276,6 +276,12 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
             )
         )
     return descriptions
+
+
+def _text_of(script: Script, query: Query) -> str:
+    """The statements of a query."""
+    spans = dict.fromkeys(branch.span for branch in query.branches or (query,))
+    return "\n\n".join(mask_secrets(script.text[span.start : span.end]).strip() for span in spans)
 
 
 def _operators(graph: Topology) -> list[str]:
