@@ -152,7 +152,7 @@ class Expr:
 
     @property
     def sort_keys(self) -> tuple[Expr, ...]:
-        """What an aggregate orders the rows of a group by."""
+        """The sort keys of the rows of a group, for an aggregate."""
         return tuple(arg for arg in self.args if arg.op == "order")
 
     @property
