@@ -203,7 +203,7 @@ def checkpoint_at(storage: AnyStorage, query: str) -> AnyStorage:
     return folder / query
 
 
-def recorded_sinks(storage: Storage) -> dict[str, tuple[str, ...]]:
+def find_recorded_sinks(storage: Storage) -> dict[str, tuple[str, ...]]:
     """The checkpoints of a storage by name, each with the sinks that it records: none if it is that of one INSERT."""
     folder = storage / "checkpoints"
     recorded: dict[str, tuple[str, ...]] = {}

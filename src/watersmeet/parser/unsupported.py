@@ -295,7 +295,7 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
 """The words of plain joins."""
 
 _COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
-"""What may stand behind the name of a rank in QUALIFY."""
+"""The operators that may stand behind the name of a rank in QUALIFY."""
 
 _SUPPORTED = (
     ("QUALIFY", "ROW_NUMBER"),

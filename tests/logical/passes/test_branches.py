@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.locations import OWNER, recorded_sinks
+from watersmeet.locations import OWNER, find_recorded_sinks
 from watersmeet.logical.passes.branches import share_views
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.parser import format_script
@@ -117,9 +117,9 @@ def test_a_statement_names_its_sinks() -> None:
 
 
 def test_recorded_sinks_are_those_of_a_storage(tmp_path: Path) -> None:
-    assert recorded_sinks(tmp_path) == {}
+    assert find_recorded_sinks(tmp_path) == {}
     for name, text in (("a", Owner((), sinks=("a", "b")).to_text("4.1")), ("c", Owner(()).to_text("4.1")), ("d", "[")):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
         (tmp_path / "checkpoints" / name / OWNER).write_text(text)
-    assert recorded_sinks(tmp_path) == {"a": ("a", "b"), "c": (), "d": ()}
+    assert find_recorded_sinks(tmp_path) == {"a": ("a", "b"), "c": (), "d": ()}
     assert json.loads(Owner(()).to_text("4.1")).keys().isdisjoint({"sinks"})

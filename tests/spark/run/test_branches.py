@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tests.spark.run.test_scripts import DELIVERIES, ORDERS, declarations, write, written
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.locations import recorded_sinks
+from watersmeet.locations import find_recorded_sinks
 from watersmeet.logical.passes.branches import share_views
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
@@ -38,7 +38,7 @@ def run(
     """Run a script as the command does."""
     reported: list[Progress] = []
     script, storage = read_script(declarations(folder, "json") + VIEW.format(out=folder) + text), folder / "storage"
-    script, queries = share_views(script, analyze(script), recorded_sinks(storage))
+    script, queries = share_views(script, analyze(script), find_recorded_sinks(storage))
     run_script(
         script, analyzed=queries, spark=spark, storage=storage, trigger=trigger, options=StartOptions(accepting),
         listeners=Listeners(on_progress=reported.append),
@@ -58,7 +58,7 @@ def test_insert_statements_over_one_view_are_one_query(spark: SparkSession, tmp_
     assert (fixed.query, fixed.rows_in, fixed.padded) == ("matched", 0, 2)
     assert written(spark, tmp_path / "matched", "parquet", "id BIGINT, courier INT") == [(1, 10)]
     assert written(spark, tmp_path / "missing", "json", "item STRING, share BIGINT") == [("b", 50), ("c", 33)]
-    assert recorded_sinks(tmp_path / "storage") == {"matched": ("matched", "missing")}
+    assert find_recorded_sinks(tmp_path / "storage") == {"matched": ("matched", "missing")}
 
     # Another sink is one change of the query: it has no rows from before.
     copies = "INSERT INTO copies SELECT STREAM * FROM joined;\n"
@@ -98,7 +98,7 @@ def test_insert_statements_with_checkpoints_stay_separate(spark: SparkSession, t
     inserts, off = MATCHED + MISSING.format(share="1"), "SET watersmeet.shared_views = off;\n"
     assert {batch.query for batch in run(spark, tmp_path, off + inserts, "end")} == {"matched", "missing"}
     script = read_script(declarations(tmp_path, "json") + VIEW.format(out=tmp_path) + inserts)
-    _, queries = share_views(script, analyze(script), recorded_sinks(tmp_path / "storage"))
+    _, queries = share_views(script, analyze(script), find_recorded_sinks(tmp_path / "storage"))
     assert [query.into for query in queries] == ["matched", "missing"]
 
 

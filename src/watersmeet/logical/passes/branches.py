@@ -91,12 +91,12 @@ class _Group:
 def _group_by_view(script: Script, groups: Sequence[_Group], recorded: Recorded) -> list[_Group]:
     """The groups, where INSERTs over the same view are together; those with a checkpoint of their own are separate."""
     views = {view.name.lower() for view in script.views}
-    together = {name for sinks in recorded.values() for name in sinks}
-    separate = {name for name, sinks in recorded.items() if not sinks} - together
+    joint = {name for sinks in recorded.values() for name in sinks}
+    separate = {name for name, sinks in recorded.items() if not sinks} - joint
     shared: list[tuple[AnalyzedLeaf, int]] = []
     result: list[_Group] = []
     for group in groups:
-        leaves = [_shared_view(parsed, query, views) for parsed, query in group.members]
+        leaves = [_view_to_share(parsed, query, views) for parsed, query in group.members]
         leaf = leaves[0]
         if leaf is None or any(map(separate.__contains__, group.names)):
             result.append(group)
@@ -110,7 +110,7 @@ def _group_by_view(script: Script, groups: Sequence[_Group], recorded: Recorded)
     return result
 
 
-def _shared_view(parsed: Query, query: AnalyzedQuery, views: set[str]) -> AnalyzedLeaf | None:
+def _view_to_share(parsed: Query, query: AnalyzedQuery, views: set[str]) -> AnalyzedLeaf | None:
     """The view that an INSERT reads without doing more than filtering and projecting it; None for any other query."""
     relation = parsed.relation
     is_plain = (
@@ -125,10 +125,10 @@ def _shared_view(parsed: Query, query: AnalyzedQuery, views: set[str]) -> Analyz
     )
     if not is_plain or not isinstance(query.relation, AnalyzedView | AnalyzedScan):
         return None
-    return _unfiltered(query.relation, "")
+    return _without_filters(query.relation, "")
 
 
-def _unfiltered(leaf: AnalyzedLeaf, alias: str) -> AnalyzedLeaf:
+def _without_filters(leaf: AnalyzedLeaf, alias: str) -> AnalyzedLeaf:
     """The view without the filters of its reader, under another alias."""
     return replace(rename_aliases(leaf, {leaf.alias: alias}), filters=())
 
@@ -147,7 +147,7 @@ def _merge(queries: Sequence[AnalyzedQuery], name: str | None) -> AnalyzedQuery:
     outputs = [Output(column.name, column.expr) for column in columns if column.name in read]
     warnings = tuple(dict.fromkeys(warning for query in queries for warning in query.warnings))
     return AnalyzedQuery(
-        _unfiltered(view, view.alias), tuple(outputs or [Output(columns[0].name, columns[0].expr)]), into=name,
+        _without_filters(view, view.alias), tuple(outputs or [Output(columns[0].name, columns[0].expr)]), into=name,
         warnings=warnings, span=queries[0].span, result=view.result, branches=branches,
     )  # fmt: skip
 

@@ -391,7 +391,7 @@ class StreamOperator(ABC):
 
     @property
     def arrival_rule(self) -> str:
-        """Why another order of arrival may give another result, as a sentence; "" if it does not.
+        """The reason why another order of arrival may give another result, as a sentence; "": it does not.
 
         The changes of a table have one order, so upserts do not count.
         """

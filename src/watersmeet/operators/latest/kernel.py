@@ -105,7 +105,7 @@ class LatestOperator(StreamOperator):
 
     @property
     def arrival_rule(self) -> str:
-        """What decides about the result."""
+        """The reason why the order of arrivals matters."""
         return "the row of a key that arrives last replaces the others"
 
     @property

@@ -143,7 +143,7 @@ class LookupJoinOperator(TwoSided):
 
     @property
     def arrival_rule(self) -> str:
-        """What decides about the result."""
+        """The reason why the order of arrivals matters."""
         return "a row is looked up in the table as it is when the row arrives"
 
     @property

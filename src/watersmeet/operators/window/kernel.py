@@ -195,7 +195,7 @@ class WindowJoinOperator(TwoSided):
 
     @property
     def arrival_rule(self) -> str:
-        """What decides about the result."""
+        """The reason why the order of arrivals matters."""
         return "a window holds the rows that arrived last"
 
     @property

@@ -359,7 +359,7 @@ class _Preparation:
         return outputs, others, tuple(target for target, place in places if is_ahead(target, spark, ahead, place))
 
     def _branch_output(self, parsed: Query, branch: AnalyzedBranch) -> ResultOutput:
-        """Where a branch leads: a target with the name that its INSERT would have alone."""
+        """The target of a branch: one with the name that its INSERT would have alone."""
         sink = _sink(self.script, parsed.into, parsed.into_span, self.spark)
         target = target_of(sink, branch.sink, branch.query, self.checkpoint)
         return ResultOutput(target, self.script.place(sink.span), branch)

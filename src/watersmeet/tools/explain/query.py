@@ -175,7 +175,7 @@ def _query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
 
 
 def _branch_line(branch: AnalyzedBranch) -> str:
-    """What goes to a sink of several: all of the result, or some columns of some rows."""
+    """The rows that go to a sink of several: all of the result, or some columns of some rows."""
     where = f" WHERE {' AND '.join(texts(branch.where))}" if branch.where else ""
     return f"{word(branch.sink)}: {', '.join(_branch_columns(branch)) if branch.alias else 'all rows'}{where}"
 

@@ -43,9 +43,9 @@ from watersmeet.tools.testing.execute import SHARDS, Result, analyze_case, end_o
 from watersmeet.tools.trace import Batch, trace_query
 
 RANDOM_SCHEDULES = 60
-"""How many schedules of a case are chosen at random, besides those that every case gets."""
+"""The number of schedules of a case that are chosen at random, besides those that every case gets."""
 MOST_RUNS = 400
-"""How many runs the search for the smallest difference takes at most."""
+"""The largest number of runs in the search for the smallest difference."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class _Schedule:
 
     def without(self, numbers: frozenset[int]) -> _Schedule:
         """The same without some events; batches that become empty are left out."""
-        kept = [tuple(n for n in batch if n not in numbers) for batch in self.batches]
-        places = [place for place, batch in enumerate(kept) if batch]
+        batches = [tuple(n for n in batch if n not in numbers) for batch in self.batches]
+        places = [place for place, batch in enumerate(batches) if batch]
         restarts = frozenset(new for new, place in enumerate(places) if place in self.restarts)
-        return replace(self, batches=tuple(kept[place] for place in places), restarts=restarts)
+        return replace(self, batches=tuple(batches[place] for place in places), restarts=restarts)
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ class _Schedule:
 
 
 Totals = Mapping[str, Counter[Any]] | str
-"""What came out in total, by output; or why the query stopped."""
+"""All rows that came out, by output; or the reason why the query stopped."""
 
 
 class _CountingQuery(LocalQuery):
@@ -207,7 +207,7 @@ class _Trial:
         return tuple(next(fixed[name]) if (name := self._chain(number)) else number for number in moved)
 
     def _chain(self, number: int) -> str:
-        """What keeps its order among its like; "" for the row of a stream."""
+        """The group within which a row keeps its order; "" for the row of a stream."""
         event = self.events[number]
         return "#" if event.row is None else event.source if event.is_ordered else ""
 

@@ -406,7 +406,7 @@ def _unseen(name: str) -> str:
 
 
 def compare_rows(name: str, expected: RowList, tables: Sequence[pa.Table], *, ordered: bool = False) -> str | None:
-    """How rows differ from those that are expected; None: not at all."""
+    """The difference of rows from those that are expected; None: they are equal."""
     actual = [
         _ActualRow(row, table.schema)
         for table in tables
