@@ -68,7 +68,7 @@ _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 class BatchOutput:
     """The output of a relation in one batch: its rows and watermarks, and the side outputs and report of the last join.
 
-    ``late`` and ``unmatched`` rows are per port, with the columns of their side; ``late`` also those of joins before it.
+    ``late`` and ``unmatched`` rows are per port, with the columns of their side; ``late`` also those of inner joins.
     """
 
     rows: pa.Table
