@@ -131,7 +131,7 @@ INSERT INTO joined SELECT TABLE l.id, l.v + {more} AS v, r.w FROM l LEFT JOIN r 
 """
 
 
-def test_what_a_table_shows_changes_only_if_that_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
+def test_table_is_shown_otherwise_only_if_accepted(spark: SparkSession, tmp_path: Path) -> None:
     news: list[str] = []
     put(tmp_path, "l", 1, [(1, 10, 1), (2, 20, 1)])
     put(tmp_path, "r", 1, [(1, 5, 1)])
