@@ -8,7 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, WINDOWED, edited, plan_of, told
+from tests.physical.test_identity import (
+    ASOF,
+    CLICKS,
+    GROUPED,
+    JOIN,
+    LOOKUP,
+    OTHER,
+    SAME,
+    VIEW,
+    WINDOWED,
+    edited,
+    plan_of,
+    told,
+)
 
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.physical.change import Edit, classify_edit
@@ -57,6 +70,11 @@ EDITS: dict[str, Edits] = {
     ],
     "a part of WHERE that stays behind the last join": [SAME["WHERE above the last join"]],
     "comments, layout and capitals": [SAME[name] for name in ("comments and layout", "small letters")],
+    "where the result is a table: what SELECT shows, or a part of WHERE behind the last join or grouping": [
+        (GROUPED, {r"count\(\*\) AS n": "count(*) + 1 AS n"}),
+        (GROUPED, {r"o.city AS city": "upper(o.city) AS city"}),
+        (GROUPED, {r"GROUP BY o.city": "GROUP BY o.city HAVING count(*) > 1"}),
+    ],
     "a declared column that the query does not read; another name of a type": [
         SAME[name] for name in ("a column that nobody reads", "a synonym of a type")
     ],

@@ -10,7 +10,7 @@ from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.identity import canonical_json
 from watersmeet.physical import QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.physical.difference import NamedIdentity, difference
-from watersmeet.physical.identity import identity_of, scan_words
+from watersmeet.physical.identity import identity_of, outcome_digest, scan_words
 from watersmeet.queries import analyze, read_script
 
 ORDERS = """
@@ -83,7 +83,7 @@ CLICKS = ORDERS + "SELECT STREAM o.id FROM orders o JOIN clicks k ON o.id = k.id
 def told(text: str, shards: int = 4) -> NamedIdentity:
     """A script of one query with its identity."""
     plan = plan_of(text)
-    return NamedIdentity(identity_of(plan, shards), scan_words(plan))
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan, "UTC"))
 
 
 def plan_of(text: str) -> QueryPlan:

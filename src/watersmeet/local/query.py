@@ -68,7 +68,7 @@ _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 class BatchOutput:
     """The output of a relation in one batch: its rows and watermarks, and the side outputs and report of the last join.
 
-    ``late`` and ``unmatched`` rows are per port, with the columns of their side.
+    ``late`` and ``unmatched`` rows are per port, with the columns of their side; ``late`` also those of inner joins.
     """
 
     rows: pa.Table
@@ -314,6 +314,8 @@ class LocalQuery:
             stepped = self.step_join(plan, tables, folded)
         except pa.ArrowNotImplementedError as error:
             raise NeedsSparkError(str(error)) from error
+        inner = (side.last.late for side in inputs if side.last is not None)
+        stepped = replace(stepped, late=(*(late for of_side in inner for late in of_side), *stepped.late))
         collated = frozenset[str]().union(*(collation_columns(side.rows) for side in inputs))
         rows = with_collated(stepped.rows, collated.intersection(stepped.rows.column_names))
         return _make_frame(rows, stepped.watermarks, stepped)

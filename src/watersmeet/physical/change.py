@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from watersmeet.operators.core.identity import Identity, canonical_json
 from watersmeet.physical.difference import IdentityChange, NamedIdentity, changes_of, describe_first
-from watersmeet.physical.identity import identity_of
+from watersmeet.physical.identity import changes_retractions, identity_of
 from watersmeet.physical.nodes import QueryPlan, read_sources
 
 EditKind = Literal["free", "continued", "rebuilt", "refused"]
@@ -24,6 +24,11 @@ EditKind = Literal["free", "continued", "rebuilt", "refused"]
 
 IDLE = "a side that is silent for that long no longer holds the others back: its later rows may be late"
 NEVER_IDLE = "a silent side now holds the others back without limit: their rows wait and are kept"
+SHOWN = "what the table shows of its rows, or which of them, is computed otherwise"
+RETRACTED = (
+    "rows that are in the sink stay; when one changes, the sink is told to remove the row as the changed query shows it"
+)
+"""A row that is taken back is computed again. A sink that has keys removes the row in any case."""
 CLOCK = ("clock",)
 """The path of a change of an operator that begins, or ceases, to follow the clock. Where its family says nothing of it,
 a side may be idle, or could be."""
@@ -113,12 +118,14 @@ def classify_edit(
         operator_effects = _operator_effects(stage, [*own, *new_lags], families)
         effects += operator_effects or ()
         refused += _whole_changes(number, own, lags) if operator_effects is None else ()
+    if changes_retractions(was.outcomes, now.outcomes):
+        effects.append(ChangeEffect(SHOWN, RETRACTED))
     if dropped and not inside:
         refused += dropped
     if refused:
         kind: EditKind = "rebuilt" if _can_be_rebuilt(was, now, tables) else "refused"
         return Edit(kind, difference=describe_first(refused, was, now))
-    return Edit("continued", tuple(dict.fromkeys(effects))) if changes else Edit("free")
+    return Edit("continued", tuple(dict.fromkeys(effects))) if changes or effects else Edit("free")
 
 
 def _whole_changes(number: int, own: list[IdentityChange], lags: list[IdentityChange]) -> list[IdentityChange]:

@@ -83,7 +83,8 @@ def outcome_digest(plan: QueryPlan, zone: str) -> str:
     """A digest of what decides what becomes of a row without a say in what the state means.
 
     These are what SELECT shows, by its names, conditions on results, the times after which a side is idle, and limits;
-    and the session time zone, in which all of these are computed.
+    and the session time zone, in which all of these are computed. For a result that is a table, a digest follows of
+    what its rows look like: the row that is taken back is computed again.
     """
     result = _IdentityWalk().visit(plan.relation)
     operators = [join.operator for join in join_plans(plan.relation)]
@@ -95,8 +96,8 @@ def outcome_digest(plan: QueryPlan, zone: str) -> str:
     limits = [[getattr(operator, name, None) for name in _LIMITS] for operator in operators]
     filters = sorted((*result.filters, *(_sql(part, result.columns) for part in plan.where)))
     shown = sorted([output.name.lower(), _sql(output.expr, result.columns)] for output in plan.outputs)
-    decisive = {"filters": filters, "idle": idle, "limits": limits, "shown": shown, "zone": zone}
-    return f"{_OUTCOMES}{digest(decisive)}"
+    rows = {"filters": filters, "shown": shown, "zone": zone}
+    return f"{_OUTCOMES}{digest({**rows, 'idle': idle, 'limits': limits})}{f':{digest(rows)}' * plan.is_changelog}"
 
 
 def changes_outcomes(before: str, after: str) -> bool:
@@ -106,6 +107,16 @@ def changes_outcomes(before: str, after: str) -> bool:
     (True, False, False)
     """
     return before != after and all(text.startswith(_OUTCOMES) for text in (before, after))
+
+
+def changes_retractions(before: str, after: str) -> bool:
+    """Whether two digests of outcomes say that the rows of a table would be taken back as others than were shown.
+
+    >>> changes_retractions("2:a:x", "2:b:y"), changes_retractions("2:a:x", "2:b:x"), changes_retractions("2:a", "2:b")
+    (True, False, False)
+    """
+    rows = [text.removeprefix(_OUTCOMES).partition(":")[2] for text in (before, after)]
+    return changes_outcomes(before, after) and rows[0] != rows[1] and all(rows)
 
 
 def scan_words(plan: QueryPlan) -> dict[str, dict[str, str]]:

@@ -124,6 +124,33 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
         assert last_change(longer_now) == (number - 2, "the query was changed")
 
 
+TABLE = """CREATE TABLE l (id BIGINT, v BIGINT, PRIMARY KEY (id)) USING json OPTIONS (path '{folder}/l');
+CREATE TABLE r (id BIGINT, w BIGINT, PRIMARY KEY (id)) USING json OPTIONS (path '{folder}/r');
+CREATE SINK joined USING json OPTIONS (path '{folder}/joined', changes 'log');
+INSERT INTO joined SELECT TABLE l.id, l.v + {more} AS v, r.w FROM l LEFT JOIN r ON l.id = r.id;
+"""
+
+
+def test_table_is_shown_otherwise_only_if_accepted(spark: SparkSession, tmp_path: Path) -> None:
+    news: list[str] = []
+    put(tmp_path, "l", 1, [(1, 10, 1), (2, 20, 1)])
+    put(tmp_path, "r", 1, [(1, 5, 1)])
+    run(spark, tmp_path, "refuse", news, TABLE, more=0)
+    put(tmp_path, "l", 2, [(1, 30, 1)])
+    with pytest.raises(WatersmeetError) as raised:
+        run(spark, tmp_path, "refuse", news, TABLE, more=1)
+    (refusal,) = raised.value.refusals
+    assert refusal.condition == "CHECKPOINT_OF_A_CHANGED_QUERY" and "rows that are in the sink stay" in refusal.message
+    run(spark, tmp_path, "accept", news, TABLE, more=1)
+    lines = [
+        json.loads(line) for file in (tmp_path / "joined").glob("*.json") for line in file.read_text().splitlines()
+    ]
+    # What was emitted was 10.
+    assert [row["v"] for row in lines if row["_change"] == "-"] == [11]
+    # It is the query now.
+    run(spark, tmp_path, "refuse", news, TABLE, more=1)
+
+
 def refused(call: object) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         call()  # pyright: ignore

@@ -51,7 +51,8 @@ def continue_checkpoint(
     follows = was.check(
         now, str(checkpoint), restart_hint, change_rules(), None if state is None else _watermarks_by_stage(state)
     )
-    if accepting == "refuse" or not set_accepted_states(spark, {}):
+    is_same_state = [query.identity for query in was.queries] == [query.identity for query in now.queries]
+    if accepting == "refuse" or not (is_same_state or set_accepted_states(spark, {})):
         consequences = "; ".join(dict.fromkeys(effect.consequence for effect in follows))
         changed = "; ".join(dict.fromkeys(effect.change for effect in follows))
         hint = (
@@ -62,7 +63,7 @@ def continue_checkpoint(
         raise refuse(
             "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=consequences, difference=changed, hint=hint
         )
-    fingerprints_left = {} if state is None else fingerprints(state)
+    fingerprints_left = {} if state is None or is_same_state else fingerprints(state)
     changed = was.changed if batch is None else batch
     return replace(was, queries=now.queries, accepted={**fingerprints_left, **was.accepted}, changed=changed), follows
 
