@@ -139,8 +139,8 @@ Values = tuple[tuple[str, Expr], ...]
 """Constants by column name."""
 
 ImpliedCondition = Literal["key", "where", "natural"]
-"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or equal
-values of all columns that both have (NATURAL JOIN)."""
+"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or
+equal values of all columns that both have (NATURAL JOIN)."""
 
 
 @dataclass(frozen=True)
@@ -172,16 +172,32 @@ class ParsedJoin(Relation):
 
 
 @dataclass(frozen=True)
+class Membership:
+    """What the join of a subquery in WHERE or SELECT means: IN, EXISTS, or the value of a scalar subquery.
+
+    - ``name``: the name of its source inside the subquery, whose names go before those around it
+    - ``operand``, ``member``: what IN compares; without a member it is the only column of the right side
+    - ``is_value``: it is a scalar subquery, whose column is not among those of ``*``
+    """
+
+    name: str
+    operand: Expr | None = None
+    member: Expr | None = None
+    is_value: bool = False
+
+
+@dataclass(frozen=True)
 class Join(ParsedJoin):
     """``left [kind] JOIN right``: its family follows from its sides.
 
     ``clauses`` follow its condition. ``operator``: the operator that a Substrait plan names, so that the planner does
-    not choose (FT-3). ``implied``: what it compares without ON and USING.
+    not choose (FT-3). ``implied``: what it compares without ON and USING. ``membership``: it was written as a subquery.
     """
 
     clauses: tuple[Clause, ...] = ()
     operator: Literal["merge"] | None = None
     implied: ImpliedCondition = "key"
+    membership: Membership | None = None
 
     @property
     def is_plain(self) -> bool:

@@ -40,6 +40,7 @@ from watersmeet.parser.expressions import (
 )
 from watersmeet.parser.leaves import read_amount
 from watersmeet.parser.relations import close_query, read_relation
+from watersmeet.parser.subqueries import check_subqueries, join_subqueries
 from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
 from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
 
@@ -226,12 +227,16 @@ def _read_insert(cursor: Cursor) -> QueryTarget:
 
 def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: QueryTarget) -> Query:
     cursor.views.append([])
+    cursor.subqueries.append([])
     cursor.begin_line()
     cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
     result = _read_result(cursor)
     is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
     cursor.skip(1 if is_distinct else 0)
+    cursor.read_query = read_inner
     items, number = _read_items(cursor, target)
+    cursor.read_query = None
+    check_subqueries(cursor, items)
     cursor.begin_line()
     if not cursor.take("FROM"):
         raise cursor.separator_failure(
@@ -240,7 +245,9 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     relation = read_relation(cursor, read_inner)
     if result == "stream":
         _read_as_stream(cursor, relation)
+    cursor.read_query = read_inner
     where = apply_row_limit(cursor, relation, items, _read_where(cursor, "WHERE"))
+    cursor.read_query = None
     group_by, group_span = _read_group(cursor)
     having = _read_where(cursor, "HAVING")
     if isinstance(relation, Scan) and is_grouped(relation, group_by):
@@ -259,6 +266,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
         raise _refuse_rest(cursor, relation, where, group_by)
+    relation, where = join_subqueries(cursor, relation, where)
     query = Query(
         relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.side_outputs,
         result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,

@@ -171,7 +171,7 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> BuildResul
         joined = replace(joined, bounds=bounds, unzoned=unzoned)
     if is_resolved(join.on) and _is_sound(joined) and not refusals:
         refusals = check_watermarks(draft, join, joined) or check_within_times(draft, join, joined)
-        refusals = refusals or check_bounded(draft, joined)
+        refusals = refusals or check_bounded(draft, joined, is_subquery=join.membership is not None)
         if join.kind in ("inner", "semi"):
             refusals = refusals or _check_satisfiable(draft, joined)
     return joined, refusals
@@ -363,8 +363,11 @@ def check_within_times(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -
     ]
 
 
-def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
-    """The refusal of a join that lacks a bound in one direction or both."""
+def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin, *, is_subquery: bool = False) -> list[Refusal]:
+    """The refusal of a join that lacks a bound in one direction or both.
+
+    ``is_subquery``: it was written as IN or EXISTS.
+    """
     left, right = joined.left.aliases, joined.right.aliases
     carried = {expiry.port for expiry in joined.row_expiries}
     unbounded_sides = [
@@ -384,6 +387,11 @@ def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
             label = f"{shown} is not known to be a time that {time} can be compared with"
             hint = f"write `CAST({shown} AS {time.type})`, or add a bound, for example `{_bound_example(joined)}`."
             break
+    pair = _pair(joined)
+    if is_subquery and cause == "nothing" and pair is not None:
+        hint = f"add `{_between(*pair)}` to the WHERE of the subquery."
+    elif is_subquery:
+        hint = hint.rstrip(".") + " to the WHERE of the subquery."
     return [
         draft.refusal(
             "UNBOUNDED_STATE",
