@@ -99,7 +99,7 @@ def _split_join_condition(relation: ConditionalJoin) -> ConditionalJoin:
         key = key_of(part, left, right)
         if part.op == "literal" and part.value is True:
             continue
-        if key is not None:
+        if key is not None and relation.is_key(key):
             keys.append(key)
         elif not part.sources:
             # A constant holds for every row of both sides or for none, and which side is preserved must not matter.

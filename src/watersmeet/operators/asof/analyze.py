@@ -15,6 +15,7 @@ from watersmeet.logical.passes.column_types import EventTimeColumn, event_times,
 from watersmeet.logical.passes.comparisons import compare
 from watersmeet.logical.passes.conditions import (
     check_families,
+    check_residual,
     check_values,
     check_within,
     with_declared_names,
@@ -41,6 +42,7 @@ from watersmeet.logical.query import per_key
 from watersmeet.logical.relation import (
     AnalyzedLeaf,
     AnalyzedRelation,
+    AnalyzedView,
     ConditionalJoin,
     Padding,
     StateBound,
@@ -82,7 +84,7 @@ class AnalyzedAsofJoin(ConditionalJoin):
     - ``left_time``, ``right_time``: the event times that are compared; ``strict``: equal times do not count
     - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
     - ``left_only``: where one is not true, the row has no version
-    - ``right_only``: where one is not true of the version in force, the left row has no version
+    - ``right_only``, ``residual``: where one is not true of the version in force, the left row has no version
     - ``defaults``: the values of right columns without a version (see `Padding`); the others are NULL
     """
 
@@ -106,6 +108,12 @@ class AnalyzedAsofJoin(ConditionalJoin):
     def pads(self, port: int) -> Padding | None:
         """The defaults where there is no version."""
         return (self.defaults or "nulls") if port == 1 and self.kind == "left" else None
+
+    def is_key(self, pair: tuple[Expr, Expr]) -> bool:
+        """Whether an equality identifies versions: of a table, only its primary key does."""
+        key = {name.lower() for name in self.right.source.primary_key}
+        other = pair[1]
+        return not key or (other.op == "column" and not other.refs[0].path and other.refs[0].name.lower() in key)
 
     def can_push_down_filter(self, port: int) -> bool:
         """Of the versions none may be missing: each ends the life of the one before."""
@@ -197,12 +205,8 @@ def _asof_join(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right
 
 
 def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
-    """Refuse conditions that do not identify versions: comparisons other than =, and a part of a table's key."""
-    left, right = _names(draft, join.left, join.right).values()
-    for part in join.residual:
-        cause = f"compares {left} with {right} by an operator other than ="
-        hint = "write an equality of both sides, or filter the result with WHERE."
-        yield _wrong(draft, part.span if part.span.end else join.span, join.kind, join.left, join.right, cause, hint)
+    """Refuse conditions that do not identify versions: a part of a table's key, and what only Spark evaluates."""
+    yield from check_residual(draft, join)
     source = join.right.source
     named = [b.refs[0].name for _, b in join.keys if b.op == "column" and not b.refs[0].path]
     if source.kind != "table" or _is_whole_key(source, named):
@@ -274,6 +278,12 @@ def _check_watermarks(
     refs = [ref for expr in (join.match, join.as_of) if expr is not None for ref in expr.references]
     for leaf in (*sources_without_watermark(left), *sources_without_watermark(right)):
         hint = watermark_hint(leaf, [ref.name for ref in refs if ref.source == leaf.alias])
+        if leaf is right and leaf.result == "table" and isinstance(leaf, AnalyzedView):
+            # The changes of such a view have no event time.
+            hint = (
+                "join with the stream or the table of versions that the view reads, or make the view a stream: "
+                "`SELECT STREAM` with a window in GROUP BY."
+            )
         words = {"kind": _kind(join.kind), "side": draft.name_of(leaf.alias)}
         yield draft.refusal("MISSING_WATERMARK", join.span, **names, **words, hint=hint)
     times = event_times(right)

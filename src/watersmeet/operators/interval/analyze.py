@@ -338,7 +338,7 @@ def check_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> 
             join.span,
             **_names(draft, joined),
             side=draft.name_of(leaf.alias),
-            hint=watermark_hint(leaf, _columns_in_on(join, leaf.alias)),
+            hint=watermark_hint(leaf, _columns_in_on(join, joined, leaf.alias)),
         )
         for side in (joined.left, joined.right)
         for leaf in sources_without_watermark(side)
@@ -518,6 +518,13 @@ def _between(left: EventTimeColumn, right: EventTimeColumn) -> str:
     return f"{right} BETWEEN {left} - {amount} AND {left} + {amount}"
 
 
-def _columns_in_on(join: Join, alias: str) -> list[str]:
-    """The columns of a source that ON mentions, in reading order."""
-    return [ref.name for ref in (join.on.references if join.on else ()) if ref.source == alias]
+def _columns_in_on(join: Join, joined: AnalyzedIntervalJoin, alias: str) -> list[str]:
+    """The columns of a source that ON mentions, in reading order, except those that are only keys."""
+    times = {(t.column.alias, t.column.name) for t in event_times(joined.left) + event_times(joined.right)}
+
+    def is_key(part: Expr) -> bool:
+        is_plain = part.op == "=" and all(arg.op == "column" for arg in part.args)
+        return is_plain and times.isdisjoint((ref.source, ref.name) for ref in part.references)
+
+    parts = (part for part in conjuncts(join.on) if not is_key(part))
+    return [ref.name for part in parts for ref in part.references if ref.source == alias]
