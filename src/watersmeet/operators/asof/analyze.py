@@ -31,8 +31,10 @@ from watersmeet.logical.passes.meaning import (
     resolve_expression,
 )
 from watersmeet.logical.passes.scope import Scope
+from watersmeet.logical.passes.views import as_source
 from watersmeet.logical.passes.watermarks import (
     add_watermark,
+    show_event_time,
     sources_without_watermark,
     time_family,
     watermark_hint,
@@ -162,7 +164,7 @@ class AsofAnalysis(FamilyAnalysis):
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
         left, right = inputs
         assert isinstance(join, ParsedAsofJoin) and isinstance(right, AnalyzedLeaf)
-        joined, refusals = _asof_join(draft, join, left, right)
+        joined, refusals = _asof_join(draft, join, left, _as_versions(right))
         return joined, _table_on_the_left(draft, join, left) or refusals
 
     def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
@@ -178,6 +180,28 @@ class _Match:
     right: EventTimeColumn
     direction: Direction
     strict: bool = False
+
+
+def _as_versions(right: AnalyzedLeaf) -> AnalyzedLeaf:
+    """The versions of a view that shows the latest row of each key by event time: all rows that it chooses among.
+
+    Its key is then the primary key of the leaf. Any other relation stays as it is.
+    """
+    query = right.query if isinstance(right, AnalyzedView) else None
+    top = None if query is None else query.top
+    if query is None or top is None or not isinstance(query.relation, AnalyzedView) or query.where:
+        return right
+    rows = query.relation
+    is_latest = (top.limit, top.ties, top.within, len(top.order)) == (1, False, None, 1) and top.order[0].descending
+    if not is_latest or rows.result == "table" or find_event_time(top.order[0].expr, event_times(rows)) is None:
+        return right
+    shown = {output.expr.refs[0].column: output.name for output in query.outputs if output.expr.op == "column"}
+    names = [{shown[c] for c in rows.equal_columns(by.expr.refs[0].column) if c in shown} for by in top.by]
+    if not names or not all(names):
+        return right
+    versions = replace(query, top=None, result="stream")
+    source = replace(as_source(right.source.name, versions, right.source.span), primary_key=tuple(map(min, names)))
+    return show_event_time(AnalyzedView(right.alias, source, versions))
 
 
 def _asof_join(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> BuildResult:
@@ -209,7 +233,7 @@ def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
     yield from check_residual(draft, join)
     source = join.right.source
     named = [b.refs[0].name for _, b in join.keys if b.op == "column" and not b.refs[0].path]
-    if source.kind != "table" or _is_whole_key(source, named):
+    if (source.kind != "table" and not source.primary_key) or _is_whole_key(source, named):
         return
     cause = f"not the primary key of {source.name}" if source.primary_key else f"{source.name} has no PRIMARY KEY"
     example = " AND ".join(f"... = {join.right.alias}.{name}" for name in source.primary_key)
