@@ -173,7 +173,7 @@ class ParsedJoin(Relation):
 
 @dataclass(frozen=True)
 class Membership:
-    """What the join of a subquery in WHERE or SELECT means: IN, EXISTS, or the value of a scalar subquery.
+    """The meaning of a join that was written as a subquery: IN, EXISTS, or the value of a scalar subquery.
 
     - ``name``: the name of its source inside the subquery, whose names go before those around it
     - ``operand``, ``member``: what IN compares; without a member it is the only column of the right side
