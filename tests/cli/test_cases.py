@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from watersmeet.cli import cases
-from watersmeet.cli.demo import init_project
+from watersmeet.cli import check
+from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.tools.testing import Case, Result
 
@@ -42,11 +42,11 @@ def test_exit_codes(
     code: int,
     summary: str,
 ) -> None:
-    monkeypatch.setattr(cases, "run_case", pretend)
+    monkeypatch.setattr(check, "run_case", pretend)
     for number, name in enumerate(names):
         (tmp_path / f"{number}.yaml").write_text(CASE.format(name=name))
     with pytest.raises(typer.Exit) as ended:
-        cases.run_cases([tmp_path], "kernel", None)
+        check.run_cases([tmp_path], "kernel", None)
     shown = capsys.readouterr().out
     assert (ended.value.exit_code, shown.splitlines()[-1]) == (code, summary)
     assert ("  - [1]" in shown) == ("differs" in names)
@@ -56,18 +56,18 @@ def test_a_folder_stands_for_its_cases_and_not_for_its_project(tmp_path: Path) -
     for name in ("cases/b.yaml", "a.yml", "watersmeet.yml", "notes.txt", ".venv/lib/c.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    assert [file.name for file in cases.case_files(tmp_path)] == ["a.yml", "b.yaml"]
+    assert [file.name for file in check.case_files(tmp_path)] == ["a.yml", "b.yaml"]
 
 
 def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WatersmeetError, match="WRONG_CASE"):
-        cases.case_files(tmp_path)
+        check.case_files(tmp_path)
 
 
 def test_the_case_of_a_new_project_passes_on_the_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     init_project(tmp_path / "shop")
     with pytest.raises(typer.Exit) as ended:
-        cases.run_cases([tmp_path / "shop" / "cases"], "kernel", None)
+        check.run_cases([tmp_path / "shop" / "cases"], "kernel", None)
     shown = capsys.readouterr().out
     assert (ended.value.exit_code, shown.splitlines()[-1]) == (0, "1 passed"), shown
 
@@ -77,6 +77,6 @@ def test_a_case_that_expects_something_else_fails(tmp_path: Path, capsys: pytest
     file = tmp_path / "shop" / "cases" / "joined.yaml"
     file.write_text(file.read_text().replace("08:00, north", "08:00, south"))
     with pytest.raises(typer.Exit) as ended:
-        cases.run_cases([file], "kernel", None)
+        check.run_cases([file], "kernel", None)
     shown = capsys.readouterr().out
     assert (ended.value.exit_code, '"south"' in shown) == (1, True), shown

@@ -1,19 +1,22 @@
-"""``check``: whether queries may run, without running them."""
+"""``check``: whether queries may run, without running them. ``test``: run case files, and show which fail."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from watersmeet.catalog import Source
-from watersmeet.cli.console import Format, print_text, show_wait
+from watersmeet.cli.console import Format, exit_code, print_text, show_wait
 from watersmeet.cli.script import OpenedScript, check_external_references, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
@@ -25,7 +28,8 @@ from watersmeet.logical.words import word
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query, read_sources
 from watersmeet.physical.change import same_join_notes
-from watersmeet.project import Project, absolute_path
+from watersmeet.project import SPEC_NAME, Project, absolute_path, visible_files
+from watersmeet.tools.testing import check_any_order, read_case, run_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +57,8 @@ def check_on_spark(path: Path, cluster: Cluster, against: str | None = None) -> 
         spark = cluster.session(opened.project, Path(folder), opened.script)
         indicator.wait_for("Checking the queries with Spark")
         if against is not None:
-            return _edits(opened, spark, open_storage(spark, against).absolute())
+            storage = open_storage(spark, against).absolute()
+            return _edits(open_script(path, "absolute", storage=storage), spark, storage)
         refusals = spark_refusals(opened, spark, storage_on(spark, opened.project), Path(folder))
     if refusals:
         raise opened.project.relocate(WatersmeetError(refusals))
@@ -171,12 +176,12 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     edits = {} if cluster is None else check_on_spark(path, cluster, against)
     warnings = _find_absent_folders(opened) if cluster is None else []
     warnings += _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
-    bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
+    bounds = [(query.into or f"query{n}", query.sinks, bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
     read = [source for source in opened.script.sources if source.read_from]
     if format is Format.json:
         state = [
-            {"query": name, "bounded_by": [{"by": b.by, "what": b.words} for b in query_bounds]}
-            for name, query_bounds in bounds
+            {"query": name, "sinks": list(sinks), "bounded_by": [{"by": b.by, "what": b.words} for b in query_bounds]}
+            for name, sinks, query_bounds in bounds
         ]
         result: dict[str, object] = {
             "queries": len(opened.queries),
@@ -194,7 +199,10 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         print_text(f"{where}note: {message}")
     typer.echo(f"{opened.project.script_name}: {format_count(len(opened.queries), 'query')} can run.")
-    for name, state_bounds in bounds:
+    for name, sinks, state_bounds in bounds:
+        if len(sinks) > 1:
+            shared = f"{format_count(len(sinks), 'sink')}, one query: {', '.join(sinks)}"
+            print_text(f"{shared}; it is computed once, and its checkpoint is {name}.")
         print_text(f"{name}: state {bounds_in_words(state_bounds)}." if state_bounds else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):
@@ -283,3 +291,58 @@ def _columns(source: Source) -> list[str]:
 
 def _as_json(message: str, place: Place | None) -> dict[str, object]:
     return {"message": message, "place": place and {"file": place.name, "line": place.line, "column": place.column}}
+
+
+Verdict = Literal["passed", "failed", "not run", "varies", "unreadable"]
+"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark. ``varies``: the query goes by
+the order of arrival, and gives other rows in another order."""
+
+AT_ONCE = 3
+"""The number of cases that run on Spark at a time: a batch of few rows is mostly waiting."""
+
+EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "varies": 0, "failed": 1, "unreadable": 2}
+
+
+def run_cases(paths: list[Path], on: Literal["spark", "kernel", "any order"], master: str | None) -> None:
+    """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read.
+
+    ``any order``: on the kernels, also with other batches, orders, restarts and numbers of shards.
+    """
+    files = [file for path in paths for file in case_files(path)]
+    with show_wait("Starting Spark") if on == "spark" else nullcontext():
+        spark = _session(master) if on == "spark" else None
+    verdicts: Counter[Verdict] = Counter()
+    with ThreadPoolExecutor(AT_ONCE if on == "spark" else 1) as pool:
+        for verdict, text in pool.map(partial(_judge, on=on, spark=spark), files):
+            verdicts[verdict] += 1
+            print_text(text)
+    typer.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
+    raise typer.Exit(max(map(EXIT_CODES.__getitem__, verdicts)))
+
+
+def case_files(path: Path) -> list[Path]:
+    """The case files that a path stands for: itself, or all of a folder."""
+    if not path.exists():
+        raise refuse("FILE_NOT_FOUND", path=path, hint="name a case file or a folder of them, such as `cases`.")
+    files = [f for f in visible_files(path, "*.y*ml") if f.name != SPEC_NAME] if path.is_dir() else [path]
+    if not files:
+        raise refuse("WRONG_CASE", path=path, reason="the folder holds no .yaml file")
+    return files
+
+
+def _session(master: str | None) -> SparkSession:
+    from watersmeet.spark.session import session
+
+    return session(master)
+
+
+def _judge(file: Path, on: Literal["spark", "kernel", "any order"], spark: SparkSession | None) -> tuple[Verdict, str]:
+    """The verdict on a case, and that in words; of a failed one with its difference."""
+    try:
+        case = read_case(file)
+        result = check_any_order(case) if on == "any order" else run_case(case, on, spark)
+    except WatersmeetError as error:
+        verdict: Verdict = "unreadable" if exit_code(error) == 2 else "failed"
+        return verdict, f"{verdict:<11} {file}\n{error}"
+    lines = [f"{result.status:<11} {file}: {result.case.name}", *([result.detail] if result.detail else [])]
+    return result.status, "\n".join(lines)

@@ -20,6 +20,7 @@ from watersmeet.duration import align_columns, format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import (
     CURRENT,
+    OWNER,
     Storage,
     checkpoint_at,
     has_scheme,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from watersmeet.spark.state.rescale import Parallelism
 
 
-OWNER, SPEC_NAME = "watersmeet.json", "watersmeet.yml"
-"""The files of a checkpoint and of a project by which they are known."""
+SPEC_NAME = "watersmeet.yml"
+"""The file of a project by which it is known."""
 
 
 def collect_rows(state: State, frame: DataFrame) -> list[dict[str, Any]]:
@@ -56,7 +57,7 @@ def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
             print_text(str(text))
         return
     records: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
-    cells = [rows.columns, *([_cell(value) for value in row] for row in records[:limit])]
+    cells = [rows.columns, *([("NULL" if value is None else str(value)) for value in row] for row in records[:limit])]
     print_text("\n".join(align_columns(cells)))
     if len(records) > limit:
         typer.echo("There are more rows: show more with --limit, or write all of them with --as.")
@@ -164,10 +165,6 @@ def _sortable(text: str) -> tuple[int, str]:
     return (1 if text.startswith("+") else -1 if text.startswith("-") else 0), text
 
 
-def _cell(value: object) -> str:
-    return "NULL" if value is None else str(value)
-
-
 app = typer.Typer(
     help="Inspect, check, move and rescale the state of queries. Works on stopped queries and on copied checkpoints.",
     no_args_is_help=True,
@@ -183,7 +180,7 @@ class ReachOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(None, None, self.conf or [], self.packages)
@@ -198,7 +195,7 @@ class SessionOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(self.master, None, self.conf or [], self.packages)

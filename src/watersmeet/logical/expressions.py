@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal
 
 from watersmeet.catalog import NOWHERE, Span
-from watersmeet.operators.core.aggregates import NAMES
+from watersmeet.operators.core.aggregates import LIST, NAMES, function_of
 from watersmeet.operators.core.condition import Windows, windows_of
 from watersmeet.schema import quote
 
@@ -53,22 +53,23 @@ Op = Literal[
     "and", "or", "not", "is_null",
     "=", "<=>", "<>", "<", "<=", ">", ">=",
     "+", "-", "*", "/", "%", "negate",
-    "cast", "call", "aggregate", "around", "windows", "subquery", "other",
+    "cast", "call", "aggregate", "order", "around", "windows", "subquery", "other",
 ]  # fmt: skip
 """The kind of an expression. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
 comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
 `LISTED`, and resolving leaves or makes it so where Spark may be told of a list. An
 aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT, and
-`FILTERED` where the last arg is the condition of FILTER; ``count(*)`` has no args); a call is a function with an
-aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with aggregates
-in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the others pieces of
-text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as intervals, of
-the function in ``text``. A ``subquery`` is IN or EXISTS of a query while its WHERE is being read. Every other function
-is ``other``."""
+`FILTERED` where the last arg is the condition of FILTER, `EACH` where it gives an array of percentiles; ``count(*)``
+has no args; behind the others stand sort keys, each an ``order`` with its direction as ``text``); a call is a function
+with an aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with
+aggregates in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the
+others pieces of text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as
+intervals, of the function in ``text``. A ``subquery`` is IN or EXISTS of a query while its WHERE is being read. Every
+other function is ``other``."""
 
 OTHER_AGGREGATES = frozenset({
-    "approx_count_distinct", "median", "mode", "percentile", "percentile_approx", "corr", "covar_pop", "covar_samp",
-    "skewness", "kurtosis", "regr_slope", "try_sum", "try_avg", "listagg", "string_agg", "product",
+    "approx_count_distinct", "mode", "percentile_approx", "corr", "covar_pop", "covar_samp", "skewness", "kurtosis",
+    "regr_slope", "try_sum", "try_avg", "product",
 })  # fmt: skip
 """Aggregate functions of Spark that no query may use: each is refused at its place, and never read as another one."""
 
@@ -85,6 +86,15 @@ written, over constants of one kind and a value whose type only Spark knows."""
 FILTERED = "filtered"
 """The value of an aggregate whose last arg says which rows it sees."""
 
+EACH = LIST.strip()
+"""The value of an aggregate that gives an array, a percentile for each fraction."""
+
+SORTS = {(False, False): "", (False, True): "NULLS LAST", (True, True): "DESC", (True, False): "DESC NULLS FIRST"}
+"""The directions of a sort key as text, by whether it is descending, and whether NULLs come last."""
+
+_WITHIN_GROUP = ("percentile_cont", "percentile_disc")
+"""Functions whose argument is what WITHIN GROUP orders by."""
+
 COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
 
@@ -99,7 +109,8 @@ _FIELD = re.compile(r"\.(\w+)")
 class Reference:
     """A column named in a text: ``parts`` as written, at ``start`` to ``end`` of the expression's own text.
 
-    `resolve` fills in the rest: the alias of the source, the column and the path of fields inside it.
+    `resolve` fills in the rest: the alias of the source, the column and the path of fields inside it. ``span`` is the
+    place of the name in the script, where the text around it was written elsewhere.
     """
 
     parts: tuple[str, ...]
@@ -108,6 +119,7 @@ class Reference:
     source: str = ""
     name: str = ""
     path: tuple[str, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
 
     @property
     def column(self) -> str:
@@ -137,7 +149,29 @@ class Expr:
         >>> Expr("aggregate", text="count", value="distinct").function
         'count distinct'
         """
-        return f"{self.text} {self.value}" if self.value in ("distinct", FILTERED) else self.text
+        return f"{self.text} {self.value}" if self.value in ("distinct", FILTERED, EACH) else self.text
+
+    @property
+    def sort_keys(self) -> tuple[Expr, ...]:
+        """What an aggregate orders the rows of a group by."""
+        return tuple(arg for arg in self.args if arg.op == "order")
+
+    @property
+    def arguments(self) -> tuple[Expr, ...]:
+        """The args of an aggregate that are values of rows, without constants and sort keys.
+
+        >>> x, dash = (Expr("literal", text=text) for text in ("1", "'-'"))
+        >>> [arg.text for arg in Expr("aggregate", (x, dash), "listagg").arguments]
+        ['1']
+        """
+        plain = tuple(arg for arg in self.args if arg.op != "order")
+        has_constants = self.function in NAMES and function_of(self.function).has_constants
+        return plain[:1] if has_constants else plain
+
+    @property
+    def inputs(self) -> tuple[Expr, ...]:
+        """All that an aggregate reads of a row: its arguments, and what it orders rows by."""
+        return (*self.arguments, *(key.args[0] for key in self.sort_keys))
 
     @property
     def references(self) -> Iterator[Reference]:
@@ -179,12 +213,12 @@ class Expr:
                 return f"({self.args[0].sql(name)} IS NULL)"
             case "cast":
                 return f"CAST({self.args[0].sql(name)} AS {self.value})"
-            case "aggregate" if self.value == FILTERED:
-                *args, condition = (arg.sql(name) for arg in self.args)
-                return f"{self.text}({', '.join(args)}) FILTER (WHERE {condition})"
-            case "call" | "aggregate":
-                inside = ", ".join(arg.sql(name) for arg in self.args) or ("*" if self.text == "count" else "")
-                return f"{self.text}({'DISTINCT ' if self.value == 'distinct' else ''}{inside})"
+            case "aggregate":
+                return spell_aggregate(self, lambda arg: arg.sql(name))
+            case "call":
+                return f"{self.text}({', '.join(arg.sql(name) for arg in self.args)})"
+            case "order":
+                return f"{self.args[0].sql(name)} {self.text}".rstrip()
             case "around":
                 return "".join(arg.sql(name) for arg in self.args)
             case "windows":
@@ -195,6 +229,62 @@ class Expr:
                 return f"({self.args[0].args[0].sql(name)} IN ({members}))"
             case _:
                 return "(" + f" {self.op.upper()} ".join(arg.sql(name) for arg in self.args) + ")"
+
+
+def spell_aggregate(call: Expr, spell: Callable[[Expr], str]) -> str:
+    """An aggregate as SQL, its args as ``spell`` writes them.
+
+    >>> t = Expr("order", (Expr("literal", text="t"),), "DESC")
+    >>> spell_aggregate(Expr("aggregate", (Expr("literal", text="x"), t), "array_agg"), Expr.sql)
+    'array_agg(x ORDER BY t DESC)'
+    """
+    args = [spell(arg) for arg in call.args if arg.op != "order"]
+    condition = f" FILTER (WHERE {args.pop()})" if call.value == FILTERED else ""
+    keys = ", ".join(spell(key) for key in call.sort_keys)
+    if call.text in _WITHIN_GROUP:
+        return f"{call.text}({args[1]}) WITHIN GROUP (ORDER BY {keys or args[0]}){condition}"
+    inside = ", ".join(args) or ("*" if call.text == "count" else "")
+    if keys and call.text in ("listagg", "string_agg"):
+        condition, keys = f" WITHIN GROUP (ORDER BY {keys}){condition}", ""
+    distinct = "DISTINCT " if call.value == "distinct" else ""
+    return f"{call.text}({distinct}{inside}{f' ORDER BY {keys}' if keys else ''}){condition}"
+
+
+def constants_of(call: Expr) -> tuple[float | str, ...] | None:
+    """The constants of an aggregate: the fractions of percentiles, or a separator; None: not what it takes.
+
+    >>> x, many = Expr("literal", text="x"), Expr("other", text="array(0.25, 1)")
+    >>> constants_of(Expr("aggregate", (x, many), "percentile", value=EACH))
+    (0.25, 1.0)
+    """
+    if call.function not in NAMES or not function_of(call.function).has_constants:
+        return ()
+    given = [arg for arg in call.args if arg.op != "order"][1:]
+    if call.text == "median":
+        return None if given else (0.5,)
+    if call.text in ("listagg", "string_agg"):
+        return _separator(given)
+    if len(given) != 1:
+        return None
+    numbers = _ARRAY.fullmatch(given[0].text) if given[0].op == "other" else None
+    if numbers is not None:
+        fractions = [float(number.strip().rstrip("dD")) for number in numbers[1].split(",")]
+    elif given[0].op == "literal" and isinstance(given[0].value, int | float | Decimal) and given[0].value is not True:
+        fractions = [float(given[0].value)]
+    else:
+        return None
+    return tuple(fractions) if all(0 <= fraction <= 1 for fraction in fractions) else None
+
+
+_NUMBER = r"\s*(?:\d+\.?\d*|\.\d+)[dD]?\s*"
+_ARRAY = re.compile(rf"array\s*\(({_NUMBER}(?:,{_NUMBER})*)\)", re.IGNORECASE)
+
+
+def _separator(given: list[Expr]) -> tuple[str] | None:
+    if not given:
+        return ("",)
+    is_text = len(given) == 1 and given[0].op == "literal" and isinstance(given[0].value, str | None)
+    return (str(given[0].value or ""),) if is_text else None
 
 
 def finality_column(expr: Expr) -> str | None:

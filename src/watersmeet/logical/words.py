@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
-from watersmeet.logical.expressions import FILTERED, Expr, Reference, conjuncts
+from watersmeet.logical.expressions import Expr, Reference, conjuncts, spell_aggregate
 from watersmeet.logical.nodes import LEFT_ONLY, JoinKind, ParsedJoin, Within
 from watersmeet.logical.relation import AnalyzedRelation, Padding, laterals, leaves
 from watersmeet.schema import quote
@@ -16,7 +16,7 @@ from watersmeet.schema import quote
 _LEAF = 8
 _STRENGTH = {
     "or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7,
-    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "around": _LEAF, "windows": _LEAF,
+    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "order": _LEAF, "around": _LEAF, "windows": _LEAF,
 }  # fmt: skip
 _COMPARED = 4
 
@@ -31,7 +31,7 @@ def amount_in_words(amount: Amount) -> str:
 
 
 def within_in_words(within: Within) -> str:
-    """How far rows may be from each other.
+    """The largest distance of rows from each other.
 
     >>> within_in_words(Within(Amount(5, is_interval=False), earlier=Amount(0, is_interval=False)))
     '5 after'
@@ -60,12 +60,12 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
     match expr.op:
         case "cast":
             return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
-        case "aggregate" if expr.value == FILTERED:
-            *inside, condition = (expression_in_words(arg) for arg in expr.args)
-            return f"{expr.text}({', '.join(inside)}) FILTER (WHERE {condition})"
-        case "call" | "aggregate":
-            inside = ", ".join(expression_in_words(arg) for arg in expr.args)
-            return f"{expr.text}({'DISTINCT ' if expr.value == 'distinct' else ''}{inside})"
+        case "aggregate":
+            return spell_aggregate(expr, expression_in_words)
+        case "call":
+            return f"{expr.text}({', '.join(expression_in_words(arg) for arg in expr.args)})"
+        case "order":
+            return f"{expression_in_words(expr.args[0])} {expr.text}".rstrip()
         case "windows":
             lengths = (format_duration(int(each.value or 0)) for each in expr.args[1:])
             return f"{expr.text}({', '.join((texts[0], *lengths))})"

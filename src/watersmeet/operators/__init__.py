@@ -64,7 +64,7 @@ class JoinFamily(_StatefulFamily):
 
     @property
     def analyze(self) -> FamilyAnalysis:
-        """How its joins are analyzed."""
+        """The analysis of its joins."""
         return _load_part(self.name, "analyze")
 
     @property
@@ -123,6 +123,7 @@ OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
         family.name: family
         for family in (
             StageFamily("top", may_change=True),
+            StageFamily("deduplicate", may_change=True),
             StageFamily("group", may_change=True),
             StageFamily("latest"),
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.logical.expressions import AGGREGATES, FILTERED, Expr
+from watersmeet.logical.expressions import AGGREGATES, EACH, FILTERED, SORTS, Expr, constants_of
 from watersmeet.logical.nodes import CalledFunction
+from watersmeet.operators.core.aggregates import NAMES, function_of
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.tokens import Token
 from watersmeet.schema import BY_NAME
@@ -94,10 +95,22 @@ Read = Callable[[Cursor], Expr]
 _PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
 _WITH_NULLS = frozenset({"first", "first_value", "any_value", "last", "last_value"})
 """Aggregates for which NULL is a value like any other, so that a FILTER cannot make NULLs of rows."""
+_WITHIN_GROUP = {
+    "listagg": "write `listagg(x, ',') WITHIN GROUP (ORDER BY t)`.",
+    "string_agg": "write `string_agg(x, ',') WITHIN GROUP (ORDER BY t)`.",
+    "percentile_cont": "write `percentile_cont(0.5) WITHIN GROUP (ORDER BY x)`.",
+    "percentile_disc": "write `percentile_disc(0.5) WITHIN GROUP (ORDER BY x)`.",
+}
+"""The functions that WITHIN GROUP may follow, each with how one writes it."""
+_CONSTANTS = {
+    **_WITHIN_GROUP,
+    "median": "write `median(x)`.",
+    "percentile": "write `percentile(x, 0.5)` or `percentile(x, array(0.25, 0.75))`, with numbers from 0 to 1.",
+}
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
     (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
-    (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out: rows of a group have no order."),
+    (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out, or write `listagg(x, ',') WITHIN GROUP (ORDER BY t)`."),
     (("IGNORE", "NULLS"), "IGNORE NULLS", "leave it out: NULLs do not count here."),
     (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),
 )
@@ -147,7 +160,7 @@ def _find_closing_bracket(cursor: Cursor, opening: int) -> int:
 
 
 def read_aggregate(cursor: Cursor, read: Read) -> Expr:
-    """The aggregate that comes next, with its FILTER."""
+    """The aggregate that comes next, with its order and its FILTER."""
     first, token = cursor.position, cursor.next()
     name = token.value.lower()
     cursor.next()
@@ -160,7 +173,7 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
         args: tuple[Expr, ...] = ()
     else:
         args = _read_arguments(cursor, read, token)
-    cursor.expect(")", f"close the arguments of `{token.text}` with `)`.")
+    args, keys = _read_keys(cursor, read, token, args)
     is_one = name in _WITH_NULLS and not is_distinct
     conditions = _read_nulls(cursor, name, args) if is_one else ()
     for words, construct, hint in _BEHIND:
@@ -177,7 +190,73 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
         args, value = (*args[:1], *both), FILTERED if conditions else None
     elif conditions:
         name, args = _apply_filter(name, args, conditions[0])
-    return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
+    call = Expr("aggregate", (*args, *keys), name, value=value, span=cursor.span_from(first))
+    return _check_constants(cursor, first, call)
+
+
+def _check_constants(cursor: Cursor, first: int, call: Expr) -> Expr:
+    """The aggregate, if its constants are what it takes, and DISTINCT values are ordered by themselves."""
+    if call.text.startswith("percentile") and len(call.args) > 1 and call.args[1].op == "other" and not call.value:
+        call = replace(call, value=EACH)
+    if constants_of(call) is None:
+        cursor.position = first
+        raise cursor.refuse_unsupported(f"{call.text}() of these arguments", _CONSTANTS[call.text])
+    ordered, aggregated = ([_spell(expr) for expr in some] for some in (call.inputs[1:], call.arguments))
+    if call.value == "distinct" and call.sort_keys and ordered != aggregated:
+        cursor.position = first
+        hint = f"order by what is aggregated, or leave DISTINCT out of `{call.text}`."
+        raise cursor.refuse_unsupported("DISTINCT with ORDER BY another expression", hint)
+    return call
+
+
+def _spell(expr: Expr) -> str:
+    return expr.sql(lambda ref: ".".join(ref.parts).lower())
+
+
+def _read_keys(
+    cursor: Cursor, read: Read, function: Token, args: tuple[Expr, ...]
+) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The args and the sort keys, which may also stand behind the closing bracket, in WITHIN GROUP."""
+    name = function.value.lower()
+    keys = _read_order(cursor, read, function) if cursor.at("ORDER", "BY") else ()
+    if not cursor.at(")"):
+        construct = f"{cursor.peek().word or 'This'} in a function with an aggregate"
+        raise cursor.refuse_unsupported(construct, _VIEW_HINT)
+    cursor.expect(")", f"close the arguments of `{function.text}` with `)`.")
+    if not keys and name in _WITHIN_GROUP and cursor.at("WITHIN", "GROUP", "("):
+        cursor.skip(3)
+        keys = _read_order(cursor, read, function)
+        cursor.expect(")", _WITHIN_GROUP[name])
+    if not name.startswith("percentile_") or name not in _WITHIN_GROUP:
+        return args, keys
+    if len(keys) != 1 or len(args) != 1:
+        cursor.position = cursor.tokens.index(function)
+        raise cursor.refuse_unsupported(f"{name}() without WITHIN GROUP", _WITHIN_GROUP[name])
+    # What it is a percentile of is the argument; an order from the least up says nothing more.
+    return (keys[0].args[0], *args), keys if keys[0].text.startswith("DESC") else ()
+
+
+def _read_order(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]:
+    """``ORDER BY a [ASC | DESC] [NULLS FIRST | LAST], ...`` inside an aggregate."""
+    name = function.value.lower()
+    if not cursor.at("ORDER", "BY"):
+        raise cursor.failure("ORDER BY", _WITHIN_GROUP[name])
+    if name not in _WITHIN_GROUP and not (name in NAMES and function_of(name).is_ordered):
+        hint = f"leave it out: the order of rows makes no difference to {name}()."
+        raise cursor.refuse_unsupported(f"ORDER BY in {name}()", hint, 2)
+    cursor.skip(2)
+    keys = list[Expr]()
+    while not keys or cursor.take(","):
+        first = cursor.position
+        expr = read(cursor)
+        is_descending = cursor.take("DESC")
+        if not is_descending:
+            cursor.take("ASC")
+        nulls_last = is_descending
+        if cursor.take("NULLS", "FIRST") or cursor.take("NULLS", "LAST"):
+            nulls_last = cursor.previous.word == "LAST"
+        keys.append(Expr("order", (expr,), SORTS[is_descending, nulls_last], span=cursor.span_from(first)))
+    return tuple(keys)
 
 
 def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -243,7 +322,4 @@ def _read_arguments(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, 
     args = cursor.read_list(read)
     if cursor.at_end:
         raise cursor.failure("`)`", f"close the arguments of `{function.text}` with `)`.")
-    if not cursor.at(")"):
-        construct = f"{cursor.peek().word or 'This'} in a function with an aggregate"
-        raise cursor.refuse_unsupported(construct, _VIEW_HINT)
     return args

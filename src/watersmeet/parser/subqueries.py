@@ -70,7 +70,7 @@ def _has_one_row(query: Query) -> bool:
     (item,) = query.items
     if query.limit is not None:
         is_single = len(query.views[-1].query.items) == 1 + len(query.order)
-        return query.limit == 1 and not query.by and not query.ties and is_single
+        return query.limit - query.offset == 1 and not query.by and not query.ties and is_single and not query.rank
     return not query.group_by and isinstance(item, Item) and any(aggregates_in(item.expr))
 
 

@@ -1,12 +1,16 @@
-"""The leaves under the joins: scans, views and laterals, with their times and watermarks."""
+"""The leaves under the joins: scans, views and laterals, with their times and watermarks.
+
+`view_to_rank` has the rows before a top-N or a deduplication, with the columns that order and group them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from watersmeet.catalog import Source, Watermark
+from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.logical.expressions import Expr, finality_column
+from watersmeet.logical.query import RANK_COLUMN, TOP, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLeaf,
@@ -17,6 +21,7 @@ from watersmeet.logical.relation import (
 )
 from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.physical.nodes import Changes, LateralPlan, RelationPlan, ScanPlan, ViewPlan
+from watersmeet.physical.ports import leaf_column
 
 
 def plan_scan(scan: AnalyzedScan, needed: frozenset[str], *, whole: bool) -> ScanPlan:
@@ -31,7 +36,7 @@ def plan_scan(scan: AnalyzedScan, needed: frozenset[str], *, whole: bool) -> Sca
 
 
 def changes_of(source: Source) -> Changes | None:
-    """How the rows of a source travel, if it is a table."""
+    """The form in which the rows of a source travel, if it is a table."""
     if source.kind == "stream":
         return None
     return "upserts" if source.primary_key else "weights"
@@ -192,7 +197,7 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
 
 
 def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:
-    """How long the union's own times may be silent, and those of every side."""
+    """The time that the union's own times may be silent, and those of every side."""
     yield from _own_idle(union)
     for column, number, side, inner in _sides(union):
         yield from ((f"{column}#{number}", idle) for watermark, idle in idle_of(side) if watermark == inner)
@@ -257,3 +262,52 @@ def _times(leaf: AnalyzedLeaf) -> list[tuple[str, int]]:
     """The times of a leaf, and the position that each has among its fields."""
     names = [field.name.lower() for field in leaf.source.fields]
     return [(f"{leaf.alias}.{m.column}", names.index(m.column.lower())) for m in leaf.source.watermarks]
+
+
+_TOP = TOP
+"""The source of the rows before the top-N."""
+_TIME = "#time"
+"""The event time that ends the windows of the groups, or of rows, as a column of these rows."""
+RANKED_TIME = f"{_TOP}.{_TIME}"
+"""That column behind the view."""
+
+
+def view_to_rank(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
+    """The result of a query before its top-N, with the columns that decide it; and the columns of that result."""
+    assert query.top is not None
+    ordered = tuple(Output(f"#by{n}", by.expr) for n, by in enumerate(query.top.order))
+    kind = query.relation.result
+    groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
+    time = query.top.time
+    timed = () if time is None else (Output(_TIME, leaf_column(time.alias, time.name)),)
+    ranked = tuple(output for output in outputs if output.expr != RANK_COLUMN)
+    inner = replace(query, outputs=(*ranked, *ordered, *groups, *timed), top=None, result=kind)
+    shown = tuple(
+        output if output.expr == RANK_COLUMN else Output(output.name, leaf_column(_TOP, output.name))
+        for output in outputs
+    )
+    if time is not None:
+        source = Source(_TOP, (), (Watermark(_TIME, Amount(0, is_interval=True)),), kind)
+        return AnalyzedView(_TOP, source, inner), shown
+    final_columns = () if query.top.final_by is None else (groups[query.top.final_by].name,)
+    return AnalyzedView(_TOP, Source(_TOP, (), kind=kind, final_columns=final_columns), inner), shown
+
+
+def order_column(number: int) -> str:
+    """The name of a sort column of the view."""
+    return f"{_TOP}.#by{number}"
+
+
+def group_column(number: int) -> str:
+    """The name of a group column of the view."""
+    return f"{_TOP}.#of{number}"
+
+
+def visible_columns(top: AnalyzedTop, rows: ViewPlan) -> tuple[str, ...]:
+    """The columns of the view that are part of the result."""
+    hidden = {
+        *(order_column(n) for n in range(len(top.order))),
+        *(group_column(n) for n in range(len(top.by))),
+        RANKED_TIME,
+    }
+    return tuple(column for column in rows.columns if column not in hidden)

@@ -291,7 +291,7 @@ def test_metadata_of_a_record_and_times_that_are_out_of_range_are_malformed(spar
 
 def test_a_value_that_does_not_fit_its_declared_type_stops_the_query(spark: SparkSession) -> None:
     """Of sources that bring their own types, with or without ANSI: there a plain cast would give another value."""
-    from watersmeet.spark.connectors.changes import cast_columns
+    from watersmeet.spark.connectors.reading import cast_columns
 
     source = Source("stock", (Field("id", "INT"), Field("n", "DECIMAL(3,1)"), Field("at", "DATE"), Field("s", "INT")))
     frame = spark.sql("SELECT id, CAST(2.5 AS DOUBLE) AS n, TIMESTAMP '2024-01-01 10:00:00' AS at, s "

@@ -29,7 +29,8 @@ ON_SPARK = frozenset(
     asof/behind-a-chain asof/condition-tests-the-version asof/default-value asof/deletes asof/tolerance
     changelog/block-nested-full changelog/by-primary-keys changelog/chain-of-three-tables
     changelog/chain-through-with changelog/computed-null-key changelog/foreign-key changelog/join-of-windows
-    changelog/keys-of-all-types changelog/null-keys group/aggregates group/by-window group/cumulating-windows
+    changelog/keys-of-all-types changelog/null-keys deduplicate/first-within group/aggregates group/by-window
+    group/cumulating-windows
     group/of-a-table-taken-back group/of-decimals-and-floats group/over-a-table-join group/session
     group/structs-of-columns interval/anti-join interval/bounds-of-one-and-four interval/bounds-of-two-pairs
     interval/date-times interval/drop-oldest interval/end interval/ends-computed interval/ends-left-join
@@ -52,6 +53,7 @@ SMOKE = {
     "changelog": "changelog/foreign-key",
     "group": "group/aggregates",
     "top": "top/of-a-table",
+    "deduplicate": "deduplicate/first-within",
     "latest": "latest/of-a-stream",
 }
 """By family, the case that `make smoke` runs."""

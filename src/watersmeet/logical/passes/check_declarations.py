@@ -319,7 +319,7 @@ def recomputations(
         rows = _relation_names(relation)
         yield from (Recomputation(expr, rows) for expr in where)
         # The result of an aggregate is stored; its arguments are computed for each row.
-        arguments = () if group is None else (arg for call in group.aggregates for arg in call.expr.args)
+        arguments = () if group is None else (arg for call in group.aggregates for arg in call.expr.inputs)
         of_rows = shown if group is None else (*(by.expr for by in group.by), *arguments)
         yield from (Recomputation(expr, rows) for expr in of_rows)
     if group is not None:

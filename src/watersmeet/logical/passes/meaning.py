@@ -77,6 +77,8 @@ def _resolve_reference(expr: Expr, ref: Reference, scope: Scope) -> Expr:
 
 
 def _span_of(script: Script, expr: Expr, ref: Reference) -> Span:
+    if ref.span != NOWHERE:
+        return ref.span
     span = expr.span
     # Only a verbatim text gives the position of its parts in the script.
     is_verbatim = span != NOWHERE and script.text[span.start : span.end] == expr.text

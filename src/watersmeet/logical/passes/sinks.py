@@ -19,6 +19,7 @@ from watersmeet.formats.source import SHOWN
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
 from watersmeet.logical.nodes import (
     LEFT_ONLY,
+    Item,
     Lateral,
     ParsedJoin,
     Query,
@@ -29,6 +30,7 @@ from watersmeet.logical.nodes import (
 from watersmeet.logical.nodes import leaves as parsed_leaves
 from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import KEY
 from watersmeet.logical.query import AnalyzedQuery, QueryWarning
 from watersmeet.logical.relation import (
@@ -52,7 +54,7 @@ def check_table_sinks(draft: Draft) -> Draft:
         return draft
     wrong = [*_check_option(draft, sink)]
     # The result of a query with mistakes is unknown.
-    if wrong or draft.refusals or draft.relation is None:
+    if wrong or draft.refusals or draft.relation is None or _may_be_a_stream(draft):
         return draft.with_refusals(wrong)
     draft = draft.with_refusals(_check(draft, sink))
     return draft if draft.refusals or not draft.is_bounded else draft.with_warnings(_warn_missing_key(draft, sink))
@@ -116,7 +118,7 @@ def _stream_first(draft: Draft) -> str:
 
 
 def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
-    """Why changes cannot go to a sink so."""
+    """The reason why changes cannot go to a sink so."""
     able = [candidate for candidate in SINK_FORMATS if changes in candidate.takes]
     if changes == "snapshot":
         names = format_list([name for candidate in able for name in candidate.names], "or")
@@ -217,7 +219,7 @@ def check_result(draft: Draft) -> Draft:
 
     A table is not a stream, since its rows are retracted. The latest row per key of a stream is a table.
     """
-    if draft.query.result == "stream" and draft.result_kind == "table":
+    if draft.query.result == "stream" and draft.result_kind == "table" and not _may_be_a_stream(draft):
         draft = draft.with_refusals(
             [draft.refusal("RESULT_IS_A_TABLE", draft.query.span, what=_describe_result(draft), hint=_once(draft))]
         )
@@ -231,6 +233,15 @@ def check_result(draft: Draft) -> Draft:
     return draft.with_warnings([_warn_latest_row(draft, key)])
 
 
+def _may_be_a_stream(draft: Draft) -> bool:
+    """Whether a name that means nothing leaves it open if windows close the groups of a SELECT STREAM."""
+    query, stage = draft.query, draft.group or draft.top
+    if query.result != "stream" or stage is None or draft.relation is None or draft.relation.result == "table":
+        return False
+    shown = [item.expr for item in query.items if isinstance(item, Item)] if query.is_distinct else []
+    return not draft.scope.is_whole or not all(map(is_resolved, (*query.group_by, *shown)))
+
+
 def _once(draft: Draft) -> str:
     """The hint that says what to write so that the result is a stream, or else a table."""
     relation, stage = draft.relation, draft.group or draft.top
@@ -241,7 +252,8 @@ def _once(draft: Draft) -> str:
         return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
     time = times[0].column.name
     is_distinct = draft.group is not None and not draft.group.aggregates
-    if is_distinct or (draft.top is not None and draft.top.limit == 1 and draft.top.by and not draft.top.ties):
+    top = draft.top
+    if is_distinct or (top is not None and top.limit - top.offset == 1 and top.by and not top.ties):
         return "add `WITHIN 10 MINUTES` behind it: rows that repeat another within that time are dropped."
     if draft.top is not None:
         windows = f"`FROM TABLE(TUMBLE(TABLE ..., DESCRIPTOR({time}), INTERVAL '1' HOUR))`"
@@ -336,10 +348,13 @@ def _warn_cut_times(draft: Draft, store: StorageFormats) -> Iterator[QueryWarnin
     if store.key != JSON or draft.refusals or not draft.is_bounded or not draft.scope.is_whole:
         return
     for expr in replace(draft, query=replace(draft.query, store=None)).finish().key:
-        if (type_of(expr, draft.scope.sources) or "").upper().startswith("TIMESTAMP"):
+        type_ = (type_of(expr, draft.scope.sources) or "").upper()
+        if type_.startswith("TIMESTAMP"):
             time = expression_in_words(expr)
             consequence = f"keys whose {time} differs by less than a millisecond are one key"
-            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}.", store.span)
+            exact = f"CAST({time} AS STRING)" if type_ == "TIMESTAMP_NTZ" else f"unix_micros({time})"
+            hint = f"GROUP BY `{exact}` keeps them apart"
+            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}. {hint}.", store.span)
 
 
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:

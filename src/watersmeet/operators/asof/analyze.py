@@ -192,7 +192,8 @@ def _as_versions(right: AnalyzedLeaf) -> AnalyzedLeaf:
     if query is None or top is None or not isinstance(query.relation, AnalyzedView) or query.where:
         return right
     rows = query.relation
-    is_latest = (top.limit, top.ties, top.within, len(top.order)) == (1, False, None, 1) and top.order[0].descending
+    is_latest = (top.limit, top.offset, top.ties, top.within, top.rank, len(top.order)) == (1, 0, False, None, None, 1)
+    is_latest = is_latest and top.order[0].descending
     if not is_latest or rows.result == "table" or find_event_time(top.order[0].expr, event_times(rows)) is None:
         return right
     shown = {output.expr.refs[0].column: output.name for output in query.outputs if output.expr.op == "column"}

@@ -32,11 +32,16 @@ _ALIASES = {
 _NAME = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(.*)", re.DOTALL)
 _DAY_TIME = re.compile(r"(DAY|HOUR|MINUTE|SECOND)(\s+TO\s+(HOUR|MINUTE|SECOND))?", re.IGNORECASE)
 
-FoldKind = Literal["count", "sum", "moments", "bits", "least", "greatest", "first", "last", "distinct", "list", "set"]
+FoldKind = Literal[
+    "count", "sum", "moments", "bits", "least", "greatest", "first", "last", "distinct", "list", "set", "percentile"
+]
 """The accumulator of a group: a count, sums, sums of powers, bits, one of the rows, or the values of all rows."""
 
 DISTINCT = " distinct"
 """The suffix for the name of a function that counts equal arguments once."""
+
+LIST = " list"
+"""The suffix for the name of a function that gives an array, a value for each of its constants."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Function:
     - ``gives``: its type; "first": that of its first argument; "total": that of a sum or an average; "list": an array
     - ``retractable``: a row can be taken back without knowing the others; ``nullable``: its value can be NULL
     - ``aliases``: its other names; ``args``: how many it takes, of which ``count`` takes any number
+    - ``has_constants``: constants may follow its arguments, which are no columns of rows
 
     A function that is ``filtered`` has the condition of FILTER as its last argument; for others the condition makes
     NULLs of the rows that it denies.
@@ -60,11 +66,17 @@ class Function:
     nullable: bool = True
     aliases: tuple[str, ...] = ()
     args: int = 1
+    has_constants: bool = False
 
     @property
     def base_name(self) -> str:
         """Its name without DISTINCT."""
         return self.name.removesuffix(DISTINCT)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its value depends on the order of rows, so that ORDER BY may stand inside."""
+        return self.fold in ("first", "last", "list") or self.base_name == "listagg"
 
     @property
     def is_distinct(self) -> bool:
@@ -73,6 +85,7 @@ class Function:
 
 
 _BOOLEAN = frozenset({"BOOLEAN"})
+_STRING = frozenset({"STRING"})
 _SUMMABLE = _NUMBERS | {"INTERVAL"}
 
 _PLAIN = (
@@ -105,7 +118,20 @@ _PLAIN = (
     Function(f"min{DISTINCT}", "least", _ORDERED, "first"),
     Function(f"max{DISTINCT}", "greatest", _ORDERED, "first"),
     Function(f"collect_list{DISTINCT}", "set", _ORDERED, "list", nullable=False, aliases=(f"array_agg{DISTINCT}",)),
-)
+    Function("listagg", "list", _STRING, "first", aliases=("string_agg",), has_constants=True),
+    Function(
+        f"listagg{DISTINCT}", "set", _STRING, "first", aliases=(f"string_agg{DISTINCT}",), has_constants=True
+    ),
+    Function(
+        "percentile", "percentile", _SUMMABLE, "percentile", aliases=("median", "percentile_cont"), has_constants=True
+    ),
+    Function("percentile_disc", "percentile", _SUMMABLE, "percentile", has_constants=True),
+    Function(
+        f"percentile{LIST}", "percentile", _SUMMABLE, "percentile", aliases=(f"percentile_cont{LIST}",),
+        has_constants=True,
+    ),
+    Function(f"percentile_disc{LIST}", "percentile", _SUMMABLE, "percentile", has_constants=True),
+)  # fmt: skip
 
 FUNCTIONS = (
     *_PLAIN,
@@ -137,7 +163,7 @@ def needs_all_rows(name: str, *, changes: bool) -> bool:
     (False, True, False)
     """
     function = function_of(name)
-    is_holistic = function.fold in ("distinct", "list", "set") or function.is_distinct
+    is_holistic = function.fold in ("distinct", "list", "set", "percentile") or function.is_distinct
     return is_holistic or (changes and not function.retractable)
 
 
@@ -175,6 +201,9 @@ def result_type(name: str, types: tuple[str, ...]) -> str | None:
         return _total_type(function.base_name, kind, numbers, types[0])
     if function.gives == "list":
         return f"ARRAY<{types[0]}>"
+    if function.gives == "percentile":
+        type_ = "INTERVAL DAY TO SECOND" if kind == "INTERVAL" else "DOUBLE"
+        return f"ARRAY<{type_}>" if function.name.endswith(LIST) else type_
     return types[0] if function.gives == "first" else function.gives
 
 
@@ -233,6 +262,9 @@ def arrow_result(function: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
         return types[0]
     if aggregate.gives == "list":
         return pa.list_(types[0])
+    if aggregate.gives == "percentile":
+        kind = types[0] if pa.types.is_duration(types[0]) else pa.float64()
+        return pa.list_(kind) if aggregate.name.endswith(LIST) else kind
     if aggregate.gives == "total":
         if pa.types.is_decimal(types[0]):
             precision_of = sum_precision if aggregate.base_name == "sum" else average_precision

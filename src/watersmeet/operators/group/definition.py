@@ -15,9 +15,10 @@ from fractions import Fraction
 from functools import cmp_to_key, reduce
 from typing import Any
 
-from watersmeet.operators.core.aggregates import DISTINCT, function_of
+from watersmeet.operators.core.aggregates import DISTINCT, LIST, function_of
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
+from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.core.rowwise import as_key, compare, event_time, freeze, live_rows
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 
@@ -162,7 +163,7 @@ class GroupReference:
         """
         if not self.grouping.changes or function_of(part.function).retractable:
             return group.rows
-        columns = [*self.grouping.keys, *(name for each in self.grouping.all_rows_aggregates for name in each.columns)]
+        columns = [*self.grouping.keys, *(name for each in self.grouping.all_rows_aggregates for name in each.inputs)]
         return live_rows(group.rows, columns)
 
 
@@ -173,6 +174,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa
     Decimal('0.333333')
     """
     function, columns = aggregate.kind, aggregate.columns
+    rows = _sort_rows(aggregate, rows)
     match function:
         case "count":
             return sum(weight for row, weight in rows if all(row[name] is not None for name in columns))
@@ -186,12 +188,10 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa
         case "count distinct":
             inputs = [[row[name] for name in columns] for row, _ in rows]
             return len({repr(freeze([as_key(one) for one in each])) for each in inputs if None not in each})
-        case "collect_list":
-            inputs = [(row[columns[0]], weight) for row, weight in rows]
-            return [one for one, weight in inputs if one is not None for _ in range(weight)]
-        case "collect_set" | "collect_list distinct":
-            inputs = {repr(one): one for row, _ in rows if (one := as_key(row[columns[0]])) is not None}
-            return sorted(inputs.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
+        case "collect_list" | "listagg" | "collect_set" | "collect_list distinct" | "listagg distinct":
+            return _collect(aggregate, [(row[columns[0]], weight) for row, weight in rows])
+        case "percentile" | "percentile_disc" | "percentile list" | "percentile_disc list":
+            return _percentiles(aggregate, [(row[columns[0]], weight) for row, weight in rows])
         case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by" | "min distinct" | "max distinct":
             inputs = [row for row, _ in rows if row[columns[-1]] is not None]
             return _extreme(inputs, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
@@ -213,6 +213,59 @@ _BITS: Mapping[str, Callable[[int, int], int]] = {
     "bit_or": lambda a, b: a | b,
     "bit_xor": lambda a, b: a ^ b,
 }
+
+
+def _collect(aggregate: Aggregate, weighted: list[tuple[Any, int]]) -> Any:
+    """The values that are not NULL, as a list or a text: in their order, or as a set in that of the values."""
+    values = [one for one, weight in weighted if one is not None for _ in range(weight)]
+    if function_of(aggregate.function).fold == "set":
+        once = {repr(one): one for one in map(as_key, values)}
+        values = sorted(once.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
+        values = values[::-1] if any(by.descending for by in aggregate.order) else values
+    if not aggregate.kind.startswith("listagg"):
+        return values
+    return str(aggregate.constants[0]).join(values) if values else None
+
+
+def _sort_rows(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Sequence[tuple[Row, int]]:
+    """The rows in the order that an aggregate asks for, equal ones in the order of their arrival."""
+    order = aggregate.order if function_of(aggregate.function).is_ordered else ()
+    return sorted(rows, key=cmp_to_key(lambda one, other: _compare_in_order(one[0], other[0], order)))
+
+
+def _compare_in_order(one: Row, other: Row, order: Sequence[SortColumn]) -> int:
+    """-1 if one row comes before another, 1 if behind it, 0 if they are equal in the order."""
+    for by in order:
+        values = one[by.column], other[by.column]
+        if None in values:
+            difference = (values[1] is None) - (values[0] is None)
+            difference = -difference if by.nulls_last else difference
+        else:
+            difference = (compare(*values) or 0) * (-1 if by.descending else 1)
+        if difference:
+            return difference
+    return 0
+
+
+def _percentiles(aggregate: Aggregate, weighted: list[tuple[Any, int]]) -> Any:
+    """Percentiles of the values that are not NULL: between two values, the place counts as much as it is near each."""
+    values = [one for one, weight in weighted if one is not None for _ in range(weight)]
+    if not values:
+        return None
+    is_turned = any(by.descending for by in aggregate.order)
+    values.sort(key=cmp_to_key(lambda one, other: (compare(one, other) or 0) * (-1 if is_turned else 1)))
+    numbers = [float(_to_integer(one) if isinstance(one, timedelta) else one) + 0.0 for one in values]
+    results = list[float]()
+    for fraction in map(float, aggregate.constants):
+        if aggregate.kind.startswith("percentile_disc"):
+            results.append(numbers[max(math.ceil(len(numbers) * fraction), 1) - 1])
+            continue
+        position = (len(numbers) - 1) * fraction
+        low, high = numbers[math.floor(position)], numbers[math.ceil(position)]
+        is_same = low == high or (math.isnan(low) and math.isnan(high))
+        results.append(low if is_same else low + (position - math.floor(position)) * (high - low))
+    shown = [timedelta(microseconds=int(one)) for one in results] if isinstance(values[0], timedelta) else results
+    return shown if aggregate.kind.endswith(LIST) else shown[0]
 
 
 def _extreme(rows: list[Row], column: str, direction: int) -> Row:

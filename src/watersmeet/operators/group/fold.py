@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.operators.core.aggregates import function_of
+from watersmeet.operators.core.aggregates import LIST, function_of
 from watersmeet.operators.core.changes import key_ids
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.matching import Bools, Ints, stable_order
+from watersmeet.operators.core.order import SortColumn, ranks_of
 from watersmeet.operators.group import exact_sums as wide
 from watersmeet.operators.group.exact_sums import Doubles, Limbs, carry, integers, limbs_of, squares
 
@@ -48,7 +49,7 @@ class GroupedRows:
 
     @cached_property
     def starts(self) -> Ints:
-        """Where in `order` each group begins."""
+        """The positions in `order` at which groups begin."""
         return np.searchsorted(self.ids[self.order], np.arange(self.groups))
 
     def sums(self, values: npt.NDArray[np.int64]) -> Ints:
@@ -79,11 +80,11 @@ class GroupedDoubles:
 
     @property
     def count(self) -> Ints:
-        """How many there are per group."""
+        """The number per group."""
         return np.add.reduceat(self.weights, self.rows.starts)
 
     def count_kind(self, kind: Callable[[Doubles], Bools]) -> Ints:
-        """How many there are of a kind that is not finite, per group."""
+        """The number of those of a kind that is not finite, per group."""
         if self._is_all_finite:
             return np.zeros(self.rows.groups, np.int64)
         return np.add.reduceat(self.weights * kind(self.values), self.rows.starts)
@@ -99,7 +100,7 @@ class Fold(Protocol):
 
     @property
     def width(self) -> int:
-        """How many accumulators there are."""
+        """The number of accumulators."""
         ...
 
     def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
@@ -107,8 +108,16 @@ class Fold(Protocol):
         ...
 
 
-def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -> Fold:  # noqa: PLR0911 - one case per fold
+def fold_of(  # noqa: PLR0911 - one case per fold
+    function: str,
+    columns: tuple[str, ...],
+    kind: pa.DataType | None,
+    order: tuple[SortColumn, ...] = (),
+    constants: tuple[float | str, ...] = (),
+) -> Fold:
     """The fold of an aggregate over these columns; ``kind`` is the type of the first of them.
+
+    ``order``: what orders the rows of a group for it; ``constants``: the fractions of percentiles.
 
     >>> fold_of("avg", ("x",), pa.int32())
     ExactSum(column='x', limbs=2)
@@ -116,6 +125,7 @@ def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -
     aggregate = function_of(function)
     if aggregate.is_distinct:
         return DistinctFold(fold_of(aggregate.base_name, columns, kind), columns)
+    fractions = tuple(each for each in constants if isinstance(each, float))
     match aggregate.fold:
         case "count":
             return Count(columns, is_condition=aggregate.name == "count_if")
@@ -129,12 +139,17 @@ def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -
             if pa.types.is_floating(kind):
                 return DoubleSum(columns[0])
             return ExactSum(columns[0], 4 if pa.types.is_decimal(kind) else 2)
+        case "first" | "last" if order:
+            return OrderedChoice(columns, order, aggregate.fold)
         case "least" | "greatest" | "first" | "last":
             return Choice(columns, aggregate.fold)
         case "distinct":
             return CountDistinct(columns)
         case "list" | "set":
-            return Collect(columns[0], is_set=aggregate.fold == "set")
+            return Collect(columns[0], is_set=aggregate.fold == "set", order=order)
+        case "percentile":
+            is_discrete = aggregate.name.startswith("percentile_disc")
+            return Percentile(columns[0], fractions, order, is_discrete, is_list=aggregate.name.endswith(LIST))
 
 
 @dataclass(frozen=True)
@@ -156,7 +171,7 @@ class Count:
 
 @dataclass(frozen=True)
 class ExactSum:
-    """How many values there are, and the limbs of their sum, for integers, intervals and decimals."""
+    """The number of values, and the limbs of their sum, for integers, intervals and decimals."""
 
     column: str
     limbs: int
@@ -214,7 +229,7 @@ class ExactMoments:
 
 @dataclass(frozen=True)
 class Moments:
-    """How many values there are, exact sums of the finite ones and of their squares, and how many are not finite."""
+    """The number of values, exact sums of the finite ones and of their squares, and how many are not finite."""
 
     column: str
     width: int = 4
@@ -260,6 +275,36 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class OrderedChoice:
+    """The value of the first or last row of a group in an order, the earliest or latest to arrive among equals.
+
+    A second column says which rows it sees.
+    """
+
+    columns: tuple[str, ...]
+    order: tuple[SortColumn, ...]
+    pick: Literal["first", "last"]
+
+    @property
+    def width(self) -> int:
+        """A value per column, and per column of the order."""
+        return len(self.columns) + len(self.order)
+
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
+        """The values after these rows: the earlier choice competes as the earliest row of its group."""
+        new = [rows.table.column(name) for name in (*self.columns, *(by.column for by in self.order))]
+        both = [pa.concat_arrays([_cast_like(column, part), column]) for part, column in zip(old, new, strict=True)]
+        ids = np.concatenate([np.arange(rows.groups), rows.ids])
+        some = np.concatenate([rows.was_stored, np.ones(len(rows.ids), np.bool_)])
+        some = some & _is_true(both[1]) if len(self.columns) > 1 else some
+        rank = np.empty(ids.size, np.int64)
+        rank[_sort_rows(both[len(self.columns) :], self.order)] = np.arange(ids.size)
+        chosen = _extreme(ids, rank, some, rows.groups, least=self.pick == "first")
+        positions = pa.array(chosen, mask=chosen < 0)
+        return [column.take(positions) for column in both]
+
+
+@dataclass(frozen=True)
 class Bits:
     """The values of a group combined bit by bit; NULL if it has no values."""
 
@@ -285,7 +330,7 @@ class Bits:
 
 @dataclass(frozen=True)
 class CountDistinct:
-    """How many different values there are in which no column is NULL; it sees all rows of a group at once."""
+    """The number of different values in which no column is NULL; it sees all rows of a group at once."""
 
     columns: tuple[str, ...]
     width: int = 1
@@ -322,11 +367,15 @@ class DistinctFold:
 
 @dataclass(frozen=True)
 class Collect:
-    """The values that are not NULL: as they arrived, or as a set in their own order; it sees all rows at once."""
+    """The values that are not NULL: as they arrived, or as a set in their own order; it sees all rows at once.
+
+    ``order``: what orders them before that.
+    """
 
     column: str
     is_set: bool
     width: int = 1
+    order: tuple[SortColumn, ...] = ()
 
     def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
         """The values of these rows only."""
@@ -339,6 +388,10 @@ class Collect:
         else:
             places = np.flatnonzero(some)
             counts = rows.weights[places]
+        if self.order:
+            keys = [rows.table.column(by.column).take(pa.array(places)) for by in self.order]
+            order = _sort_rows(keys, self.order)
+            places, counts = places[order], counts[order]
         order = stable_order(rows.ids[places])
         places, counts = places[order], counts[order]
         sizes = np.zeros(rows.groups, np.int64)
@@ -347,6 +400,78 @@ class Collect:
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
         # A set has one of equal values, and 0.0 for -0.0, as in Spark; a list has what came.
         return [pa.ListArray.from_arrays(offsets, normalize_floats(values) if self.is_set else normalize_nan(values))]
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """Exact percentiles of the values that are not NULL, as Spark computes them; it sees all rows at once.
+
+    ``fractions``: where they are, from 0 to 1; ``is_discrete``: each is one of the values, and none is interpolated.
+    """
+
+    column: str
+    fractions: tuple[float, ...]
+    order: tuple[SortColumn, ...] = ()
+    is_discrete: bool = False
+    is_list: bool = False
+    width: int = 1
+
+    def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
+        """The percentiles of these rows only."""
+        column = rows.table.column(self.column)
+        places = np.flatnonzero(_is_present(column) & (rows.weights > 0))
+        by = self.order[0] if self.order else SortColumn(self.column)
+        ranks, ids = ranks_of(column.take(pa.array(places)), by), rows.ids[places]
+        order = np.lexsort((ranks, ids))
+        places, ranks, ids = places[order], ranks[order], ids[order]
+        values = _round_to_doubles(column.take(pa.array(places)))
+        counts = np.zeros(rows.groups, np.int64)
+        np.add.at(counts, ids, rows.weights[places])
+        ends = np.cumsum(rows.weights[places])
+        before = np.cumsum(counts) - counts
+        present = np.flatnonzero(counts)
+        results = [
+            self._percentile(fraction, values, ranks, ends, counts[present], before[present])
+            for fraction in self.fractions
+        ]
+        numbers = np.stack(results, axis=1).ravel() if results else np.zeros(0)
+        if pa.types.is_duration(column.type):
+            shown = pa.array(numbers.astype(np.int64)).view(column.type)
+        else:
+            shown = normalize_floats(pa.array(numbers))
+        if self.is_list:
+            offsets = np.arange(present.size + 1) * len(self.fractions)
+            shown = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), shown)
+        positions = np.full(rows.groups, -1)
+        positions[present] = np.arange(present.size)
+        return [shown.take(pa.array(positions, mask=positions < 0))]
+
+    def _percentile(
+        self, fraction: float, values: Doubles, ranks: Ints, ends: Ints, counts: Ints, before: Ints
+    ) -> Doubles:
+        """A percentile per group; ``ends``: how many values there are up to each, ``before``: up to each group."""
+        if self.is_discrete:
+            number = np.maximum(np.ceil(counts * fraction).astype(np.int64), 1)
+            return values[np.searchsorted(ends, before + number)]
+        position = (counts - 1) * fraction
+        lower, higher = np.floor(position).astype(np.int64), np.ceil(position).astype(np.int64)
+        low, high = (np.searchsorted(ends, before + number + 1) for number in (lower, higher))
+        with np.errstate(invalid="ignore", over="ignore"):
+            between = values[low] + (position - lower) * (values[high] - values[low])
+        return np.where(ranks[low] == ranks[high], values[low], between)
+
+
+def _round_to_doubles(array: pa.Array) -> Doubles:
+    """Numbers as the nearest doubles, intervals as microseconds."""
+    if pa.types.is_duration(array.type):
+        return array.view(pa.int64()).to_numpy().astype(np.float64)
+    # Arrow multiplies decimals by a power of ten, which rounds twice.
+    return to_doubles(array.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(array.type) else array)
+
+
+def _sort_rows(columns: Sequence[pa.Array], order: Sequence[SortColumn]) -> Ints:
+    """The positions of rows in an order, of equal ones the earlier first."""
+    return np.lexsort([ranks_of(column, by) for column, by in zip(columns, order, strict=True)][::-1])
 
 
 def is_short(kind: pa.DataType) -> bool:
@@ -418,7 +543,7 @@ def normalize_nan(array: pa.Array) -> pa.Array:
 
 
 def is_identical(left: pa.Array, right: pa.Array) -> Bools:
-    """Where values are identical, none of them nested: -0.0 is not identical to 0.0, though equal.
+    """A mask of the places where values are identical, none of them nested: -0.0 is not identical to 0.0, though equal.
 
     >>> is_identical(pa.array([0.0, -0.0, None]), pa.array([-0.0, -0.0, None])).tolist()
     [False, True, True]

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
-from watersmeet.logical.expressions import GROUP, Expr
+from watersmeet.logical.expressions import GROUP, SORTS, Expr, constants_of
 from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, Output
 from watersmeet.logical.relation import AnalyzedView
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.core.aggregates import function_of, result_type
 from watersmeet.operators.core.changes import POSITION, WEIGHT
+from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
 from watersmeet.physical.change import window_effects
@@ -30,7 +31,7 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     """The columns of the grouping: keys, arguments of the aggregates, and the time; the result is shown unchanged."""
     group = query.group
     assert group is not None
-    arguments = {arg.sql(): arg for aggregate in group.aggregates for arg in aggregate.expr.args}
+    arguments = {arg.sql(): arg for aggregate in group.aggregates for arg in aggregate.expr.inputs}
     read = [*group.by, *(Output(name, arguments[sql]) for sql, name in _arguments(group).items())]
     watermarks: tuple[Watermark, ...] = ()
     if group.time is not None:
@@ -51,9 +52,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     keys = tuple(f"{GROUP}.{by.name}" for by in group.by)
     is_table = view.source.kind == "table"
     called = _arguments(group)
-    aggregates = tuple(
-        Aggregate(a.expr.function, _columns(a.expr, called), f"{GROUP}.{a.name}") for a in group.aggregates
-    )
+    aggregates = tuple(_aggregate(a, called) for a in group.aggregates)
     position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
     session = f"{GROUP}.{group.window}" if group.is_session else None
     # All sessions of a key must be in one shard.
@@ -94,13 +93,23 @@ def _final_column(group: AnalyzedGroup) -> str:
 
 def _arguments(group: AnalyzedGroup) -> dict[str, str]:
     """The names of the aggregates' arguments in the input of the grouping, by their SQL: each once."""
-    once = dict.fromkeys(arg.sql() for aggregate in group.aggregates for arg in aggregate.expr.args)
+    once = dict.fromkeys(arg.sql() for aggregate in group.aggregates for arg in aggregate.expr.inputs)
     return {sql: f"x{n}" for n, sql in enumerate(once)}
+
+
+def _aggregate(output: Output, called: Mapping[str, str]) -> Aggregate:
+    """The aggregate of a group that an expression stands for."""
+    call = output.expr
+    directions = {text: direction for direction, text in SORTS.items()}
+    order = tuple(SortColumn(f"{GROUP}.{called[key.args[0].sql()]}", *directions[key.text]) for key in call.sort_keys)
+    constants = constants_of(call)
+    assert constants is not None, "the parser refuses other constants"
+    return Aggregate(call.function, _columns(call, called), f"{GROUP}.{output.name}", order, constants)
 
 
 def _columns(aggregate: Expr, called: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that an aggregate reads. DISTINCT a, a is the same as DISTINCT a."""
-    columns = [f"{GROUP}.{called[arg.sql()]}" for arg in aggregate.args]
+    columns = [f"{GROUP}.{called[arg.sql()]}" for arg in aggregate.arguments]
     return tuple(dict.fromkeys(columns) if aggregate.function == "count distinct" else columns)
 
 
@@ -113,10 +122,11 @@ def _end(group: AnalyzedGroup) -> Expr:
 
 def _type(aggregate: Expr, types: Types) -> str:
     """The type of an aggregate; "" where it is not known yet."""
-    type_ = types.type_of(aggregate)
+    is_plain = aggregate.inputs == aggregate.args
+    type_ = types.type_of(aggregate) if is_plain else None
     if type_ is not None:
         return type_
-    args = tuple(types.type_of(arg) or "" for arg in aggregate.args)
+    args = tuple(types.type_of(arg) or "" for arg in aggregate.arguments)
     return result_type(aggregate.function, args) or ""
 
 

@@ -26,7 +26,13 @@ from watersmeet.operators.group.exact_sums import (
 from watersmeet.operators.group.fold import is_short, normalize_floats, normalize_nan, to_int64
 
 
-def aggregate_values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.Array], name: str) -> pa.Array:
+def aggregate_values(  # noqa: PLR0911 - one case per fold
+    function: str,
+    type_: pa.DataType | None,
+    accumulators: Sequence[pa.Array],
+    name: str,
+    constants: Sequence[float | str] = (),
+) -> pa.Array:
     """The values of an aggregate; ``type_`` is that of its first column, ``name`` what an error calls it.
 
     Accumulators of the groups are as their fold leaves them; where they are NULL, the value is.
@@ -48,7 +54,12 @@ def aggregate_values(function: str, type_: pa.DataType | None, accumulators: Seq
     if aggregate.fold in ("list", "set"):
         assert type_ is not None
         kind_ = pa.list_(type_)
+        if kind == "listagg":
+            return _join_texts(_cast_to(accumulators[0], kind_), str(constants[0]))
         return pc.coalesce(_cast_to(accumulators[0], kind_), pa.scalar([], kind_))
+    if aggregate.fold == "percentile":
+        assert type_ is not None
+        return _cast_to(accumulators[0], arrow_result(function, (type_,)))
     if aggregate.fold != "sum":
         return normalize_nan(accumulators[0])
     assert type_ is not None
@@ -77,6 +88,12 @@ def _exact_total(kind: str, type_: pa.DataType, count: Ints, limbs: Limbs, name:
     if kind == "avg":
         limbs = divide(limbs, 1, np.where(is_present, count, 1))
     return pa.array(integers(limbs), mask=~is_present).view(result)
+
+
+def _join_texts(lists: pa.Array, separator: str) -> pa.Array:
+    """The texts of each list with a separator between them; NULL for an empty list."""
+    texts = pc.binary_join(lists, separator)
+    return pc.if_else(pc.equal(pc.list_value_length(lists), 0), pa.scalar(None, pa.string()), texts)
 
 
 def _check_range(limbs: Limbs, low: int, high: int, name: str, type_: str) -> None:

@@ -116,7 +116,7 @@ class LookupJoinOperator(TwoSided):
 
     @property
     def stream_side(self) -> Port:
-        """How the rows of the stream arrive."""
+        """The port of the stream."""
         return self.ports[self.stream_port]
 
     def stream(
@@ -140,6 +140,11 @@ class LookupJoinOperator(TwoSided):
         """A table of upserts; and the stream, if rows that wait are dropped, the first ones first."""
         is_limited = self.can_reemit and (self.waiting is not None or self.max_rows is not None)
         return super().ports_in_arrival_order.union((self.stream_port,) if is_limited else ())
+
+    @property
+    def arrival_rule(self) -> str:
+        """What decides about the result."""
+        return "a row is looked up in the table as it is when the row arrives"
 
     @property
     def watermark_dependencies(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ before `ShardState.save`, except merged runs, which are written block by block a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, pairwise
@@ -19,33 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.operators.core.identity import CanonicalNames
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.operators.core.operator import StateStore
 from watersmeet.operators.state import cache
-from watersmeet.operators.state.format import (
-    DIRECTORY,
-    READABLE_FORMATS,
-    RUN,
-    Directory,
-    Run,
-    StateBlock,
-    block_from_rows,
-    block_name,
-    concat_batches,
-    cut_rows,
-    decode_note,
-    decode_rows,
-    encode_block,
-    encode_note,
-    hash_codes,
-    join_columns,
-    may_contain,
-    part_edges,
-    part_name,
-    part_names,
-    rows_from_block,
-    value_bytes,
-)
+from watersmeet.operators.state.blocks import BlockStore
+from watersmeet.operators.state.format import DIRECTORY, Directory, Run, StateBlock, cut_rows, decode_note, encode_note
 from watersmeet.operators.state.layout import (
     Budget,
     FinalityBound,
@@ -69,42 +46,8 @@ for old rows and for matches.
 """
 BLOCK_BYTES = 64 * 2**20
 """The bytes of a block at most, if it has more than one row, and of the rows that are merged at once."""
-FEW_OF = 4
-"""Fewer than one part in so many are read one by one."""
 SAMPLES = 16
 """The codes of a block that are looked at for every part of a merge, to find ranges of one size."""
-
-
-SMALL_RUN = 1_024
-"""Runs of at most this many rows are prefetched: where batches are small, most steps read all of them."""
-
-
-_WHOLE = 6
-"""The entry of a directory for a block in one value, after its name and rows; a block in parts has more."""
-
-
-def runs_to_fetch(directory: bytes) -> list[tuple[str, str]]:
-    """The small runs that a stored directory lists and that are not cached: the shard's name, and theirs."""
-    read = json.loads(directory)
-    if read.get("format") not in READABLE_FORMATS:
-        # Opening the state raises the error.
-        return []
-    owner: str = read["owner"]
-    blocks = (block for runs in read["runs"].values() for run in runs for block in run)
-    return [
-        (owner, name)
-        for name, rows, *rest in blocks
-        if rows <= SMALL_RUN and len(rest) <= _WHOLE and not cache.run_cache.has(owner, name)
-    ]
-
-
-def cache_run(owner: str, name: str, value: bytes) -> bool:
-    """Cache a run that was fetched; False: it is not small, since its rows are wide."""
-    run = decode_rows(value)
-    if run.nbytes >= cache.SMALLEST:
-        return False
-    cache.run_cache.put(owner, name, run)
-    return True
 
 
 class ShardState:
@@ -158,7 +101,9 @@ class ShardState:
     @property
     def writes_by_spine(self) -> dict[str, tuple[int, int]]:
         """By spine, the rows and bytes written, where there are any."""
-        return {name: (spine.written, spine.written_bytes) for name, spine in self.spines.items() if spine.written}
+        return {
+            name: (spine.written, spine.stored.written_bytes) for name, spine in self.spines.items() if spine.written
+        }
 
     def save(self, **changes: Any) -> None:
         """Store new runs and notes, and the directory with these ``changes``, if anything changed."""
@@ -200,7 +145,8 @@ class Spine:
         self.kinds = dict(layout.notes)
         self.runs: list[Run] = list(state.directory.runs.get(name, ()))
         self.finality: FinalityBound | None = None
-        self.written = self.written_bytes = 0
+        self.stored = BlockStore(state, name, layout)
+        self.written = 0
         self._fresh: dict[str, KeyedRows] = {}
         self._numbers = count()
         self._held: dict[str, KeyedRows] = {}
@@ -227,7 +173,7 @@ class Spine:
             return rows
         rows = self._held.get(block.name)
         if rows is None:
-            rows = self._decode_block(block)
+            rows = self.stored.read(block)
             held = self._held.values()
             if (
                 len(held) >= BLOCKS_AT_HAND
@@ -244,18 +190,10 @@ class Spine:
         """Codes, times and notes of a block. Of a block in parts, the table has only the columns of these."""
         if not block.parts:
             return self.read(block)
-        index, shape = self._read_index(block), self._shape
-        rows: KeyedRows | None = cache.run_cache.find_view(self._owner, block.name + cache.INDEX, shape)
+        rows = self.stored.index(block)
         if rows is None:
-            searched = (*self.layout.times, *(() if self.layout.code is None else (self.layout.code,)))
-            if any(name not in index.schema.names for name in self.state.names.canonical_list(searched)):
-                # The block is older than a time that counts now.
-                return self.read(block)
-            codes = np.zeros(block.rows, np.int64) if self.layout.code is None else self._ints(index, self.layout.code)
-            times = {name: self._ints(index, name) for name in self.layout.times}
-            rows = KeyedRows(index, codes, times)
-            if rows.is_view:
-                cache.run_cache.put_view(self._owner, block.name + cache.INDEX, shape, rows)
+            # The block is older than a time that counts now.
+            return self.read(block)
         if not self.kinds:
             return rows
         return rows.with_attributes(**{name: self.note(block, name) for name in self.kinds})
@@ -264,10 +202,7 @@ class Spine:
         """The rows of a block at these positions, which ascend, with their notes; other parts are not read."""
         if not block.parts:
             return self.read(block).take(positions)
-        index, taken = self._read_index(block), pa.array(positions)
-        searched = index.take(taken).replace_schema_metadata(index.schema.metadata)
-        batch = join_columns(searched, self._take_rest(block, positions))
-        return self._with_notes(block, rows_from_block(batch, self.layout, self.state.names), positions)
+        return self._with_notes(block, self.stored.take(block, positions), positions)
 
     def take_columns(self, block: StateBlock, columns: Sequence[str], positions: Ints) -> pa.RecordBatch:
         """Some columns of the rows of a block at these positions, in any order; other parts are not read."""
@@ -283,7 +218,7 @@ class Spine:
         codes = self.possible_codes(block, codes)
         if not codes.size:
             return self.layout.empty_rows, np.zeros(0, np.int64)
-        if cache.run_cache.find(self._owner, block.name + cache.REST) is not None:
+        if self.stored.is_cached(block):
             # All of it is at hand: to search it costs less than to take rows out of it.
             return self.read(block), None
         positions = self.positions_of(block, codes)
@@ -313,7 +248,7 @@ class Spine:
         codes = codes[low:high]
         if not block.parts or not codes.size:
             return codes
-        return codes[may_contain(self._read_filter(block), hash_codes(codes))]
+        return codes[self.stored.may_contain(block, codes)]
 
     def note(self, block: StateBlock, name: str) -> Values:
         """The note of a block by name."""
@@ -519,101 +454,15 @@ class Spine:
         lasts = [int(code) for code in np.unique(sampled[order][edges]) if code < HIGHEST]
         return list(zip([int(LOWEST), *(code + 1 for code in lasts)], [*lasts, int(HIGHEST)], strict=True))
 
-    @property
-    def _owner(self) -> str:
-        return self.state.directory.owner
-
-    @property
-    def _shape(self) -> tuple[RowLayout, Any]:
-        return self.layout, self.state.names.pairs
-
-    def _decode_block(self, block: StateBlock) -> KeyedRows:
-        name = block.name + (cache.REST if block.parts else "")
-        batch = self._read_rest(block) if block.parts else cache.run_cache.find(self._owner, name)
-        if batch is None:
-            batch = cache.run_cache.put_read(self._owner, name, decode_rows(self._get(f"{RUN}{name}", block)))
-        rows: KeyedRows | None = cache.run_cache.find_view(self._owner, name, self._shape)
-        if rows is None:
-            batch = join_columns(self._read_index(block), batch) if block.parts else batch
-            rows = rows_from_block(batch, self.layout, self.state.names)
-            if rows.is_view:
-                cache.run_cache.put_view(self._owner, name, self._shape, rows)
-        return rows
-
-    def _get(self, name: str, block: StateBlock) -> bytes:
-        value = self.state.store.get(name)
-        if value is None:
-            raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
-        return value
-
-    def _read_index(self, block: StateBlock) -> pa.RecordBatch:
-        """The columns by which the rows of a block in parts are searched."""
-        name = block.name + cache.INDEX
-        index = cache.run_cache.find(self._owner, name)
-        if index is None:
-            index = cache.run_cache.put_read(self._owner, name, decode_rows(self._get(f"{RUN}{block.name}", block)))
-        return index
-
-    def _read_filter(self, block: StateBlock) -> Values:
-        name = block.name + cache.FILTER
-        batch = cache.run_cache.find(self._owner, name)
-        if batch is None:
-            batch = _filter_batch(self._get(part_name(block.name, "filter"), block))
-            batch = cache.run_cache.put_read(self._owner, name, batch)
-        return batch.column(0).to_numpy()
-
-    def _read_rest(self, block: StateBlock) -> pa.RecordBatch:
-        """The columns of a block in parts that are not in its index."""
-        name = block.name + cache.REST
-        rest = cache.run_cache.find(self._owner, name)
-        if rest is None:
-            rest = concat_batches([self._read_part(block, number) for number in range(block.parts)])
-            rest = cache.run_cache.put_read(self._owner, name, rest)
-        return rest
-
-    def _read_part(self, block: StateBlock, number: int) -> pa.RecordBatch:
-        return decode_rows(self._get(part_name(block.name, number), block))
-
-    def _take_rest(self, block: StateBlock, positions: Ints) -> pa.RecordBatch:
-        """The columns that are not in the index, of rows at ascending positions."""
-        rest = cache.run_cache.find(self._owner, block.name + cache.REST)
-        edges = np.array(part_edges(self._read_index(block)))
-        cuts = np.searchsorted(positions, edges)
-        numbers = np.flatnonzero(np.diff(cuts))
-        if rest is None and (
-            numbers.size * FEW_OF >= block.parts
-            or cache.run_cache.is_worth_reading(self._owner, block.name, numbers.size, block.parts, block.size)
-        ):
-            rest = self._read_rest(block)
-        if rest is not None:
-            return rest.take(pa.array(positions))
-        pieces = [
-            self._read_part(block, number).take(pa.array(positions[cuts[number] : cuts[number + 1]] - edges[number]))
-            for number in numbers.tolist()
-        ]
-        return concat_batches(pieces) if pieces else self._read_part(block, 0).slice(0, 0)
-
     def _slice(self, block: StateBlock, start: int, stop: int) -> KeyedRows:
         """The rows of a block from ``start`` to before ``stop``, with their notes; other parts are not read."""
         if not block.parts or (start == 0 and stop == block.rows) or block.name in self._held:
             return self.read(block).slice(start, stop)
-        index, rest = self._read_index(block), cache.run_cache.find(self._owner, block.name + cache.REST)
-        if rest is None:
-            edges = np.array(part_edges(index))
-            first, last = int(np.searchsorted(edges, start, "right")) - 1, int(np.searchsorted(edges, stop, "left"))
-            rest = concat_batches([self._read_part(block, number) for number in range(first, last)])
-            rest = rest.slice(start - int(edges[first]), stop - start)
-        else:
-            rest = rest.slice(start, stop - start)
-        rows = rows_from_block(join_columns(index.slice(start, stop - start), rest), self.layout, self.state.names)
-        return self._with_notes(block, rows, slice(start, stop))
+        return self._with_notes(block, self.stored.slice(block, start, stop), slice(start, stop))
 
     def _with_notes(self, block: StateBlock, rows: KeyedRows, which: Ints | slice) -> KeyedRows:
         notes = {name: self.note(block, name)[which] for name in self.kinds}
         return rows.with_attributes(**notes) if notes else rows
-
-    def _ints(self, batch: pa.RecordBatch, name: str) -> Ints:
-        return as_int64(batch.column(self.state.names.canonical(name)))
 
     def _store_block(self, block: StateBlock) -> StateBlock:
         """The block as it is stored, which it is by then."""
@@ -624,32 +473,11 @@ class Spine:
 
     def _put(self, block: StateBlock, rows: KeyedRows) -> StateBlock:
         """Write a block; gives it under its name."""
-        batch = block_from_rows(rows, self.layout, self.state.names)
-        names = self.state.names
-        values = encode_block(batch, names.canonical_or_none(self.layout.code), names.canonical_list(self.layout.times))
-        name = block_name(self._owner, self.name, values.content, self.state.block_names)
-        size = value_bytes(batch) if values.parts else 0
-        block = replace(block, name=name, parts=len(values.parts), size=size)
-        self.state.block_names.add(block.name)
-        self.written_bytes += values.size
-        for key, value in values.items(block.name):
-            self.state.store.put(key, value)
+        block = self.stored.put(block, rows)
         for name in self.kinds:
             self.state.store.put(_note(name, block), encode_note(rows.attributes[name]))
-        # The cached run has the same buffers as one read from the state, so views of it are the same.
-        if values.index is None or values.rest is None:
-            self._cache(block.name, batch, [values.value])
-        else:
-            self._cache(block.name + cache.INDEX, values.index, [values.value])
-            self._cache(block.name + cache.REST, values.rest, values.parts)
-            cache.run_cache.put(self._owner, block.name + cache.FILTER, _filter_batch(values.filter))
         self.written += len(rows)
         return block
-
-    def _cache(self, name: str, batch: pa.RecordBatch, values: Sequence[bytes]) -> None:
-        if not cache.run_cache.is_file_backed(batch):
-            batch = concat_batches([decode_rows(value) for value in values])
-        cache.run_cache.put(self._owner, name, batch)
 
     def _delete_block(self, block: StateBlock) -> None:
         """Remove a block from the store, unless it was never there."""
@@ -659,19 +487,10 @@ class Spine:
             self._changed.discard((name, block.name))
         self._held.pop(block.name, None)
         if self._fresh.pop(block.name, None) is None:
-            self.state.store.remove(f"{RUN}{block.name}")
-            for name in part_names(block.name, block.parts):
-                self.state.store.remove(name)
+            self.stored.remove(block)
             for name in names:
                 self.state.store.remove(_note(name, block))
-            for suffix in (cache.INDEX, cache.FILTER, cache.REST) if block.parts else ("",):
-                cache.run_cache.drop(self._owner, block.name + suffix)
 
 
 def _note(name: str, block: StateBlock) -> str:
     return f"note/{name}/{block.name}"
-
-
-def _filter_batch(value: bytes) -> pa.RecordBatch:
-    """A filter as the cache holds it."""
-    return pa.RecordBatch.from_arrays([pa.array(np.frombuffer(value, np.uint8))], names=["filter"])

@@ -11,7 +11,7 @@ from typing import Any
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
 from watersmeet.operators.core.rowwise import Row, as_key, compare, event_time, freeze, live_rows
-from watersmeet.operators.top.kernel import DeduplicateOperator, SortColumn, TopNOperator
+from watersmeet.operators.top.kernel import SortColumn, TopNOperator
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class TopReference:
         self.top = top
         self.rows: list[tuple[Row, int]] = []
         self.shown: Counter[tuple[Any, ...]] = Counter()
+        self.stored = 0
         self._watermark: int | None = None
 
     def step(
@@ -53,7 +54,7 @@ class TopReference:
         final_watermarks = self._advance_watermark(watermarks)
         self.rows = [(row, weight) for row, weight in self.rows if not self._is_late(row)]
         self.shown = self._top_rows()
-        state = (self.shown.total(),)
+        state = (self.stored,)
         rows = [(*row, number) for row, number in changes.items()]
         if self.top.emit == "final":
             after.subtract(self.shown)
@@ -89,13 +90,19 @@ class TopReference:
         live = self._live_rows()
         for row, weight in sorted(live, key=cmp_to_key(lambda one, other: self._compare(one[0], other[0]))):
             group = self._group(row)
-            number = min(weight, self.top.limit - shown.get(group, 0))
+            number, before = min(weight, self.top.limit - shown.get(group, 0)), None
             if self.top.ties:
-                group_rows = [(other, times) for other, times in live if self._group(other) == group]
-                before = sum(times for other, times in group_rows if self._compare(other, row) < 0)
+                others = [(other, times) for other, times in live if self._group(other) == group]
+                preceding = [(other, times) for other, times in others if self._compare(other, row) < 0]
+                values = {freeze([as_key(other[by.column]) for by in self.top.order]) for other, _ in preceding}
+                before = len(values) if self.top.is_dense else sum(times for _, times in preceding)
                 number = weight if before < self.top.limit else 0
-            counts[tuple(freeze(row[name]) for name in self.top.columns)] += number
+            for copy in range(number):
+                rank = shown.get(group, 0) + copy + 1 if before is None else before + 1
+                numbered = () if self.top.number is None else (rank,)
+                counts[(*(freeze(row[name]) for name in self.top.columns), *numbered)] += rank > self.top.offset
             shown[group] = shown.get(group, 0) + number
+        self.stored = sum(shown.values())
         return +counts
 
     def _group(self, row: Row) -> Any:
@@ -120,50 +127,4 @@ def _compare_values(by: SortColumn, left: Any, right: Any) -> int:
     return (compare(left, right) or 0) * (-1 if by.descending else 1)
 
 
-class DeduplicateReference:
-    """The first row of each group within a time, one row at a time; it forgets nothing."""
-
-    def __init__(self, first: DeduplicateOperator) -> None:
-        self.first = first
-        self.waiting: list[tuple[int, Row]] = []
-        self.shown: list[tuple[Any, int]] = []
-        self.watermark: int | None = None
-
-    def step(self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks | None = None) -> TopStep:
-        """Process one batch: the rows that arrived, and their watermark."""
-        arrived = list(arrivals.get(0, ()))
-        position = self.first.position
-        if position is not None:
-            arrived.sort(key=lambda row: row[position])
-        timed = [(event_time(row[self.first.time]), row) for row in arrived]
-        late = [(0, row) for time, row in timed if self._is_passed(time)]
-        self.waiting += [(time, row) for time, row in timed if time is not None and not self._is_passed(time)]
-        watermark = (watermarks or {}).get(self.first.time)
-        if watermark is not None:
-            self.watermark = watermark if self.watermark is None else max(self.watermark, watermark)
-        due = self.waiting
-        if self.first.order == "time":
-            due = sorted((entry for entry in self.waiting if self._is_passed(entry[0])), key=lambda entry: entry[0])
-        self.waiting = [entry for entry in self.waiting if not any(entry[1] is row for _, row in due)]
-        rows = [
-            tuple(freeze(row[name]) for name in self.first.columns) for time, row in due if self._is_first(time, row)
-        ]
-        emitted = {} if self.watermark is None else dict.fromkeys(self.first.outputs, self.watermark)
-        return TopStep(rows, late, (0,), emitted)
-
-    def _is_passed(self, time: int | None) -> bool:
-        if self.watermark == END_OF_INPUT:
-            return True
-        return self.watermark is not None and time is not None and time < self.watermark
-
-    def _is_first(self, time: int, row: Row) -> bool:
-        key = repr(freeze([as_key(row[name]) for name in self.first.by]))
-        if any(other == key and abs(time - at) <= self.first.within for other, at in self.shown):
-            return False
-        self.shown.append((key, time))
-        return True
-
-
-def DEFINITION(operator: TopNOperator | DeduplicateOperator) -> TopReference | DeduplicateReference:  # noqa: N802
-    """The definition of an operator of this folder."""
-    return DeduplicateReference(operator) if isinstance(operator, DeduplicateOperator) else TopReference(operator)
+DEFINITION = TopReference

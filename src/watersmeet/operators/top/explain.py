@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from watersmeet.logical.query import AnalyzedTop
-from watersmeet.logical.words import Fact, amount_in_words, expression_in_words
+from watersmeet.logical.words import Fact, expression_in_words
+from watersmeet.operators.core.order import MOST_RANKS
 from watersmeet.operators.core.rowwise import Row, event_time
 from watersmeet.operators.explainer import FamilyTracer, StageExplainer, TraceContext
 from watersmeet.operators.outcomes import OutcomeKind, value_in_words, window_end
-from watersmeet.operators.top.kernel import DeduplicateOperator
 
 
 def facts(top: AnalyzedTop) -> list[Fact]:
@@ -17,20 +17,11 @@ def facts(top: AnalyzedTop) -> list[Fact]:
         for by in top.order
     ]
     groups = [expression_in_words(by.shown) for by in top.by]
-    if top.within is not None:
-        until = f"a key is kept until the watermark of {top.time} passes its row by the bound"
-        within = f"{top.time} at most {amount_in_words(top.within)} apart"
-        return [
-            ("first of each", groups),
-            ("order by", words or ["arrival"]),
-            ("within", [within]),
-            ("groups", [until]),
-        ]
     ended = [] if top.final_by is None else [f"kept until {groups[top.final_by]} is final"]
     if top.time is not None:
         does = "kept" if top.emit == "changes" else "emitted once; kept"
         ended = [f"{does} until the watermark of {top.time} passes the end of the window"]
-    limit = f"{top.limit}{', and rows equal to the last' * top.ties}"
+    limit = f"{top.limit_in_words or 'none'}{', and rows equal to the last' * (top.ties and bool(top.limit_in_words))}"
     return [("first of each", groups), ("order by", words), ("limit", [limit]), ("groups", ended)]
 
 
@@ -41,8 +32,6 @@ class _TopTracer(FamilyTracer):
     by_key = False
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
-        if isinstance(context.operator, DeduplicateOperator):
-            return super().late_reason(context, port, row)
         end = value_in_words(window_end(row[context.operator.final_key], context.operator.before_end))
         return f"It was late: the watermark had passed the end of its window, {end}", context.operator.time
 
@@ -52,8 +41,6 @@ class _TopTracer(FamilyTracer):
 
     def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         operator = context.operator
-        if isinstance(operator, DeduplicateOperator):
-            return _outcome_of_repeated(context, operator, row)
         if operator.emit == "final":
             bound, watermark = event_time(row[operator.final_key]), context.received.get(operator.time)
             if bound is None or watermark is None or bound + operator.before_end > watermark:
@@ -62,17 +49,11 @@ class _TopTracer(FamilyTracer):
         return "unmatched", f"It is not {_first(context)}."
 
 
-def _outcome_of_repeated(context: TraceContext, operator: DeduplicateOperator, row: Row) -> tuple[OutcomeKind, str]:
-    time, watermark = event_time(row[operator.time]), context.received.get(operator.time)
-    if time is None:
-        return "null time", "Its time is NULL, so it is not within any bound."
-    if operator.order == "time" and (watermark is None or time >= watermark):
-        return "alive", "It waits until the watermark has passed its time: an earlier row of its group may come."
-    return "dropped", "It repeats a row of its group within the time."
-
-
 def _first(context: TraceContext) -> str:
     limit, ties = context.operator.limit, context.operator.ties
+    if context.operator.offset or limit == MOST_RANKS or context.operator.is_dense:
+        last = "" if limit == MOST_RANKS else f" to {limit}"
+        return f"among the ranks {context.operator.offset + 1}{last or ' and above'}"
     if ties:
         return f"among the first {limit} rows, or equal to the last of them"
     return "the first row" if limit == 1 else f"among the first {limit} rows"

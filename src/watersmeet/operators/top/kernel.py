@@ -3,7 +3,9 @@
 Definition. Rows are ordered by some columns, ascending or descending, NULLs first or last; NaN is greater than any
 number. Among equal rows the earlier arrival comes first. The table shows the first n rows, or the first n of each
 group: rows whose group columns are equal, NULL to NULL, NaN to NaN. With ties, rows that are equal in the order share
-one rank, the number of rows before all of them: all of them are shown or none, however many there are.
+one rank, the number of rows before all of them: all of them are shown or none, however many there are. Dense ranks
+count the different values before them instead. The first rows may be skipped, and the rank, which begins with 1, may be
+a column of the result: a row whose rank changes is then retracted and shown again.
 
 Rows of a stream are never retracted, so only the shown ones are stored. Input with weights is a changelog: a row counts
 as often as its weight says, a negative weight retracts rows, and all rows are stored, since any of them may move up
@@ -26,24 +28,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, distances, match, stable_order
-from watersmeet.operators.core.operator import (
-    END_OF_INPUT,
-    Emission,
-    Emit,
-    Port,
-    StateStore,
-    StreamOperator,
-    Watermarks,
-)
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, stable_order
+from watersmeet.operators.core.operator import Emission, Emit, Port, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import SortColumn, TopN, are_least, ranks_of
 from watersmeet.operators.core.watermarks import delay_watermark
 from watersmeet.operators.state.layout import (
@@ -67,16 +62,11 @@ from watersmeet.operators.state.table import (
     BUDGET,
     CODE,
     NUMBER,
-    TIMELINE_BUDGET,
     StateTable,
     enforce_limit,
     merge_equal_rows,
     to_changes,
 )
-
-if TYPE_CHECKING:
-    from watersmeet.operators.state.layout import FinalityBound, KeyedRows
-
 
 ARRIVAL = "#arrival"
 
@@ -92,7 +82,9 @@ class TopNOperator(StreamOperator):
     - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
     - ``by``: the group columns; empty: all rows are one group
     - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
-    - ``ties``: rows that are equal in the order share one rank
+    - ``ties``: rows that are equal in the order share one rank; ``is_dense``: the next rank is one more
+    - ``offset``: ranks up to this one are not shown; ``number``: the column with the rank, between ``columns`` and
+      ``#weight``; None: it is not shown
     - ``final_key``: the time column of ``by`` by which groups become final. Of a table it is also the name of its
       watermark; of a stream it is ``before_end`` the end of a window that the watermark of ``time`` closes
     - ``finality_outputs``: the names under which that watermark is emitted, each with its delay
@@ -122,6 +114,9 @@ class TopNOperator(StreamOperator):
     time: str | None = None
     before_end: int = 0
     emit: Emit = "changes"
+    offset: int = 0
+    number: str | None = None
+    is_dense: bool = False
 
     def __post_init__(self) -> None:
         if self.emit == "final" and self.time is None:
@@ -195,7 +190,7 @@ class TopNOperator(StreamOperator):
             return ()
         rows = merge_equal_rows(closed)
         rows = rows.take(np.repeat(np.arange(len(rows)), rows.weights))
-        table = pa.Table.from_batches([rows.table]).select(list(self.columns))
+        table = self.number_rows(rows).drop_columns([WEIGHT])
         return (table,) if table.num_rows else ()
 
     def _finality_bound(self, shard: Shard) -> tuple[FinalityBound | None, int]:
@@ -226,7 +221,7 @@ class TopNOperator(StreamOperator):
         return np.concatenate([self._ends(before), self._ends(after)]), np.concatenate([-before.weights, after.weights])
 
     def _count_shown(self, shard: Shard) -> tuple[EndCounts, bool]:
-        """How many rows are shown by the end of their windows, and whether the state was written with these ends."""
+        """The number of shown rows by the end of their windows, and whether the state was written with these ends."""
         numbers = shard.state.directory.numbers
         if self.time is None:
             return EndCounts({int(HIGHEST): int(numbers.get("shown", 0))}), True
@@ -304,21 +299,61 @@ class TopNOperator(StreamOperator):
         for block in spine.blocks:
             spine.drop(block)
         spine.add(self.layout.sort(after))
-        tables = [to_changes(part).select([*self.columns, WEIGHT]) for part in (negate(before), after) if len(part)]
-        changes = consolidate_changes(concat_tables(tables), self.columns) if tables else None
+        return self.difference(before, after)
+
+    def difference(self, before: KeyedRows, after: KeyedRows) -> tuple[pa.Table, ...]:
+        """The changes from some shown rows to others."""
+        parts = [(self.number_rows(rows), sign) for rows, sign in ((before, -1), (after, 1)) if len(rows)]
+        tables = [
+            table.set_column(table.num_columns - 1, WEIGHT, pc.multiply(table.column(WEIGHT), pa.scalar(sign)))
+            for table, sign in parts
+        ]
+        changes = consolidate_changes(concat_tables(tables), self.visible_columns) if tables else None
         return (changes,) if changes is not None and changes.num_rows else ()
 
-    def visible_weights(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
-        """The shown weight of each row, given the weight ``before`` it; ``is_first``: a new group begins."""
-        if not self.ties or not len(rows):
-            return np.clip(self.limit - before, 0, rows.weights)
+    def number_rows(self, rows: KeyedRows) -> pa.Table:
+        """The rows as they are shown, with their weights: with their ranks, and without those that are skipped."""
+        if self.number is None and not self.offset:
+            return to_changes(rows).select([*self.columns, WEIGHT])
+        groups = key_ids(rows.table, self.by) if self.by else np.zeros(len(rows), np.int64)
+        order = self._argsort(rows)
+        order = order[stable_order(groups[order])]
+        rows, groups = rows.take(order), groups[order]
+        before = np.cumsum(rows.weights) - rows.weights
+        is_first = np.append(True, groups[1:] != groups[:-1])[: len(rows)]
+        starts = np.flatnonzero(is_first)
+        before -= np.repeat(before[starts], np.diff(np.append(starts, len(rows))))
+        copies = np.repeat(np.arange(len(rows)), rows.weights)
+        if self.ties:
+            ranks = self._shared_ranks(rows, before, is_first)[copies]
+        else:
+            # Equal rows stand as one, and each has a number.
+            firsts = np.cumsum(rows.weights) - rows.weights
+            ranks = before[copies] + np.arange(copies.size) - firsts[copies]
+        is_shown = ranks >= self.offset
+        table = pa.Table.from_batches([rows.table.take(pa.array(copies[is_shown]))]).select(list(self.columns))
+        if self.number is not None:
+            table = table.append_column(self.number, pa.array(ranks[is_shown] + 1, pa.int32()))
+        return table.append_column(WEIGHT, pa.array(np.ones(table.num_rows, np.int64)))
+
+    def _shared_ranks(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
+        """For each of the sorted rows how many rows precede all its equals, or how many different ones."""
         begins = is_first.copy()
         begins[:1] = True
         for by in self.order:
             column = rows.table.column(by.column)
             begins[1:] |= ~null_safe_equal(column.slice(1), column.slice(0, len(rows) - 1))
-        place = before[np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))]
-        return np.where(place < self.limit, rows.weights, 0)
+        places = np.arange(len(rows))
+        if not self.is_dense:
+            return before[np.maximum.accumulate(np.where(begins, places, 0))]
+        numbers = np.cumsum(begins)
+        return numbers - numbers[np.maximum.accumulate(np.where(is_first, places, 0))]
+
+    def visible_weights(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
+        """The shown weight of each row, given the weight ``before`` it; ``is_first``: a new group begins."""
+        if not self.ties or not len(rows):
+            return np.clip(self.limit - before, 0, rows.weights)
+        return np.where(self._shared_ranks(rows, before, is_first) < self.limit, rows.weights, 0)
 
     def _argsort(self, rows: KeyedRows) -> Ints:
         keys = [ranks_of(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
@@ -346,9 +381,9 @@ class TopNOperator(StreamOperator):
         return () if self.final_key is None or self.time is not None else (self.final_key,)
 
     @property
-    def top_n(self) -> TopN:
-        """The top-N that it shows."""
-        return TopN(self.by, self.order, self.limit)
+    def top_n(self) -> TopN | None:
+        """The top-N that it reads; None: a row may be in it however many precede it."""
+        return None if self.is_dense else TopN(self.by, self.order, self.limit)
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
@@ -362,8 +397,17 @@ class TopNOperator(StreamOperator):
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """The weight of a change."""
-        return (WEIGHT,) if self.emit == "changes" else ()
+        """The rank, if it is shown, and the weight of a change."""
+        return (*self.visible_columns[len(self.columns) :], *((WEIGHT,) if self.emit == "changes" else ()))
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the rank and of a weight."""
+        return tuple(pa.int32() if name == self.number else pa.int64() for name in self.extra)
+
+    @property
+    def visible_columns(self) -> tuple[str, ...]:
+        """The columns of the result."""
+        return self.columns if self.number is None else (*self.columns, self.number)
 
     @property
     def identity(self) -> Identity:
@@ -373,196 +417,13 @@ class TopNOperator(StreamOperator):
         # Omitted without groups, so that identities from before groups existed stay equal.
         by = {"by": names.canonical_list(self.by)} if self.by else {}
         by |= {"ties": True} if self.ties else {}
+        by |= {"dense": True} if self.is_dense else {}
+        by |= {"offset": self.offset} if self.offset else {}
+        by |= {"number": True} if self.number is not None else {}
         if self.time is not None:
             by |= {"window": [names.canonical(str(self.final_key)), self.before_end]}
         by |= {} if self.emit == "changes" else {"emit": self.emit}
         return self.make_identity([self._input_columns], order=order, limit=self.limit, changes=self.changes, **by)
-
-
-@dataclass(frozen=True)
-class DeduplicateOperator(StreamOperator):
-    """The first row of each group within a time: one port, whose rows come out once and unchanged.
-
-    A row comes out unless one of its group has come out whose time is at most ``within`` before or after its own. With
-    ``order`` "arrival" that is decided at once, by the rows before it; with "time", once the watermark has passed the
-    time of the row, by the rows of its group with earlier times, and among equal times by arrival. Rows without a time,
-    and those that repeat another, are counted as dropped.
-
-    - ``columns``: what the emission shows; ``by``: the group columns, NULL equal to NULL
-    - ``time``: the event time, which is also the name of its watermark; ``within`` is in its unit
-    - ``outputs``: the names under which that watermark is emitted
-    - ``position``, ``code``: as in `TopNOperator`
-
-    >>> from watersmeet.tools.testing import MemoryStore
-    >>> first, store = DeduplicateOperator(("k", "t"), ("k",), "t", 10), MemoryStore()
-    >>> for times in ([1, 9], [11], [12]):
-    ...     arrivals = {0: pa.table({"k": ["a"] * len(times), "t": times})}
-    ...     print([table.to_pylist() for table in first.step(store, arrivals, {}).rows])
-    [[{'k': 'a', 't': 1}]]
-    []
-    [[{'k': 'a', 't': 12}]]
-    """
-
-    name: ClassVar[str] = "deduplicate"
-    limit: ClassVar[int] = 1
-    ties: ClassVar[bool] = False
-    emit: ClassVar[Emit] = "final"
-
-    columns: tuple[str, ...]
-    by: tuple[str, ...]
-    time: str
-    within: int
-    order: Literal["arrival", "time"] = "arrival"
-    code: str | None = None
-    position: str | None = None
-    outputs: tuple[str, ...] = ()
-
-    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
-        """Process one batch of one shard."""
-        shard = Shard(self, store, watermarks)
-        number = int(shard.state.directory.numbers.get("number", 0))
-        watermark = shard.watermarks_after.received.get(self.time, NO_WATERMARK)
-        finality = FinalityBound(self.time, _below(watermark, self.within))
-        shown = shard.state.spine(
-            "first", self._key_layout, BUDGET, lambda rows, is_oldest: rows.where(finality.is_open(rows))
-        )
-        waiting = shard.state.spine("waiting", self._row_layout, TIMELINE_BUDGET)
-        new, arrived = self._admit(shard, arrivals.get(0), number)
-        if self.order == "time":
-            new = self._release(waiting, new, _below(watermark, 0))
-        rows: tuple[pa.Table, ...] = ()
-        if len(new):
-            is_first = self._find_first(StateTable(shown), new)
-            shard.counters.dropped[0] += len(new) - int(is_first.sum())
-            new = new.where(is_first)
-            keys = pa.RecordBatch.from_arrays(
-                [new.table.column(n) for n in self._key_layout.columns], names=list(self._key_layout.columns)
-            )
-            shown.add(self._key_layout.rows(keys))
-            rows = (pa.Table.from_batches([new.table]).select(list(self.columns)),) if len(new) else ()
-        shown.expire(finality)
-        enforce_limit([StateTable(shown), StateTable(waiting)], self.max_rows)
-        shard.counters.matched = len(new)
-        emitted = {} if watermark == NO_WATERMARK else dict.fromkeys(self.outputs, watermark)
-        return shard.close(emitted, rows, (len(shown) + len(waiting),), {"number": number + arrived})
-
-    def _admit(self, shard: Shard, table: pa.Table | None, number: int) -> tuple[KeyedRows, int]:
-        """The arrivals in order that are in time and have one, and how many came."""
-        if table is None or not table.num_rows:
-            return self._row_layout.empty_rows, 0
-        ordered = table
-        if self.position is not None:
-            ordered = table.take(pa.array(np.argsort(table.column(self.position).to_numpy(), kind="stable")))
-        time = ordered.column(self.time).combine_chunks()
-        is_late = shard.detect_late_rows(0, ordered, {self.time: as_int64(time)})
-        has_time = time.is_valid().to_numpy(zero_copy_only=False)
-        shard.counters.dropped[0] += int((~has_time & ~is_late).sum())
-        read = to_record_batch(ordered)
-        codes = (
-            np.zeros(len(read), np.int64)
-            if not self.by
-            else row_codes(read, self.by)
-            if self.code is None
-            else as_int64(read.column(self.code))
-        )
-        made = {CODE: pa.array(codes), NUMBER: pa.array(number + np.arange(len(read)))}
-        names = self._row_layout.run_columns
-        rows = self._row_layout.rows(
-            pa.table([made[n] if n in made else read.column(n) for n in names], names=list(names))
-        )
-        return rows.where(has_time & ~is_late), len(read)
-
-    def _release(self, waiting: Spine, new: KeyedRows, mark: int) -> KeyedRows:
-        """The rows that the watermark has passed, in the order of time; the others wait."""
-        parts = list[KeyedRows]()
-        for block in waiting.blocks:
-            if block.lowest[self.time] <= mark:
-                rows = waiting.read(block)
-                is_due = rows.times[self.time] <= mark
-                parts.append(rows.where(is_due & waiting.live_mask(block)))
-                waiting.remove(block, is_due)
-        is_due = new.times[self.time] <= mark
-        waiting.add(new.where(~is_due))
-        rows = concat_rows([*parts, new.where(is_due)])
-        return rows.take(np.lexsort((rows.attributes[NUMBER], rows.times[self.time])))
-
-    def _find_first(self, shown: StateTable, rows: KeyedRows) -> Bools:
-        """A mask of the rows that, in the order in which they count, are the first of their group within the time."""
-        stored = shown.read_rows(np.unique(rows.codes))
-        keys = (
-            pa.concat_tables(
-                [
-                    pa.Table.from_batches([part.table]).select(list(self.by))
-                    for part in ((stored, rows) if len(stored) else (rows,))
-                ],
-                promote_options="permissive",
-            )
-            if self.by
-            else None
-        )
-        count = len(stored)
-        ids = np.zeros(count + len(rows), np.int64) if keys is None else key_ids(keys, self.by)
-        times = rows.times[self.time]
-        is_first = np.zeros(len(rows), np.bool_)
-        is_open = np.ones(len(rows), np.bool_)
-        if count:
-            before, old = ids[:count], stored.times[self.time]
-            order = np.lexsort((old, before))
-            low, high = (
-                np.maximum(times, LOWEST + self.within) - self.within,
-                np.minimum(times, HIGHEST - self.within) + self.within,
-            )
-            is_open[match(before[order], old[order], ids[count:], low, high).probe] = False
-        # Rows of a group with a longer pause between them do not depend on each other.
-        clusters = _clusters(ids[count:], times, self.within)
-        left = np.flatnonzero(is_open)
-        while left.size:
-            _, first, inverse = np.unique(clusters[left], return_index=True, return_inverse=True)
-            is_first[left[first]] = True
-            left = left[distances(times[left], times[left[first]][inverse]) > self.within]
-        return is_first
-
-    @cached_property
-    def _key_layout(self) -> RowLayout:
-        return RowLayout(tuple(dict.fromkeys((*self.by, self.time, CODE))), (self.time,), code=CODE)
-
-    @cached_property
-    def _row_layout(self) -> RowLayout:
-        columns = tuple(dict.fromkeys((*self.columns, *self.by, self.time, CODE)))
-        return RowLayout(columns, (self.time,), sort_time=self.time, code=CODE, numbers=(NUMBER,))
-
-    @property
-    def ports_in_arrival_order(self) -> frozenset[int]:
-        """The only port: of several rows the first counts."""
-        return frozenset({0})
-
-    @property
-    def ports(self) -> tuple[Port]:
-        """The only port."""
-        return (Port(self.columns, (self.time,), self.by, self.code),)
-
-    @property
-    def identity(self) -> Identity:
-        """The part of the operator that determines the meaning of its state."""
-        stored = self._row_layout.columns if self.order == "time" else self._key_layout.columns
-        return self.make_identity([stored], order=self.order, within=self.within)
-
-
-def _below(watermark: int, length: int) -> int:
-    """The last time that a watermark has passed, and that is further behind it than a length."""
-    if watermark in (NO_WATERMARK, END_OF_INPUT):
-        return watermark
-    return max(watermark - length - 1, NO_WATERMARK)
-
-
-def _clusters(ids: Ints, times: Ints, within: int) -> Ints:
-    """A number per row: rows of a group have the same one if each is at most so far from the next in time."""
-    order = np.lexsort((times, ids))
-    pauses = distances(times[order[1:]], times[order[:-1]])
-    begins = np.append(True, (np.diff(ids[order]) != 0) | (pauses > within))
-    clusters = np.empty(len(ids), np.int64)
-    clusters[order] = np.cumsum(begins)
-    return clusters
 
 
 # One batch of a top-N per group: only the groups that the batch touches are read.
@@ -593,9 +454,7 @@ def update_groups(
         after = _top_rows(top, table.layout.merge([stored, new]), argsort)
         difference = merge_equal_rows(table.layout.merge([negate(stored), table.layout.sort(after)]))
         table.spine.add(difference if finality is None else difference.where(finality.is_open(difference)))
-    tables = [to_changes(part).select([*top.columns, WEIGHT]) for part in (negate(before), after) if len(part)]
-    changes = consolidate_changes(concat_tables(tables), top.columns) if tables else None
-    return ((changes,) if changes is not None and changes.num_rows else ()), (before, after)
+    return top.difference(before, after), (before, after)
 
 
 def negate(rows: KeyedRows) -> KeyedRows:
@@ -629,13 +488,7 @@ def _top_rows(top: TopNOperator, rows: KeyedRows, argsort: Callable[[KeyedRows],
 
 
 def spine(identity: Identity, name: str) -> SpineSchema:
-    """The rows that are shown, or all rows; of a deduplication, keys of rows that came out, and rows that wait."""
-    if "within" in identity:
-        (port,), reach = identity["ports"], identity["within"] if name == "first" else 0
-        until = "until the watermark has passed their time" + (" by the bound" if reach else "")
-        return SpineSchema(
-            0, until, expiry=lambda rows: {port["times"][0]: as_int64(rows.column(port["times"][0])) + reach}
-        )
+    """The rows that are shown, or all rows."""
     if "window" in identity:
         (port,), window = identity["ports"], identity["window"]
         return SpineSchema(
@@ -652,8 +505,6 @@ def _until(port: Mapping[str, Any], window: tuple[str, int], rows: pa.RecordBatc
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
     """The next arrival number of all shards, and the number of shown rows: at most ``limit`` per group."""
-    if "within" in identity:
-        return {"number": max(int(part.get("number", 0)) for part in parts)}
     rows = look.rows("rows", spine(identity, "rows"))
     shown = 0
     if rows is not None and len(rows):
@@ -667,4 +518,4 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardI
     return {"number": max(int(part.get("number", 0)) for part in parts), "shown": shown, **ends}
 
 
-STATE_SCHEMA = StateSchema(("top", "deduplicate"), spine, numbers=numbers)
+STATE_SCHEMA = StateSchema(("top",), spine, numbers=numbers)

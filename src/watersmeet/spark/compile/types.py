@@ -1,12 +1,13 @@
-"""Types of expressions, from Spark's analyser."""
+"""Types of expressions, from Spark's analyser, and the refusals that need it: wrong types, functions and collations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
-from pyspark.errors import AnalysisException
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
@@ -17,21 +18,36 @@ from watersmeet.functions import function_hint
 from watersmeet.logical.expressions import GROUP, Expr
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import query_recomputations, refuse_non_deterministic
-from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.passes.comparisons import (
+    LATEST,
+    collation_parameters,
+    is_collated,
+    key_expressions,
+    key_parameters,
+    upsert_key,
+)
+from watersmeet.logical.query import RANK, TOP, AnalyzedQuery, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
+    AnalyzedLeaf,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
+    ConditionalJoin,
     scans,
+    views,
 )
-from watersmeet.physical import DeclaredTypes, sources_of
+from watersmeet.operators.core.aggregates import result_type
+from watersmeet.operators.core.condition import Condition, is_supported
+from watersmeet.physical import DeclaredTypes, JoinPlan, QueryPlan, join_plans, sources_of
+from watersmeet.physical.ports import leaf_column
 from watersmeet.schema import normalise_type, parse_type_name, quote
 from watersmeet.spark.exchange.rows import ddl_field
 from watersmeet.spark.private.introspection import is_deterministic, suppress_logs
 from watersmeet.spark.refusals import first_line, unknown_function
+from watersmeet.spark.session import STATE
 
 
 class SparkTypes:
@@ -61,6 +77,8 @@ class SparkTypes:
         self._define_inside(query.relation)
         if query.group is not None:
             self._add(GROUP, (*query.group.by, *query.group.aggregates))
+        if query.top is not None and query.top.rank is not None:
+            self._add(TOP, (Output(RANK, Expr("literal", text="0", value=0)),))
         if not self._refusals:
             self._refusals += self._non_deterministic(query)
 
@@ -87,14 +105,14 @@ class SparkTypes:
                 self._define(relation.query)
                 self._add(relation.alias, relation.query.outputs)
                 # The next grouping gives its columns the same names.
-                groups = [name for name in self.empty.columns if name.startswith(f"{GROUP}.")]
+                groups = [name for name in self.empty.columns if name.startswith((f"{GROUP}.", f"{TOP}."))]
                 self.empty = self.empty.drop(*groups)
             case AnalyzedUnion():
                 for side in relation.sides:
                     self._define_inside(side)
                 first = relation.sides[0]
                 named = zip(relation.source.fields, first.source.fields, strict=False)
-                columns = [Output(f.name, _column(first.alias, g.name)) for f, g in named]
+                columns = [Output(f.name, Expr("other", text=quote(f"{first.alias}.{g.name}"))) for f, g in named]
                 self._add(relation.alias, tuple(columns))
                 self._refusals += self._type_mismatches(relation)
             case AnalyzedLateral():
@@ -126,6 +144,11 @@ class SparkTypes:
         columns = list[Column]()
         for output in outputs:
             name, type_ = f"{alias}.{output.name}", cast("DataType", StringType())
+            if output.expr.op == "aggregate" and output.expr.inputs != output.expr.args:
+                types = tuple(self.type_of(arg) for arg in output.expr.arguments)
+                type_ = ddl_field(name, result_type(output.expr.function, types) or "STRING").dataType
+                columns.append(F.lit(None).cast(type_).alias(name))
+                continue
             try:
                 # Not by its text: Spark cannot read every name of a field there.
                 type_ = self._analyze(output.expr.sql(), output.expr.span, output.expr.sql()).schema[0].dataType
@@ -226,10 +249,6 @@ def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[t
         yield mine.name, fields[first.name.lower()]
 
 
-def _column(alias: str, name: str) -> Expr:
-    return Expr("other", text=quote(f"{alias}.{name}"))
-
-
 def _join_columns(relation: AnalyzedRelation) -> Iterator[Field]:
     """The columns that the joins of a relation make, the outermost first."""
     yield from relation.extra_columns if isinstance(relation, AnalyzedJoin) else ()
@@ -238,3 +257,167 @@ def _join_columns(relation: AnalyzedRelation) -> Iterator[Field]:
 
 
 _HINT = "cast one of the operands, for example `CAST(x AS BIGINT)`."
+
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+def check_provider(spark: SparkSession) -> None:
+    """Set a state store that can hold the state of a join; refuse a session in which another one is set."""
+    provider = str(spark.conf.get(PROVIDER))
+    if provider.endswith("RocksDBStateStoreProvider"):
+        return
+    if PROVIDER in spark.conf.getAll:
+        raise refuse("STATE_STORE_PROVIDER", provider=provider.rsplit(".", 1)[-1])
+    spark.conf.set(PROVIDER, STATE[PROVIDER])
+
+
+def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
+    """Refuse aggregates over types that a grouping cannot aggregate, though Spark would cast them."""
+    for view in (relation.query for relation in views(query.relation)):
+        check_aggregates(types, script, view)
+    for aggregate in query.group.aggregates if query.group is not None else ():
+        args = tuple(types.type_of(arg) for arg in aggregate.expr.arguments)
+        if result_type(aggregate.expr.function, args) is None:
+            reason = f"{aggregate.expr.text}() does not take {' and '.join(args)}."
+            hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
+            place = script.place(aggregate.expr.span)
+            raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
+        for key in aggregate.expr.sort_keys:
+            _check_sort_key(types, script, key.args[0], key.args[0].span)
+
+
+def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
+    """Refuse to order rows by values of a type that has no order here: nested ones, or texts of another collation."""
+    for view in (relation.query for relation in views(query.relation)):
+        check_order(types, script, view)
+    for by in query.top.order if query.top is not None else ():
+        _check_sort_key(types, script, by.expr, by.shown.span)
+
+
+def _check_sort_key(types: SparkTypes, script: Script, key: Expr, span: Span) -> None:
+    type_ = types.type_of(key)
+    if result_type("min", (type_,)) is None:
+        reason = f"rows cannot be ordered by {type_}."
+        hint = "order by a number, a string or a time in it."
+        raise refuse("TYPE_MISMATCH", script.place(span), expression="ORDER BY", reason=reason, hint=hint)
+
+
+def check_collations(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
+    """Refuse to group or order rows by strings with a collation, which only Spark can compare.
+
+    What a join compares is checked by `SparkTypes.check_comparable`, what rows are ordered by in `check_order`.
+    """
+    for view in (relation.query for relation in views(query.relation)):
+        check_collations(types, script, view)
+    keys = [(clause, expr, shown.span) for clause, expr, shown in key_expressions(query.group, query.top)]
+    keys += [(LATEST, expr, query.span) for expr in query.latest_key]
+    for clause, expr, span in keys:
+        type_ = types.type_of(expr)
+        if is_collated(type_):
+            raise refuse("TYPE_MISMATCH", script.place(span), **collation_parameters(clause, type_))
+
+
+def check_primary_keys(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
+    """Refuse a primary key of strings of a collation, of which only Spark knows."""
+    for scan in scans(query.relation):
+        for name in upsert_key(scan.source):
+            type_ = types.type_of(leaf_column(scan.alias, name))
+            if is_collated(type_):
+                place = script.place(scan.source.span)
+                raise refuse("TYPE_MISMATCH", place, **key_parameters(scan.source, name, type_))
+
+
+def check_carried(types: SparkTypes, plan: QueryPlan, arrow: Callable[[StructType], pa.Schema]) -> None:
+    """Refuse columns whose type has no form in Arrow, in which rows go through a join."""
+    carried = {column for join in join_plans(plan.relation) for port in join.ports for column in port.columns}
+    refusals: list[Refusal] = []
+    for field in types.empty.schema:
+        try:
+            if field.name in carried:
+                arrow(StructType([field]))
+        except PySparkTypeError:
+            named = {"column": field.name, "type": field.dataType.simpleString().upper()}
+            refusals.append(Refusal("UNSUPPORTED_TYPE", named))
+    if refusals:
+        raise WatersmeetError(refusals)
+
+
+def check_feeds(frames: Mapping[str, DataFrame], script: Script, query: AnalyzedQuery) -> None:
+    """Refuse the changes of a table without a primary key that Spark computes with other values each time.
+
+    Such a table retracts the row that equals the received one. With a primary key it retracts its stored row.
+    """
+    for scan in scans(query.relation):
+        frame = frames.get(scan.source.name)
+        is_bag = scan.source.kind == "table" and not scan.source.primary_key and not scan.source.is_static
+        if is_bag and frame is not None and not is_deterministic(frame):
+            why = "this table has no primary key, so its changes retract rows by their values"
+            hint = "declare a PRIMARY KEY, or store the changes first and read them from there."
+            place = script.place(scan.source.span)
+            raise refuse("NON_DETERMINISTIC", place, function=scan.source.name, why=why, hint=hint)
+
+
+def check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
+    """Let Spark look at every expression on its own, so that each mistake is reported at its place."""
+    refusals: list[Refusal] = []
+    # A constant need not be of its column's type, but must be one that Spark casts to it.
+    values = [Expr("cast", (value,), value=type_, span=value.span) for value, type_ in _values(query.relation)]
+    for expr in (*_conditions(query.relation), *values, *_of_query(query)):
+        try:
+            types.check(expr)
+        except WatersmeetError as error:
+            refusals += error.refusals
+    for expr in _comparisons(query.relation) if not refusals else ():
+        try:
+            types.check_comparable(expr)
+        except WatersmeetError as error:
+            refusals += error.refusals
+    if refusals:
+        raise WatersmeetError(refusals)
+
+
+def _of_query(query: AnalyzedQuery) -> Iterator[Expr]:
+    """The expressions of a query behind its relation."""
+    yield from (*query.where, *(output.expr for output in query.outputs))
+
+
+def _comparisons(relation: AnalyzedRelation) -> Iterator[Expr]:
+    """The values that the joins of a relation compare across their sides, or partition windows by."""
+    for side in relation.inputs:
+        yield from _comparisons(side)
+    yield from relation.comparison_operands if isinstance(relation, AnalyzedJoin) else ()
+
+
+def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:
+    """Every expression of a relation: filters of its sources, the parts of ON, of windows and of padding."""
+    for side in relation.inputs:
+        yield from _conditions(side)
+    yield from relation.expressions
+
+
+def _values(relation: AnalyzedRelation) -> Iterator[tuple[Expr, str]]:
+    """The constants that stand for columns of a missing side, each with the type of its column."""
+    for port, side in enumerate(relation.inputs):
+        yield from _values(side)
+        pad = relation.pads(port) if isinstance(relation, AnalyzedJoin) else None
+        if pad is not None and not isinstance(pad, str) and isinstance(side, AnalyzedLeaf):
+            types = {field.name: field.type for field in side.source.fields}
+            yield from ((value, types[name]) for name, value in pad)
+
+
+def check_condition(join: JoinPlan, script: Script, schemas: Sequence[pa.Schema]) -> None:
+    """Refuse a condition across the sides whose types the kernel cannot evaluate, before it meets the first row."""
+    condition: Condition | None = getattr(join.operator, "condition", None)
+    if condition is None or is_supported(condition, pa.unify_schemas(list(schemas))):
+        return
+    assert isinstance(join.analyzed, ConditionalJoin)
+    residual = join.analyzed.residual[0]
+    raise refuse(
+        "UNSUPPORTED_CONDITION",
+        script.place(residual.span),
+        kind=join.analyzed.kind.upper(),
+        condition=residual.sql(),
+        cause="values of these types cannot be compared across the sides",
+        hint="compare numbers, strings, dates or timestamps, for example by a CAST on each side.",
+    )

@@ -48,7 +48,7 @@ SINK_CONNECTORS: Mapping[type[SinkFormat], str] = {
     IcebergSink: "iceberg.IcebergSinkConnector",
 }
 CHANGE_DECODERS: Mapping[type[Feed], str] = {
-    Feed: "changes.row_changes",
+    Feed: "reading.row_changes",
     Records: "records.decode_records",
     Debezium: "debezium.debezium_changes",
     Delta: "delta.delta_changes",

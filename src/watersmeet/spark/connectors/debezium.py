@@ -21,7 +21,6 @@ from watersmeet.formats.debezium import DECIMALS, TIME_UNIT, TRUNCATE, Debezium,
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.schema import is_moment, quote
 from watersmeet.spark.connectors.avro import decode_avro, reader_schema
-from watersmeet.spark.connectors.changes import refusal_column
 from watersmeet.spark.connectors.malformed import (
     CORRUPT_RECORD,
     PLACE,
@@ -35,6 +34,7 @@ from watersmeet.spark.connectors.malformed import (
     with_corrupt_record,
 )
 from watersmeet.spark.connectors.ranges import json_range_error
+from watersmeet.spark.connectors.reading import refusal_column
 from watersmeet.spark.connectors.record_parts import OF_VALUE
 from watersmeet.spark.connectors.records import DELETE, INSERT, place_of_record
 
@@ -49,7 +49,7 @@ _UNITS: Mapping[str, Unit] = {
 
 @dataclass(frozen=True)
 class Form:
-    """How the columns of a row come in a record: the type of each, and the unit of times that come as numbers."""
+    """The form of the columns of a row in a record: the type of each, and the unit of times that come as numbers."""
 
     types: Mapping[str, str]
     units: Mapping[str, Unit]

@@ -39,10 +39,10 @@ from watersmeet.schema import quote
 NON_NUMERIC = "allowNonNumericNumbers"
 """Spark's option that takes texts as ``NaN`` and ``Infinity`` for numbers of JSON."""
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
-"""How many seconds have microseconds in 64 bits."""
+"""The number of seconds whose microseconds fit in 64 bits."""
 _SHOWN_CHARACTERS = 200
 _MOST_DIGITS = 38
-"""How many digits a DECIMAL can have."""
+"""The largest number of digits of a DECIMAL."""
 _WIDE_JSON: Mapping[type[DataType], DataType] = {ByteType: ShortType(), TimestampType: VariantType()}
 _WIDE_ORC_KEYS: Mapping[type[DataType], DataType] = {
     ByteType: LongType(), ShortType: LongType(), IntegerType: LongType(), FloatType: DoubleType(),
@@ -170,7 +170,7 @@ def is_lost(value: Column, fitted: Column, type_: DataType, narrow: DataType) ->
     match type_, narrow:
         case ArrayType(), ArrayType():
             pairs = F.zip_with(value, fitted, lambda a, b: is_lost(a, b, type_.elementType, narrow.elementType))
-            return _is_true(F.exists(pairs, lambda lost: lost))
+            return F.coalesce(F.exists(pairs, lambda lost: lost), F.lit(False))
         case MapType(), MapType():
             keys = ArrayType(type_.keyType), ArrayType(narrow.keyType)
             values = ArrayType(type_.valueType), ArrayType(narrow.valueType)
@@ -310,7 +310,3 @@ def _narrow_time(value: Column, options: Mapping[str, str]) -> Column:
         time = text.try_cast("timestamp")
     is_near = (kind == "BIGINT") & seconds.between(-_MOST_SECONDS, _MOST_SECONDS)
     return F.when(is_near, F.timestamp_seconds(seconds)).otherwise(time)
-
-
-def _is_true(condition: Column) -> Column:
-    return F.coalesce(condition, F.lit(False))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
@@ -32,7 +32,16 @@ from watersmeet.locations import local_path
 from watersmeet.logical.nodes import Query, Script, scans
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.spark.connectors import decode_changes, source_connector
-from watersmeet.spark.connectors.malformed import decode_path
+from watersmeet.spark.connectors.malformed import decode_path, error_columns, fit_column
+from watersmeet.spark.connectors.records import (
+    DELETE,
+    INSERT,
+    is_deleted,
+    key_error_columns,
+    key_of_record,
+    partition_of,
+    place_of_record,
+)
 from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, Batches, ColumnPipeline
 from watersmeet.spark.exchange.packing import Pack
 from watersmeet.spark.private.files import Folder, file_exists, folder_of
@@ -40,7 +49,7 @@ from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
 
 Reads = Literal["declared", "all now"]
-"""How a source is read: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch."""
+"""The mode of reading: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch."""
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -250,7 +259,7 @@ def check_inputs(spark: SparkSession, checkpoint: str, sources: Sequence[tuple[i
 
 
 def _commit_offsets(folder: Folder) -> list[int]:
-    """How far each file source has been delivered, in the order of the sources; nothing: no batch is finished."""
+    """The progress of each file source, in the order of the sources; nothing: no batch is finished."""
     done = [int(name) for name in folder.names("commits") if name.isdecimal()]
     text = folder.read(f"offsets/{max(done)}") if done else None
     # A version, the metadata of the batch, and a line for every source.
@@ -390,3 +399,36 @@ class PackFiles:
                 for rows in self.columns(self.reader.read(path)):
                     none = pa.array(np.zeros(rows.num_rows, np.int32))
                     yield rows.append_column(FILE, pa.DictionaryArray.from_arrays(none, file))
+
+
+def row_changes(source: Source, frame: DataFrame) -> DataFrame:
+    """The declared columns and the key of a record, if there is one.
+
+    For a table also ``_change``: from a condition, from a column of that name, or always ``+``.
+    """
+    key = key_of_record(source, frame)
+    columns = [
+        *cast_columns(source, frame),
+        *key,
+        *(error_columns(frame) or (key_error_columns(source, frame) if key else ())),
+    ]
+    if source.kind == "stream":
+        names = {name.lower() for name in frame.columns}
+        is_kafka = source_format(source).has_partitions and names.issuperset(("topic", "partition"))
+        return frame.select(*columns, *((partition_of(place_of_record(frame)),) if is_kafka else ()))
+    if "deletes" in source.lowercase_options:
+        return frame.select(*columns, F.when(is_deleted(source), DELETE).otherwise(INSERT).alias(CHANGE))
+    has_change = source.field(CHANGE) is None and any(name.lower() == CHANGE for name in frame.columns)
+    return frame.select(*columns, *((F.col(CHANGE).cast("string"),) if has_change else ()))
+
+
+def cast_columns(source: Source, frame: DataFrame) -> list[Column]:
+    """The declared columns, in the declared types; a value that does not fit stops the query."""
+    types = {field.name.lower(): field.dataType for field in frame.schema}
+    return [fit_column(source, f.name, DataType.fromDDL(f.type), types.get(f.name.lower())) for f in source.fields]
+
+
+def refusal_column(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
+    """A column that stops the query with a refusal when it is evaluated."""
+    text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).to_message()
+    return F.raise_error(F.lit(text)).cast(type_)

@@ -19,8 +19,8 @@ from typing import Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from watersmeet.operators.state.blocks import cache_run, runs_to_fetch
 from watersmeet.operators.state.format import DIRECTORY, RUN
-from watersmeet.operators.state.spine import cache_run, runs_to_fetch
 from watersmeet.spark.private.introspection import enter_state, state_partitions
 from watersmeet.spark.private.transfer import decode_value, pipeline_requests, put
 

@@ -35,7 +35,7 @@ from watersmeet.tools.studio.page.description import OperatorSide, QueryDescript
 Unit = Literal["time", "number", "arrivals"]
 """The unit of lengths: microseconds, numbers of a column, or rows that arrived."""
 BARS = 14
-"""How many bars a histogram has at most."""
+"""The largest number of bars of a histogram."""
 PAIR = "Between the two rows of a pair"
 PARTS = 4
 """Ranges of one power of two, which a bar holds together."""
@@ -102,7 +102,7 @@ def _bars(counts: Mapping[str, int], bound: int | None = None) -> list[dict[str,
 
 
 def _delays_in_words(numbers: OperatorMetrics, bound: int | None, unit: Unit) -> str:
-    """How long most pairs take, against the bound.
+    """The time that most pairs take, against the bound.
 
     >>> _delays_in_words(OperatorMetrics(delays={"118": 99, "125": 1}), 7_200_000_000, "time")
     '99 % within 13 min 25 s, the bound is 2 h.'
@@ -244,7 +244,7 @@ def find_late_rows(described: QueryDescription, following: HistoryFollower, now:
     for batch in _recent(following):
         for name, numbers in batch.operators.items():
             for side, of_side in numbers.sides.items():
-                side_name = _side(described, name, side).name
+                side_name = described.sides.get(name, {}).get(side, OperatorSide(side, ())).name
                 rows[side_name] = rows.get(side_name, 0) + of_side.rows
                 sides[side_name] = sides.get(side_name, 0) + of_side.late
     # Each side has a watermark of its own: the share is that of its rows.
@@ -400,10 +400,6 @@ def _silence(following: HistoryFollower, source: str, now: float) -> float:
 
 def _column(described: QueryDescription, side: OperatorSide) -> WatermarkColumn:
     return described.columns.get(side.columns[0], WatermarkColumn(side.columns[0]))
-
-
-def _side(described: QueryDescription, operator: str, side: str) -> OperatorSide:
-    return described.sides.get(operator, {}).get(side, OperatorSide(side, ()))
 
 
 def _times(count: int) -> str:

@@ -1,0 +1,294 @@
+"""Deduplication: the first row of each group within a time, whose rows come out once and unchanged.
+
+Definition. A row comes out unless one of its group has come out whose time is at most ``within`` before or after its
+own. Groups are rows whose group columns are equal, where NULL equals NULL, NaN equals NaN and -0.0 equals 0.0. By
+arrival that is decided at once, by the rows before it. By time it is decided once the watermark has passed the time of
+the row, by the rows of its group with earlier times, and among equal times by arrival. Rows without a time, and those
+that repeat another, are counted as dropped. See `definition`, one row at a time.
+
+`STATE_SCHEMA` describes what a state holds: the keys of rows that came out, and the rows that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.operators.core.changes import key_ids, row_codes
+from watersmeet.operators.core.identity import Identity
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, distances, match, stretches
+from watersmeet.operators.core.operator import (
+    END_OF_INPUT,
+    Emission,
+    Emit,
+    Port,
+    StateStore,
+    StreamOperator,
+    Watermarks,
+)
+from watersmeet.operators.state.layout import (
+    NO_WATERMARK,
+    FinalityBound,
+    KeyedRows,
+    RowLayout,
+    concat_rows,
+    to_record_batch,
+)
+from watersmeet.operators.state.shard import Shard
+from watersmeet.operators.state.spine import Spine
+from watersmeet.operators.state.state_schema import ShardInspector, SpineSchema, StateSchema
+from watersmeet.operators.state.table import BUDGET, CODE, NUMBER, TIMELINE_BUDGET, StateTable, enforce_limit
+
+
+@dataclass(frozen=True)
+class DeduplicateOperator(StreamOperator):
+    """The first row of each group within a time: one port, whose rows come out once and unchanged.
+
+    - ``columns``: what the emission shows; ``by``: the group columns, NULL equal to NULL
+    - ``time``: the event time, which is also the name of its watermark; ``within`` is in its unit
+    - ``order``: "arrival" or "time", the order in which rows count
+    - ``outputs``: the names under which that watermark is emitted
+    - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
+    - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
+
+    >>> from watersmeet.tools.testing import MemoryStore
+    >>> first, store = DeduplicateOperator(("k", "t"), ("k",), "t", 10), MemoryStore()
+    >>> for times in ([1, 9], [11], [12]):
+    ...     arrivals = {0: pa.table({"k": ["a"] * len(times), "t": times})}
+    ...     print([table.to_pylist() for table in first.step(store, arrivals, {}).rows])
+    [[{'k': 'a', 't': 1}]]
+    []
+    [[{'k': 'a', 't': 12}]]
+    """
+
+    name: ClassVar[str] = "deduplicate"
+    limit: ClassVar[int] = 1
+    ties: ClassVar[bool] = False
+    emit: ClassVar[Emit] = "final"
+
+    columns: tuple[str, ...]
+    by: tuple[str, ...]
+    time: str
+    within: int
+    order: Literal["arrival", "time"] = "arrival"
+    code: str | None = None
+    position: str | None = None
+    outputs: tuple[str, ...] = ()
+
+    def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
+        """Process one batch of one shard."""
+        shard = Shard(self, store, watermarks)
+        number = int(shard.state.directory.numbers.get("number", 0))
+        watermark = shard.watermarks_after.received.get(self.time, NO_WATERMARK)
+        finality = FinalityBound(self.time, _below(watermark, self.within))
+        shown = shard.state.spine(
+            "first", self._key_layout, BUDGET, lambda rows, is_oldest: rows.where(finality.is_open(rows))
+        )
+        waiting = shard.state.spine("waiting", self._row_layout, TIMELINE_BUDGET)
+        new, arrived = self._admit(shard, arrivals.get(0), number)
+        if self.order == "time":
+            new = self._release(waiting, new, _below(watermark, 0))
+        rows: tuple[pa.Table, ...] = ()
+        if len(new):
+            is_first = self._find_first(StateTable(shown), new)
+            shard.counters.dropped[0] += len(new) - int(is_first.sum())
+            new = new.where(is_first)
+            keys = pa.RecordBatch.from_arrays(
+                [new.table.column(n) for n in self._key_layout.columns], names=list(self._key_layout.columns)
+            )
+            shown.add(self._key_layout.rows(keys))
+            rows = (pa.Table.from_batches([new.table]).select(list(self.columns)),) if len(new) else ()
+        shown.expire(finality)
+        enforce_limit([StateTable(shown), StateTable(waiting)], self.max_rows)
+        shard.counters.matched = len(new)
+        emitted = {} if watermark == NO_WATERMARK else dict.fromkeys(self.outputs, watermark)
+        return shard.close(emitted, rows, (len(shown) + len(waiting),), {"number": number + arrived})
+
+    def _admit(self, shard: Shard, table: pa.Table | None, number: int) -> tuple[KeyedRows, int]:
+        """The arrivals in order that are in time and have one, and how many came."""
+        if table is None or not table.num_rows:
+            return self._row_layout.empty_rows, 0
+        ordered = table
+        if self.position is not None:
+            ordered = table.take(pa.array(np.argsort(table.column(self.position).to_numpy(), kind="stable")))
+        time = ordered.column(self.time).combine_chunks()
+        is_late = shard.detect_late_rows(0, ordered, {self.time: as_int64(time)})
+        has_time = time.is_valid().to_numpy(zero_copy_only=False)
+        shard.counters.dropped[0] += int((~has_time & ~is_late).sum())
+        read = to_record_batch(ordered)
+        codes = (
+            np.zeros(len(read), np.int64)
+            if not self.by
+            else row_codes(read, self.by)
+            if self.code is None
+            else as_int64(read.column(self.code))
+        )
+        made = {CODE: pa.array(codes), NUMBER: pa.array(number + np.arange(len(read)))}
+        names = self._row_layout.run_columns
+        rows = self._row_layout.rows(
+            pa.table([made[n] if n in made else read.column(n) for n in names], names=list(names))
+        )
+        return rows.where(has_time & ~is_late), len(read)
+
+    def _release(self, waiting: Spine, new: KeyedRows, mark: int) -> KeyedRows:
+        """The rows that the watermark has passed, in the order of time; the others wait."""
+        parts = list[KeyedRows]()
+        for block in waiting.blocks:
+            if block.lowest[self.time] <= mark:
+                rows = waiting.read(block)
+                is_due = rows.times[self.time] <= mark
+                parts.append(rows.where(is_due & waiting.live_mask(block)))
+                waiting.remove(block, is_due)
+        is_due = new.times[self.time] <= mark
+        waiting.add(new.where(~is_due))
+        rows = concat_rows([*parts, new.where(is_due)])
+        return rows.take(np.lexsort((rows.attributes[NUMBER], rows.times[self.time])))
+
+    def _find_first(self, shown: StateTable, rows: KeyedRows) -> Bools:
+        """A mask of the rows that, in the order in which they count, are the first of their group within the time."""
+        stored = shown.read_rows(np.unique(rows.codes))
+        keys = (
+            pa.concat_tables(
+                [
+                    pa.Table.from_batches([part.table]).select(list(self.by))
+                    for part in ((stored, rows) if len(stored) else (rows,))
+                ],
+                promote_options="permissive",
+            )
+            if self.by
+            else None
+        )
+        count = len(stored)
+        ids = np.zeros(count + len(rows), np.int64) if keys is None else key_ids(keys, self.by)
+        times = rows.times[self.time]
+        is_open = np.ones(len(rows), np.bool_)
+        if count:
+            before, old = ids[:count], stored.times[self.time]
+            order = np.lexsort((old, before))
+            low, high = _reach(times, self.within)
+            is_open[match(before[order], old[order], ids[count:], low, high).probe] = False
+        is_open[is_open] = first_rows(ids[count:][is_open], times[is_open], self.within)
+        return is_open
+
+    @cached_property
+    def _key_layout(self) -> RowLayout:
+        return RowLayout(tuple(dict.fromkeys((*self.by, self.time, CODE))), (self.time,), code=CODE)
+
+    @cached_property
+    def _row_layout(self) -> RowLayout:
+        columns = tuple(dict.fromkeys((*self.columns, *self.by, self.time, CODE)))
+        return RowLayout(columns, (self.time,), sort_time=self.time, code=CODE, numbers=(NUMBER,))
+
+    @property
+    def ports_in_arrival_order(self) -> frozenset[int]:
+        """The only port: of several rows the first counts."""
+        return frozenset({0})
+
+    @property
+    def ports(self) -> tuple[Port]:
+        """The only port."""
+        return (Port(self.columns, (self.time,), self.by, self.code),)
+
+    @property
+    def identity(self) -> Identity:
+        """The part of the operator that determines the meaning of its state."""
+        stored = self._row_layout.columns if self.order == "time" else self._key_layout.columns
+        return self.make_identity([stored], order=self.order, within=self.within)
+
+
+def _below(watermark: int, length: int) -> int:
+    """The last time that a watermark has passed, and that is further behind it than a length."""
+    if watermark in (NO_WATERMARK, END_OF_INPUT):
+        return watermark
+    return max(watermark - length - 1, NO_WATERMARK)
+
+
+def _reach(times: Ints, within: int) -> tuple[Ints, Ints]:
+    """The earliest and the latest time that is so near to each time."""
+    return np.maximum(times, LOWEST + within) - within, np.minimum(times, HIGHEST - within) + within
+
+
+def first_rows(ids: Ints, times: Ints, within: int) -> Bools:
+    """A mask of the rows that are the first of their group within the time, in the order in which they are given.
+
+    >>> first_rows(np.zeros(5, np.int64), np.array([1, 9, 12, 11, 23]), 10).tolist()
+    [True, False, True, False, True]
+    """
+    order = np.lexsort((times, ids))
+    ids, times = ids[order], times[order]
+    # Rows with a longer pause between them do not depend on each other; most rows are alone.
+    is_head = np.ones(order.size + 1, np.bool_)
+    is_head[1:-1] = (ids[1:] != ids[:-1]) | (distances(times[1:], times[:-1]) > within)
+    is_first = np.ones(order.size, np.bool_)
+    near = np.flatnonzero(~(is_head[:-1] & is_head[1:]))
+    if near.size:
+        order, ids, times, is_head = order[near], ids[near], times[near], is_head[near]
+        # A row reaches those from `begin` to before `end`.
+        _, begin, end = stretches(ids, times, ids, *_reach(times, within))
+        heads = np.flatnonzero(is_head)
+        is_in_order = is_head[1:] | (order[1:] > order[:-1])
+        is_first[order] = _follow(heads, end) if is_in_order.all() else _divide(order, heads, begin, end)
+    return is_first
+
+
+def _follow(heads: Ints, end: Ints) -> Bools:
+    """The first rows where all count in the order of time: behind each, the next one is the first that it misses.
+
+    Each round goes twice as far as the one before it.
+    """
+    size = end.size
+    is_first = np.zeros(size + 1, np.bool_)
+    is_first[heads] = True
+    following, beyond = np.append(end, size), np.append(heads[1:], size)
+    while True:
+        is_first[following[np.flatnonzero(is_first)]] = True
+        if (following[heads] >= beyond).all():
+            return is_first[:size]
+        following = following[following]
+
+
+def _divide(order: Ints, heads: Ints, begin: Ints, end: Ints) -> Bools:
+    """The first rows where the order is any: the first of a stretch of time parts it into two that are independent.
+
+    ``order``: numbers of the rows in the order in which they count.
+    """
+    is_first = np.zeros(order.size, np.bool_)
+    by_number = np.argsort(order)
+    order = np.empty(order.size, np.int64)
+    order[by_number] = np.arange(order.size)
+    low, high = heads, np.append(heads[1:], order.size)
+    # The first of so many rows from each on: of 1, 2, 4, ... Those that would go beyond the last row are never read.
+    of_width = [order.astype(np.int32 if order.size < 2**31 else np.int64)]
+    for width in (1 << n for n in range(int((high - low).max(initial=1)).bit_length() - 1)):
+        of_width.append(np.minimum(of_width[-1], np.append(of_width[-1][width:], of_width[-1][-width:])))
+    of_widths = np.stack(of_width)
+    while low.size:
+        level = np.frexp(high - low)[1] - 1
+        chosen = by_number[np.minimum(of_widths[level, low], of_widths[level, high - (1 << level)])]
+        is_first[chosen] = True
+        low, high = np.concatenate((low, end[chosen])), np.concatenate((begin[chosen], high))
+        is_left = low < high
+        low, high = low[is_left], high[is_left]
+    return is_first
+
+
+def spine(identity: Identity, name: str) -> SpineSchema:
+    """The keys of rows that came out, or the rows that wait."""
+    (port,), reach = identity["ports"], identity["within"] if name == "first" else 0
+    until = "until the watermark has passed their time" + (" by the bound" if reach else "")
+    return SpineSchema(
+        0, until, expiry=lambda rows: {port["times"][0]: as_int64(rows.column(port["times"][0])) + reach}
+    )
+
+
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
+    """The next arrival number of all shards."""
+    return {"number": max(int(part.get("number", 0)) for part in parts)}
+
+
+STATE_SCHEMA = StateSchema(("deduplicate",), spine, numbers=numbers)
