@@ -52,7 +52,7 @@ from watersmeet.logical.relation import (
     UnboundJoin,
     scans,
 )
-from watersmeet.logical.words import expression_in_words, kind_in_words
+from watersmeet.logical.words import expression_in_words, kind_in_words, word
 
 Direction = Literal["backward", "forward", "nearest"]
 """The version an as-of join picks: the latest at or before the time, the earliest at or after it, or the closer one."""
@@ -165,7 +165,7 @@ class AsofAnalysis(FamilyAnalysis):
         left, right = inputs
         assert isinstance(join, ParsedAsofJoin) and isinstance(right, AnalyzedLeaf)
         joined, refusals = _asof_join(draft, join, left, _as_versions(right))
-        return joined, _table_on_the_left(draft, join, left) or refusals
+        return joined, _table_on_the_left(draft, join, left, right) or refusals
 
     def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
         assert isinstance(join, AnalyzedAsofJoin)
@@ -244,12 +244,31 @@ def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
     yield _wrong(draft, join.span, join.kind, join.left, join.right, cause, hint)
 
 
-def _table_on_the_left(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation) -> list[Refusal]:
+def _table_on_the_left(
+    draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf
+) -> list[Refusal]:
     if left.result == "stream":
         return []
     construct = f"An as-of join of the table {draft.names_of(left.aliases)}"
     hint = "put a stream on its left, or write JOIN: rows of a table have no time to look up a version at."
+    names = left.source.primary_key if isinstance(left, AnalyzedLeaf) else ()
+    compared = _backward_times(join, frozenset(left.aliases))
+    if right.result == "table" and names and compared is not None:
+        own, since, test = compared
+        key = ", ".join(f"{word(left.aliases[0])}.{word(name)}" for name in names)
+        first = f"ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY {since} DESC) = 1"
+        kind = "LEFT JOIN" if join.kind == "left" else "JOIN"
+        hint = f"write {kind} with `AND {since} {test} {own}` in ON, and behind WHERE `QUALIFY {first}`."
     return [draft.refuse_unsupported(join.span, construct, hint)]
+
+
+def _backward_times(join: ParsedAsofJoin, left: frozenset[str]) -> tuple[str, str, str] | None:
+    """The times of a match condition that looks back, the left one first, and how the right one compares with it."""
+    comparison = None if join.match is None or not is_resolved(join.match) else compare(join.match)
+    if comparison is None or comparison.direction == "=" or not comparison.high.sources <= left:
+        return None
+    own, since = expression_in_words(comparison.high), expression_in_words(comparison.low)
+    return own, since, "<" if comparison.direction == ">" else "<="
 
 
 def _is_whole_key(source: Source, named: list[str]) -> bool:
