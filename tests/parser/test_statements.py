@@ -305,7 +305,8 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("SELECT * FROM a UNION SELECT * FROM b", "UNION of queries", "UNION"),
         ("SELECT * FROM a JOIN (SELECT * FROM b UNION SELECT * FROM c) u", "UNION without ALL", "UNION"),
         ("SELECT * FROM (b)", "A bracket after FROM", "("),
-        ("SELECT * FROM a WHERE x IN (SELECT 1)", "A subquery", "SELECT"),
+        ("SELECT * FROM a WHERE lower((SELECT x FROM b)) = 1", "A subquery", "SELECT"),
+        ("SELECT * FROM a JOIN b ON a.x IN (SELECT x FROM c)", "A subquery", "SELECT"),
     ],
 )
 def test_unsupported_clauses_are_refused_at_their_place(text: str, what: str, at: str):

@@ -13,7 +13,7 @@ INTERVAL of a day would add a calendar day.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal
@@ -53,7 +53,7 @@ Op = Literal[
     "and", "or", "not", "is_null",
     "=", "<=>", "<>", "<", "<=", ">", ">=",
     "+", "-", "*", "/", "%", "negate",
-    "cast", "call", "aggregate", "order", "around", "windows", "other",
+    "cast", "call", "aggregate", "order", "around", "windows", "subquery", "other",
 ]  # fmt: skip
 """The kind of an expression. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
 comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
@@ -64,7 +64,8 @@ has no args; behind the others stand sort keys, each an ``order`` with its direc
 with an aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with
 aggregates in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the
 others pieces of text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as
-intervals, of the function in ``text``. Every other function is ``other``."""
+intervals, of the function in ``text``. A ``subquery`` is IN or EXISTS of a query while its WHERE is being read. Every
+other function is ``other``."""
 
 OTHER_AGGREGATES = frozenset({
     "approx_count_distinct", "mode", "percentile_approx", "corr", "covar_pop", "covar_samp", "skewness", "kurtosis",
@@ -317,6 +318,13 @@ def conjuncts(expr: Expr | None) -> tuple[Expr, ...]:
     if expr.op == "and":
         return tuple(part for arg in expr.args for part in conjuncts(arg))
     return (expr,)
+
+
+def all_of(parts: Sequence[Expr]) -> Expr | None:
+    """The condition that all of these hold; None for none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return Expr("and", tuple(parts), span=parts[0].span.to(parts[-1].span))
 
 
 def aggregates_in(expr: Expr) -> tuple[Expr, ...]:

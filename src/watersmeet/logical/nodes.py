@@ -173,16 +173,34 @@ class ParsedJoin(Relation):
 
 
 @dataclass(frozen=True)
+class Membership:
+    """The meaning of a join that was written as a subquery: IN, EXISTS, or the value of a scalar subquery.
+
+    - ``name``: the name of its source inside the subquery, whose names go before those around it
+    - ``operand``, ``member``: what IN compares; without a member it is the only column of the right side
+    - ``is_value``: it is a scalar subquery, whose column is not among those of ``*``
+    """
+
+    name: str
+    operand: Expr | None = None
+    member: Expr | None = None
+    is_value: bool = False
+
+
+@dataclass(frozen=True)
 class Join(ParsedJoin):
     """``left [kind] JOIN right``: its family follows from its sides.
 
     ``clauses`` follow its condition. ``operator``: the operator that a Substrait plan names, so that the planner does
-    not choose (FT-3). ``implied``: what it compares without ON and USING.
+    not choose (FT-3). ``implied``: what it compares without ON and USING. ``membership``: it was written as a subquery.
+    ``is_lookup``: it was written FOR SYSTEM_TIME AS OF PROCTIME(), so that a stream must look up a table.
     """
 
     clauses: tuple[Clause, ...] = ()
     operator: Literal["merge"] | None = None
     implied: ImpliedCondition = "key"
+    membership: Membership | None = None
+    is_lookup: bool = False
 
     @property
     def is_plain(self) -> bool:

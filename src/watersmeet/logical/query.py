@@ -455,7 +455,7 @@ def per_key(key: Sequence[Expr], noun: str = "row") -> StateBound:
 def rows_of_table(relation: AnalyzedRelation) -> StateBound:
     """The rows that a table has."""
     key = relation.source.primary_key if isinstance(relation, AnalyzedScan | AnalyzedView) else ()
-    names = " with ".join(leaf.alias for leaf in leaves(relation))
+    names = " with ".join("subquery" if leaf.alias.startswith("#") else leaf.alias for leaf in leaves(relation))
     if not key:
         return StateBound("keys", f"the rows of the table {names}")
     return StateBound("keys", f"one row per {', '.join(f'{names}.{word(name)}' for name in key)}")

@@ -373,6 +373,10 @@ class ConditionalJoin(AnalyzedJoin):
         equalities = (Expr("=", pair, span=pair[0].span.to(pair[1].span)) for pair in self.keys)
         return (*equalities, *self.left_only, *self.right_only, *self.residual)
 
+    def is_key(self, pair: tuple[Expr, Expr]) -> bool:
+        """Whether an equality, its left side first, is a key of the join; else it is a condition like any other."""
+        return True
+
     @property
     def comparison_operands(self) -> tuple[Expr, ...]:
         """Both sides of the keys, and the columns that the rest compares."""

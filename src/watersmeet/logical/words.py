@@ -156,7 +156,11 @@ def row_names(relation: AnalyzedRelation) -> dict[str, str]:
     sources = sources_by_alias(relation)
     names = [source.name for source in sources.values()]
     return {
-        alias: alias if names.count(source.name) > 1 or is_unnamed(source.name) else source.name
+        alias: "subquery"
+        if is_unnamed(alias)
+        else alias
+        if names.count(source.name) > 1 or is_unnamed(source.name)
+        else source.name
         for alias, source in sources.items()
     }
 

@@ -50,7 +50,16 @@ OBJECTS = frozenset({
 """The words that may follow CREATE."""
 
 _SEMICOLON = "`;`"
-SUBQUERY_HINT = "give it a name with `WITH name AS (SELECT ...);` and join with that."
+SUBQUERY_HINT = "write it in WHERE or SELECT, not inside a function or CASE, or join with a view that has its rows."
+
+
+@dataclass(frozen=True)
+class Subquery:
+    """A query inside an expression; ``name``: that of the value of a scalar subquery, empty for IN and EXISTS."""
+
+    query: Query
+    span: Span
+    name: str = ""
 
 
 class Cursor:
@@ -58,8 +67,9 @@ class Cursor:
 
     ``begin`` is the index of the first token of the current statement, ``nesting`` counts the brackets around the
     current query, ``views`` holds the subqueries found in each of the queries around the cursor, ``calls`` the
-    functions found by the index of their names, and ``layout`` is for the formatter. ``grammars``: the grammars of the
-    families.
+    functions found by the index of their names, and ``layout`` is for the formatter. ``subqueries`` has those inside
+    expressions of each of these queries; while ``read_query`` is None, an expression may have none. ``grammars``: the
+    grammars of the families.
     """
 
     def __init__(
@@ -82,6 +92,8 @@ class Cursor:
         self.views: list[list[View]] = []
         self.layout = TokenLayout()
         self.calls: dict[int, CalledFunction] = {}
+        self.read_query: Callable[[Cursor], Query] | None = None
+        self.subqueries: list[list[Subquery]] = []
         self._subqueries = 0
         self._bare_alias: int | None = None
 
@@ -207,6 +219,8 @@ class Cursor:
         """Leave all queries, as at the beginning of a statement."""
         self.nesting = 0
         self.views.clear()
+        self.subqueries.clear()
+        self.read_query = None
 
     def add_subquery(self, query: Query, span: Span) -> str:
         """Add a subquery to the current query; returns its generated name."""

@@ -299,6 +299,8 @@ def _read_field(cursor: Cursor) -> Field:
         raise cursor.misspelt(("FOR",), "FOR", _WATERMARK_HINT)
     if cursor.at("AS"):
         hint = "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."
+        if cursor.at_any({"PROCTIME"}, ahead=1):
+            hint = "leave it out, and write `JOIN v FOR SYSTEM_TIME AS OF PROCTIME()` where a stream looks up a table."
         raise cursor.refuse_unsupported("A computed column", hint)
     type_ = read_type(cursor)
     if type_ in ("CHAR", "VARCHAR"):

@@ -13,9 +13,10 @@ from dataclasses import replace
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import CLOSED, LISTED, Expr, Op
 from watersmeet.parser.calls import read_call
-from watersmeet.parser.cursor import SUBQUERY_HINT, Cursor, skip_brackets
+from watersmeet.parser.cursor import Cursor, skip_brackets
 from watersmeet.parser.leaves import NO_OPERAND, SUFFIXES, read_operand
 from watersmeet.parser.references import text_leaf
+from watersmeet.parser.subqueries import at_subquery, read_scalar, read_subquery
 from watersmeet.parser.tokens import tokenize
 from watersmeet.parser.types import read_type
 
@@ -90,6 +91,9 @@ def _read_not(cursor: Cursor) -> Expr:
 
 def _read_predicate(cursor: Cursor) -> Expr:
     first = cursor.position
+    if cursor.at("EXISTS", "(") and cursor.at_any({"SELECT", "WITH"}, ahead=2) and not cursor.at_any((",", ")"), 3):
+        cursor.skip(1)
+        return read_subquery(cursor, first, None)
     value = _read_level(cursor, 0)
     negated = cursor.at("NOT") and cursor.at_any({"BETWEEN", "IN", *_PATTERNS}, ahead=1)
     if negated:
@@ -117,9 +121,8 @@ def _between(cursor: Cursor, first: int, value: Expr) -> Expr:
 
 
 def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
-    if cursor.at("(", "SELECT"):
-        cursor.next()
-        raise cursor.refuse_unsupported("A subquery", SUBQUERY_HINT)
+    if at_subquery(cursor):
+        return read_subquery(cursor, first, value)
     cursor.expect("(", "write `x IN (1, 2, 3)`.")
     members = cursor.read_list(_read_member)
     cursor.expect(")", "close the list of IN with `)`.")
@@ -233,9 +236,8 @@ def _read_cast(cursor: Cursor) -> Expr:
 
 def _read_bracket(cursor: Cursor) -> Expr:
     first = cursor.position
-    if cursor.at("(", "SELECT") and not cursor.at_any((",", ")"), 2):
-        cursor.next()
-        raise cursor.refuse_unsupported("A subquery", SUBQUERY_HINT)
+    if at_subquery(cursor):
+        return read_scalar(cursor)
     cursor.next()
     inner = read_or(cursor)
     if cursor.at(","):

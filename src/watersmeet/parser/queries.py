@@ -44,6 +44,7 @@ from watersmeet.parser.ranks import (
     read_qualify,
 )
 from watersmeet.parser.relations import close_query, read_relation
+from watersmeet.parser.subqueries import check_subqueries, join_subqueries
 from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
 from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
 
@@ -246,12 +247,16 @@ def _read_insert(cursor: Cursor) -> QueryTarget:
 
 def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: QueryTarget) -> Query:
     cursor.views.append([])
+    cursor.subqueries.append([])
     cursor.begin_line()
     cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
     result = _read_result(cursor)
     is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
     cursor.skip(1 if is_distinct else 0)
+    cursor.read_query = read_inner
     items, number = _read_items(cursor, target)
+    cursor.read_query = None
+    check_subqueries(cursor, items)
     cursor.begin_line()
     if not cursor.take("FROM"):
         raise cursor.separator_failure(
@@ -260,7 +265,9 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     relation = read_relation(cursor, read_inner)
     if result == "stream":
         _read_as_stream(cursor, relation)
+    cursor.read_query = read_inner
     where = _read_where(cursor, "WHERE")
+    cursor.read_query = None
     grouping = read_grouping(cursor, items)
     having = _read_where(cursor, "HAVING")
     if isinstance(relation, Scan) and is_grouped(relation, grouping.by):
@@ -271,7 +278,6 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     ranking = read_order(cursor, items) if ranking is None else ranking
     others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_ranking(ranking))
     where = apply_row_limit(cursor, relation, items, where, others)
-    cursor.views[-1][:] = [rank_all(view, cursor) for view in cursor.views[-1]]
     within, within_span = _read_within(cursor, is_distinct=is_distinct, ranking=ranking, result=result)
     if within is not None:
         result = "stream"
@@ -282,6 +288,8 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
         raise _refuse_rest(cursor, relation, where, grouping.by)
+    relation, where = join_subqueries(cursor, relation, where)
+    cursor.views[-1][:] = [rank_all(view, cursor) for view in cursor.views[-1]]
     query = Query(
         grouping.repeat_rows(relation), items, where, *target.into, cursor.span_from(first), *outputs.late,
         outputs.side_outputs, result, grouping.by, grouping.sets, grouping.span, (*views, *cursor.views.pop()),

@@ -8,8 +8,8 @@ FROM customers c JOIN orders o ON c.id = o.customer_id;
 SELECT STREAM c.name, o.id
 FROM orders o OUTER JOIN customers c WITHIN 5 MINUTES ON c.id = o.customer_id;
 
-SELECT STREAM o.id
-FROM orders o ANTI JOIN customers c ON c.id = o.customer_id;
+SELECT TABLE c.id
+FROM customers c ANTI JOIN orders o ON c.id = o.customer_id;
 
 SELECT STREAM c.name, a.city
 FROM customers c LEFT JOIN addresses a ON a.customer_id = c.id;

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.operators.strategies import conditions
 
 from watersmeet.operators.asof import versions as asof_versions
 from watersmeet.operators.asof.definition import AsofReference
@@ -85,7 +86,8 @@ def asof(
         shown, late = (f"{s}.k", f"{s}.t", f"{s}.v"), (f"{s}.t", f"{s}.v")
         keys, code = ((f"{s}.k",), f"{s}.code") if keyed else ((), None)
         upsert_key = (f"{s}.k",) if s == "r" and upserts else ()
-        return Port(shown, (f"{s}.t",), keys, code, exact, f"{s}.dead", late=late, upsert_key=upsert_key)
+        operands = (f"{s}.v",)
+        return Port(shown, (f"{s}.t",), keys, code, exact, f"{s}.dead", operands, late, upsert_key=upsert_key)
 
     return AsofJoinOperator(kind, side("l"), side("r"), **options)  # pyright: ignore[reportArgumentType]
 
@@ -140,6 +142,7 @@ def joins(draw: st.DrawFn) -> AsofJoinOperator:
         strict=draw(st.booleans()),
         tolerance=draw(st.sampled_from((None, 0, 1, 3))),
         padded_column=draw(st.sampled_from((None, "#padded"))),
+        condition=draw(conditions()) if draw(st.booleans()) else None,
         idle=tuple((f"{s}.t", 3) for s in draw(st.sampled_from(("", "", "l", "r", "lr")))),
         unions=draw(st.sampled_from(((), (), (("r.t", ("r.t#0", "r.t#1")),)))),
     )

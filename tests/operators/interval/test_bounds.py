@@ -234,6 +234,20 @@ def test_bounds_that_no_time_satisfies_are_refused(analyzed, refused, on: str, s
 
 
 @pytest.mark.parametrize(
+    ("columns", "on", "hint"),
+    [
+        ("k BIGINT, x BIGINT", "v1.b = w.k", "add a TIMESTAMP column to w"),
+        ("k BIGINT, x BIGINT", "v1.b = w.k AND v1.a <= w.x + 5", "`WATERMARK FOR x AS x - 5`"),
+        ("k BIGINT, created_at BIGINT", "v1.b = w.k", "`WATERMARK FOR created_at AS created_at - 5`"),
+        ("k BIGINT, x TIMESTAMP", "v1.b = w.k", "`WATERMARK FOR x AS x - INTERVAL 5 SECONDS`"),
+    ],
+)
+def test_a_key_is_not_proposed_as_a_time(refused, columns: str, on: str, hint: str):
+    [refusal] = refused(f"{V} CREATE STREAM w ({columns}); SELECT STREAM v1.b FROM v v1 JOIN w ON {on};")
+    assert (refusal.condition, hint in refusal.hint) == ("MISSING_WATERMARK", True), refusal.hint
+
+
+@pytest.mark.parametrize(
     ("on", "bounds"),
     [
         ("v2.b <= v1.a AND v2.a <= v2.b + 10 AND v1.a <= v2.a", [("v1.a", "v2.a", 10), ("v2.a", "v1.a", 0)]),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from watersmeet.catalog import Field, Source, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference
-from watersmeet.logical.nodes import Lateral, Leaf, Relation, Scan, Union
+from watersmeet.logical.nodes import Join, Lateral, Leaf, Relation, Scan, Union
 from watersmeet.logical.passes.column_types import is_same_type, is_sound, query_watermarks, with_query_watermarks
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.family import BuildResult
@@ -31,6 +31,7 @@ from watersmeet.logical.relation import (
     AnalyzedView,
     joins,
 )
+from watersmeet.logical.words import kind_in_words
 
 
 def parts_of(draft: Draft, union: Union) -> tuple[Source, ...]:
@@ -224,7 +225,27 @@ def _build(draft: Draft, relation: Relation) -> BuildResult:
         return AnalyzedLateral(inputs[0], relation.array, relation.alias, element, span=relation.span), refusals
     family = draft.family(relation, tuple(side.result for side in inputs))
     joined, own = family.build(draft, relation, inputs)
+    if isinstance(relation, Join) and relation.is_lookup:
+        own = list(_check_lookup(draft, relation, inputs)) or own
     return joined, [*refusals, *own]
+
+
+def _check_lookup(draft: Draft, join: Join, inputs: tuple[AnalyzedRelation, ...]) -> Iterator[Refusal]:
+    """Refuse AS OF PROCTIME() unless a stream on the left looks up a table on the right."""
+    left, right = inputs
+    sides = [draft.names_of(side.aliases) for side in inputs]
+    words = "FOR SYSTEM_TIME AS OF PROCTIME()"
+    if join.kind not in ("inner", "left"):
+        hint = "write LEFT JOIN, with the stream on the left."
+        yield draft.refuse_unsupported(join.span, f"A {kind_in_words(join.kind)} JOIN with {words}", hint)
+    elif right.result == "stream":
+        hint = (
+            f"declare {sides[1]} with `CREATE TABLE`, or give the time of a row: `FOR SYSTEM_TIME AS OF {sides[0]}.t`."
+        )
+        yield draft.refuse_unsupported(join.span, f"{words} of the stream {sides[1]}", hint)
+    elif left.result == "table":
+        hint = f"leave {words} out: the join of two tables changes with both."
+        yield draft.refuse_unsupported(join.span, f"{words} for rows of the table {sides[0]}", hint)
 
 
 def _build_leaf(draft: Draft, leaf: Leaf) -> AnalyzedLeaf:

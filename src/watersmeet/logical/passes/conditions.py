@@ -99,7 +99,7 @@ def _split_join_condition(relation: ConditionalJoin) -> ConditionalJoin:
         key = key_of(part, left, right)
         if part.op == "literal" and part.value is True:
             continue
-        if key is not None:
+        if key is not None and relation.is_key(key):
             keys.append(key)
         elif not part.sources:
             # A constant holds for every row of both sides or for none, and which side is preserved must not matter.
@@ -137,7 +137,9 @@ def key_of(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Exp
 
 def _warn_cross_join(draft: Draft, join: ConditionalJoin) -> Iterator[QueryWarning]:
     family = draft.family_of(join)
-    reach = None if family is None or join.keys else family.comparison_scope(draft, join)
+    # A scalar subquery has one row.
+    is_scalar = not join.expressions and all(alias.startswith("#") for alias in join.right.aliases)
+    reach = None if family is None or join.keys or is_scalar else family.comparison_scope(draft, join)
     if reach is not None:
         left, right = (draft.names_of(side.aliases) for side in (join.left, join.right))
         yield QueryWarning(f"No equality joins {left} with {right}, so every {reach}.", join.span)

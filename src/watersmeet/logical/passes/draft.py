@@ -81,6 +81,8 @@ class Draft:
 
     def name_of(self, alias: str) -> str:
         """The name of a side in messages: its source, or its alias where a source occurs twice."""
+        if alias.startswith("#"):
+            return "a subquery"
         source = self.scope.sources[alias].name
         twice = sum(other.name == source for other in self.scope.sources.values()) > 1
         # A subquery has a generated name.

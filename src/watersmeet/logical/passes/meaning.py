@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal
-from watersmeet.logical.expressions import CLOSED, LISTED, Expr, Reference
-from watersmeet.logical.nodes import LEFT_ONLY, Join, ParsedJoin, Relation, Script
+from watersmeet.logical.expressions import CLOSED, LISTED, Expr, Reference, all_of, conjuncts
+from watersmeet.logical.nodes import (
+    LEFT_ONLY,
+    Join,
+    Membership,
+    ParsedJoin,
+    Relation,
+    Script,
+    aliases,
+    walk_relations,
+)
 from watersmeet.logical.passes.column_types import is_list
 from watersmeet.logical.passes.draft import Draft, format_list
-from watersmeet.logical.passes.scope import KEY, Scope, ScopeColumn, UnresolvedName, coalesce, splice
+from watersmeet.logical.passes.scope import KEY, NestedScope, Scope, ScopeColumn, UnresolvedName, coalesce, splice
 from watersmeet.logical.words import kind_in_words
 
 
@@ -86,6 +95,8 @@ def resolve_condition(
     draft: Draft, join: ParsedJoin, left: Scope, right: Scope, otherwise: Expr | None = None
 ) -> ResolvedRelation:
     """The join with its condition resolved; ``otherwise`` is what a join without one means, the same key by default."""
+    if isinstance(join, Join) and join.membership is not None:
+        return _resolve_membership(draft, join, join.membership, left, right)
     scope = left.with_hidden(right, kind_in_words(join.kind)) if join.kind in LEFT_ONLY else left.combine(right)
     implied = join.implied if isinstance(join, Join) else "key"
     if implied == "natural":
@@ -104,6 +115,68 @@ def resolve_condition(
         return replace(join, on=on), scope, missing
     both = left.combine(right)
     return replace(join, on=resolve_expression(on, both)), scope, list(check_names(draft.script, on, both))
+
+
+def _resolve_membership(
+    draft: Draft, join: Join, membership: Membership, left: Scope, right: Scope
+) -> ResolvedRelation:
+    """The join of a subquery: its names go before those around it, and it adds no columns to ``*``."""
+    both, (alias,) = left.combine(right), right.sources
+    if membership.is_value:
+        return replace(join, on=TRUE), replace(both, columns=left.columns), []
+    scope = left.with_hidden(right, "subquery")
+    inside = NestedScope(
+        right.sources, right.columns, right.hidden, right.extra_columns, right.unavailable_columns,
+        outer=left, written=membership.name, alias_here=alias,
+    )  # fmt: skip
+    exprs = [(join.on, inside), (membership.operand, left), (membership.member, inside)]
+    refusals = [miss for expr, names in exprs for miss in check_names(draft.script, expr, names)]
+    on, operand, member = (None if expr is None else resolve_expression(expr, names) for expr, names in exprs)
+    if operand is not None and member is None:
+        if len(right.columns) != 1 and right.is_whole:
+            hint = "name the column in the subquery, or write EXISTS to compare several."
+            refusals.append(draft.refuse_unsupported(join.span, "IN with a subquery of several columns", hint))
+        member = right.columns[0].expr if right.columns else None
+    parts = list(conjuncts(on))
+    if operand is not None and member is not None:
+        known = [*parts, *(resolve_expression(part, left) for part in conjuncts(draft.query.where))]
+        parts.append(_is_member(join, (operand, member), known, both))
+    return replace(join, on=None if refusals else all_of(parts) or TRUE), scope, refusals
+
+
+def _is_member(join: Join, pair: tuple[Expr, Expr], known: Sequence[Expr], scope: Scope) -> Expr:
+    """The condition under which IN is true, or NOT IN is not: that is also where either value is NULL.
+
+    ``known`` are conditions that hold wherever it counts.
+    """
+    equal = Expr("=", pair, span=join.span)
+    if join.kind == "semi":
+        return equal
+    nullable = (value for value in pair if not (_is_declared_not_null(value, join, scope) or _is_tested(value, known)))
+    tests = tuple(Expr("is_null", (value,), span=join.span) for value in nullable)
+    return Expr("or", (equal, *tests), value=CLOSED, span=join.span) if tests else equal
+
+
+def _is_declared_not_null(value: Expr, join: Join, scope: Scope) -> bool:
+    """Whether a value is a column that is declared NOT NULL, and that no join below pads."""
+    if value.op != "column" or value.refs[0].path:
+        return False
+    ref = value.refs[0]
+    is_padded = any(
+        isinstance(r, ParsedJoin) and r.kind in ("left", "right", "full") for r in walk_relations(join.left)
+    )
+    field = scope.sources[ref.source].field(ref.name) if ref.source in scope.sources else None
+    return field is not None and not field.nullable and not (is_padded and ref.source in aliases(join.left))
+
+
+def _is_tested(value: Expr, parts: Sequence[Expr]) -> bool:
+    """Whether one of these conditions is that a column is not NULL."""
+    tests = (part.args[0].args[0] for part in parts if part.op == "not" and part.args[0].op == "is_null")
+    return value.op == "column" and any(_column(test) == _column(value) for test in tests)
+
+
+def _column(expr: Expr) -> tuple[str, ...]:
+    return tuple(".".join((ref.column, *ref.path)) for ref in expr.refs) if expr.op == "column" else ()
 
 
 def _names(scope: Scope) -> str:

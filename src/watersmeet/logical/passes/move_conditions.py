@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.logical.expressions import Expr, conjuncts
+from watersmeet.logical.expressions import Expr, all_of, conjuncts
 from watersmeet.logical.nodes import Join, Lateral, ParsedJoin, Relation, aliases
 from watersmeet.logical.passes.build_relation import build_relation
 from watersmeet.logical.passes.comparisons import compare
@@ -50,13 +50,6 @@ def _place(draft: Draft, relation: Relation, parts: Parts, movable: Parts, *, on
     if len(staying) == len(parts):
         return replace(draft, query=replace(draft.query, relation=relation))
     return replace(draft, query=replace(draft.query, relation=relation, where=all_of(staying)))
-
-
-def all_of(parts: list[Expr]) -> Expr | None:
-    """The condition that all of these hold; None for none."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    return Expr("and", tuple(parts), span=parts[0].span.to(parts[-1].span))
 
 
 def _with_part(relation: Relation, part: Expr, *, only_lists: bool) -> Relation | None:

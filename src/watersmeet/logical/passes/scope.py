@@ -176,6 +176,23 @@ def _name(alias: str, source: Source) -> str:
     return alias if source.name.startswith("#") else source.name
 
 
+@dataclass(frozen=True)
+class NestedScope(Scope):
+    """The names inside a subquery: those of its source, ``written`` there, before those around it."""
+
+    outer: Scope = field(default_factory=Scope)
+    written: str = ""
+    alias_here: str = ""
+
+    def _find(self, parts: tuple[str, ...]) -> Expr | UnresolvedName | None:
+        is_own = len(parts) > 1 and parts[0].lower() == self.written.lower()
+        meaning = super()._find((self.alias_here, *parts[1:]) if is_own else parts)
+        if is_own or not isinstance(meaning, UnresolvedName) or meaning.condition != "UNKNOWN_COLUMN":
+            return meaning
+        around = self.outer.find(parts)
+        return meaning if isinstance(around, UnresolvedName) and around.condition == "UNKNOWN_COLUMN" else around
+
+
 def scope_of(alias: str, source: Source) -> Scope:
     """The names of one source."""
     shown = (show_column(alias, source, f.name) for f in source.fields if not f.hidden)

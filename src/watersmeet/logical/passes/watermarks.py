@@ -6,6 +6,7 @@ The family of the join determines them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -143,6 +144,10 @@ def _union_hint(side: AnalyzedLeaf, column: Field | None) -> str:
     return "add " + format_list([f"{example} to the columns of {name}" for name, example in examples.items()]) + "."
 
 
+_TIME_NAME = re.compile(r"^(t|ts|time|timestamp)$|_(at|ts|time|timestamp)$", re.IGNORECASE)
+"""Integer columns that are likely times."""
+
+
 def _likely_time(source: Source, compared: list[str]) -> Field | None:
     """A timestamp that the condition mentions, a timestamp, a date, or an integer that the condition mentions."""
 
@@ -151,7 +156,10 @@ def _likely_time(source: Source, compared: list[str]) -> Field | None:
         return family != "integer", field.name in compared, family != "date"
 
     fields = [
-        f for f in source.fields if (family := time_type_of(f.type)) and (family != "integer" or f.name in compared)
+        f
+        for f in source.fields
+        if (family := time_type_of(f.type))
+        and (family != "integer" or f.name in compared or _TIME_NAME.search(f.name) is not None)
     ]
     # Of integers the last one mentioned: keys are written before times.
     fields.sort(key=lambda field: compared.index(field.name) if field.name in compared else -1, reverse=True)

@@ -15,6 +15,7 @@ from watersmeet.logical.passes.column_types import EventTimeColumn, event_times,
 from watersmeet.logical.passes.comparisons import compare
 from watersmeet.logical.passes.conditions import (
     check_families,
+    check_residual,
     check_values,
     check_within,
     with_declared_names,
@@ -30,8 +31,10 @@ from watersmeet.logical.passes.meaning import (
     resolve_expression,
 )
 from watersmeet.logical.passes.scope import Scope
+from watersmeet.logical.passes.views import as_source
 from watersmeet.logical.passes.watermarks import (
     add_watermark,
+    show_event_time,
     sources_without_watermark,
     time_family,
     watermark_hint,
@@ -41,6 +44,7 @@ from watersmeet.logical.query import per_key
 from watersmeet.logical.relation import (
     AnalyzedLeaf,
     AnalyzedRelation,
+    AnalyzedView,
     ConditionalJoin,
     Padding,
     StateBound,
@@ -48,7 +52,7 @@ from watersmeet.logical.relation import (
     UnboundJoin,
     scans,
 )
-from watersmeet.logical.words import expression_in_words, kind_in_words
+from watersmeet.logical.words import expression_in_words, kind_in_words, word
 
 Direction = Literal["backward", "forward", "nearest"]
 """The version an as-of join picks: the latest at or before the time, the earliest at or after it, or the closer one."""
@@ -82,7 +86,7 @@ class AnalyzedAsofJoin(ConditionalJoin):
     - ``left_time``, ``right_time``: the event times that are compared; ``strict``: equal times do not count
     - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
     - ``left_only``: where one is not true, the row has no version
-    - ``right_only``: where one is not true of the version in force, the left row has no version
+    - ``right_only``, ``residual``: where one is not true of the version in force, the left row has no version
     - ``defaults``: the values of right columns without a version (see `Padding`); the others are NULL
     """
 
@@ -106,6 +110,12 @@ class AnalyzedAsofJoin(ConditionalJoin):
     def pads(self, port: int) -> Padding | None:
         """The defaults where there is no version."""
         return (self.defaults or "nulls") if port == 1 and self.kind == "left" else None
+
+    def is_key(self, pair: tuple[Expr, Expr]) -> bool:
+        """Whether an equality identifies versions: of a table, only its primary key does."""
+        key = {name.lower() for name in self.right.source.primary_key}
+        other = pair[1]
+        return not key or (other.op == "column" and not other.refs[0].path and other.refs[0].name.lower() in key)
 
     def can_push_down_filter(self, port: int) -> bool:
         """Of the versions none may be missing: each ends the life of the one before."""
@@ -154,8 +164,8 @@ class AsofAnalysis(FamilyAnalysis):
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> BuildResult:
         left, right = inputs
         assert isinstance(join, ParsedAsofJoin) and isinstance(right, AnalyzedLeaf)
-        joined, refusals = _asof_join(draft, join, left, right)
-        return joined, _table_on_the_left(draft, join, left) or refusals
+        joined, refusals = _asof_join(draft, join, left, _as_versions(right))
+        return joined, _table_on_the_left(draft, join, left, right) or refusals
 
     def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
         assert isinstance(join, AnalyzedAsofJoin)
@@ -170,6 +180,29 @@ class _Match:
     right: EventTimeColumn
     direction: Direction
     strict: bool = False
+
+
+def _as_versions(right: AnalyzedLeaf) -> AnalyzedLeaf:
+    """The versions of a view that shows the latest row of each key by event time: all rows that it chooses among.
+
+    Its key is then the primary key of the leaf. Any other relation stays as it is.
+    """
+    query = right.query if isinstance(right, AnalyzedView) else None
+    top = None if query is None else query.top
+    if query is None or top is None or not isinstance(query.relation, AnalyzedView) or query.where:
+        return right
+    rows = query.relation
+    is_latest = (top.limit, top.offset, top.ties, top.within, top.rank, len(top.order)) == (1, 0, False, None, None, 1)
+    is_latest = is_latest and top.order[0].descending
+    if not is_latest or rows.result == "table" or find_event_time(top.order[0].expr, event_times(rows)) is None:
+        return right
+    shown = {output.expr.refs[0].column: output.name for output in query.outputs if output.expr.op == "column"}
+    names = [{shown[c] for c in rows.equal_columns(by.expr.refs[0].column) if c in shown} for by in top.by]
+    if not names or not all(names):
+        return right
+    versions = replace(query, top=None, result="stream")
+    source = replace(as_source(right.source.name, versions, right.source.span), primary_key=tuple(map(min, names)))
+    return show_event_time(AnalyzedView(right.alias, source, versions))
 
 
 def _asof_join(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> BuildResult:
@@ -197,15 +230,11 @@ def _asof_join(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right
 
 
 def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
-    """Refuse conditions that do not identify versions: comparisons other than =, and a part of a table's key."""
-    left, right = _names(draft, join.left, join.right).values()
-    for part in join.residual:
-        cause = f"compares {left} with {right} by an operator other than ="
-        hint = "write an equality of both sides, or filter the result with WHERE."
-        yield _wrong(draft, part.span if part.span.end else join.span, join.kind, join.left, join.right, cause, hint)
+    """Refuse conditions that do not identify versions: a part of a table's key, and what only Spark evaluates."""
+    yield from check_residual(draft, join)
     source = join.right.source
     named = [b.refs[0].name for _, b in join.keys if b.op == "column" and not b.refs[0].path]
-    if source.kind != "table" or _is_whole_key(source, named):
+    if (source.kind != "table" and not source.primary_key) or _is_whole_key(source, named):
         return
     cause = f"not the primary key of {source.name}" if source.primary_key else f"{source.name} has no PRIMARY KEY"
     example = " AND ".join(f"... = {join.right.alias}.{name}" for name in source.primary_key)
@@ -215,12 +244,31 @@ def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
     yield _wrong(draft, join.span, join.kind, join.left, join.right, cause, hint)
 
 
-def _table_on_the_left(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation) -> list[Refusal]:
+def _table_on_the_left(
+    draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf
+) -> list[Refusal]:
     if left.result == "stream":
         return []
     construct = f"An as-of join of the table {draft.names_of(left.aliases)}"
     hint = "put a stream on its left, or write JOIN: rows of a table have no time to look up a version at."
+    names = left.source.primary_key if isinstance(left, AnalyzedLeaf) else ()
+    compared = _backward_times(join, frozenset(left.aliases))
+    if right.result == "table" and names and compared is not None:
+        own, since, test = compared
+        key = ", ".join(f"{word(left.aliases[0])}.{word(name)}" for name in names)
+        first = f"ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY {since} DESC) = 1"
+        kind = "LEFT JOIN" if join.kind == "left" else "JOIN"
+        hint = f"write {kind} with `AND {since} {test} {own}` in ON, and behind WHERE `QUALIFY {first}`."
     return [draft.refuse_unsupported(join.span, construct, hint)]
+
+
+def _backward_times(join: ParsedAsofJoin, left: frozenset[str]) -> tuple[str, str, str] | None:
+    """The times of a match condition that looks back, the left one first, and how the right one compares with it."""
+    comparison = None if join.match is None or not is_resolved(join.match) else compare(join.match)
+    if comparison is None or comparison.direction == "=" or not comparison.high.sources <= left:
+        return None
+    own, since = expression_in_words(comparison.high), expression_in_words(comparison.low)
+    return own, since, "<" if comparison.direction == ">" else "<="
 
 
 def _is_whole_key(source: Source, named: list[str]) -> bool:
@@ -274,6 +322,12 @@ def _check_watermarks(
     refs = [ref for expr in (join.match, join.as_of) if expr is not None for ref in expr.references]
     for leaf in (*sources_without_watermark(left), *sources_without_watermark(right)):
         hint = watermark_hint(leaf, [ref.name for ref in refs if ref.source == leaf.alias])
+        if leaf is right and leaf.result == "table" and isinstance(leaf, AnalyzedView):
+            # The changes of such a view have no event time.
+            hint = (
+                "join with the stream or the table of versions that the view reads, or make the view a stream: "
+                "`SELECT STREAM` with a window in GROUP BY."
+            )
         words = {"kind": _kind(join.kind), "side": draft.name_of(leaf.alias)}
         yield draft.refusal("MISSING_WATERMARK", join.span, **names, **words, hint=hint)
     times = event_times(right)

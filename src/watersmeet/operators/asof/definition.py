@@ -15,6 +15,7 @@ from watersmeet.operators.core.rowwise import (
     Row,
     WatermarkTracker,
     compare,
+    evaluate,
     event_time,
     is_dead,
 )
@@ -62,7 +63,7 @@ class AsofReference:
             if self._is_final(question):
                 self._questions.remove(question)
                 chosen = self._choose_version(question)
-                is_alone = chosen is None or self._is_void(chosen)
+                is_alone = chosen is None or self._is_void(chosen) or not self._fits(question, chosen)
                 rows += self._pad_question(question) if is_alone else [self._result_row(question, chosen)]
         candidates, self._versions = self._versions, []
         for version in candidates:
@@ -116,6 +117,10 @@ class AsofReference:
         """Whether a version is the delete of its key, or one for which the condition of its side is not true."""
         dead = self.join.right.dead
         return (self.join.upserts and version[OP] < 0) or (dead is not None and version[dead] is not False)
+
+    def _fits(self, question: Row, version: Row) -> bool:
+        """Whether the rest of the condition is true."""
+        return self.join.condition is None or evaluate(self.join.condition, {**question, **version}) is True
 
     def _versions_of_key(self, row: Row, versions: list[Row]) -> list[Row]:
         keys = self.join.right.keys

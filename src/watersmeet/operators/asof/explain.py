@@ -43,6 +43,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedAsofJoin, names: Names) -> list[Fa
         ("default", [padding_in_words(join.defaults)] if join.defaults else []),
         conditions("left only", join.left_only, "a left row that fails gets no version"),
         conditions("right only", join.right_only, "a left row whose version fails gets none"),
+        conditions("also", join.residual, "a left row that fails with its version gets none"),
     ]
 
 

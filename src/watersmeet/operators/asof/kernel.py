@@ -4,8 +4,8 @@ Definition. A question and a version fit when their keys are equal (NULL never i
 of the question's time that the direction names (equal times count unless the join is strict), and it is no further away
 than the tolerance. Of the versions that fit, the question chooses the nearest in time; of two that are equally far, the
 earlier. Only keys and times decide. The chosen version is the question's answer unless it is *void*: the delete of its
-key, or a row for which the condition of its side is not true. A question that chose a void version has no answer, and
-gets no other one.
+key, or a row for which the condition of its side is not true. A question that chose a void version, or one with which
+the rest of the condition is not true, has no answer, and gets no other one.
 
 A key has one version per time: in a stream the first delivered; in a table (``upserts``) the last, since each change
 replaces the one before.
@@ -56,6 +56,7 @@ import pyarrow.compute as pc
 
 from watersmeet.operators.asof.versions import VOID, VersionMatches, Versions, Which
 from watersmeet.operators.core.changes import OP, POSITION
+from watersmeet.operators.core.condition import Condition, holds
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, reach, stable_order
 from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT, Emission, Port, StateStore, Watermarks
@@ -80,6 +81,7 @@ class AsofJoinOperator(TwoSided):
     ``tolerance`` is how far away a version may be, in the unit of the times (microseconds for TIMESTAMP and DATE);
     None: any distance. ``padded_column`` names an int8 column of the emission: -1 for a pair, 1 where the right side
     is missing; None: no such column. A right port with an ``upsert_key`` is a table: its arrivals are changes.
+    ``condition`` tests a question with the version it chose.
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> join = AsofJoinOperator("left", Port(("q",), ("q",)), Port(("t", "v"), ("t",)))
@@ -97,6 +99,7 @@ class AsofJoinOperator(TwoSided):
     strict: bool = False
     tolerance: int | None = None
     padded_column: str | None = None
+    condition: Condition | None = None
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -118,12 +121,14 @@ class AsofJoinOperator(TwoSided):
     @property
     def identity(self) -> Identity:
         """The part of the join that determines the meaning of its state."""
+        condition = {} if self.condition is None else {"condition": self.canonical_names.condition(self.condition)}
         return self.make_identity(
             (layout.columns for layout in self.layouts),
             kind=self.kind,
             direction=self.direction,
             strict=self.strict,
             tolerance=self.tolerance,
+            **condition,
         )
 
     @property
@@ -174,7 +179,8 @@ class AsofJoinOperator(TwoSided):
     def _state_columns(self, side: Port, times: tuple[str, ...]) -> tuple[str, ...]:
         code = () if side.code is None else (side.code,)
         keys = () if self.is_exact else side.keys
-        return tuple(dict.fromkeys((*side.columns, *times, *keys, *code)))
+        operands = () if self.condition is None else side.operands
+        return tuple(dict.fromkeys((*side.columns, *times, *keys, *code, *operands)))
 
 
 # One batch of an as-of join in one shard: admit questions and versions, emit final questions, store the open ones.
@@ -257,13 +263,29 @@ def _answer_final(
     """A mask of the questions that are final, and the rows emitted for them."""
     matches, is_final = answers.find(rows)
     has_answer = is_final & matches.is_found & ~answers.versions.is_void(matches, is_final)
+    out: list[pa.Table] = []
+    for which, versions in answers.versions.take_columns(matches, has_answer):
+        fits = _fits(join, rows, which, versions)
+        has_answer[which[~fits]] = False
+        shard.counters.matched += int(np.count_nonzero(fits))
+        if fits.any():
+            theirs = versions.filter(pa.array(fits)).columns[: len(join.right.columns)]
+            out.append(_result_table(join, rows.take(which[fits]), theirs, -1))
     answered = np.flatnonzero(has_answer)
     shard.counters.record_delays(rows.times[join.left.time], answered, matches.times, answered)
-    out: list[pa.Table] = []
-    for which, theirs in answers.versions.take_columns(matches, has_answer):
-        shard.counters.matched += which.size
-        out.append(_result_table(join, rows.take(which), theirs, -1))
     return is_final, [*out, *_pad_questions(join, shard, rows.where(is_final & ~has_answer))]
+
+
+def _fits(join: AsofJoinOperator, rows: KeyedRows, which: Ints, versions: pa.RecordBatch) -> Bools:
+    """A mask of the versions with which the condition is true; ``which``: the questions that chose them."""
+    if join.condition is None:
+        return np.ones(which.size, np.bool_)
+    own = frozenset(rows.table.schema.names)
+
+    def column(name: str) -> pa.Array:
+        return rows.table.column(name).take(pa.array(which)) if name in own else versions.column(name)
+
+    return holds(join.condition, column, which.size)
 
 
 def _release_final(

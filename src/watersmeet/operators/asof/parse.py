@@ -9,13 +9,16 @@ from typing import ClassVar
 from watersmeet.catalog import Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import Expr
-from watersmeet.logical.nodes import Clause, JoinKind, Leaf, Relation, Values, Within
+from watersmeet.logical.nodes import Clause, Join, JoinKind, Leaf, ParsedJoin, Relation, Values, Within
 from watersmeet.operators.asof.analyze import ParsedAsofJoin
 from watersmeet.parser.cursor import Cursor, Grammar, ReadLeaf, Words
 from watersmeet.parser.declarations import read_values
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.relations import read_condition, read_within
 from watersmeet.parser.unsupported import read_alias
+
+_NOW = (("PROCTIME", "(", ")"), ("CURRENT_TIMESTAMP", "(", ")"), ("CURRENT_TIMESTAMP",), ("NOW", "(", ")"))
+"""The words for the time at which a row is processed."""
 
 
 class AsofGrammar(Grammar):
@@ -51,16 +54,20 @@ class AsofGrammar(Grammar):
 
     def read_instead(
         self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int
-    ) -> ParsedAsofJoin | None:
-        """``FOR SYSTEM_TIME AS OF time``, optionally followed by the alias."""
+    ) -> ParsedJoin | None:
+        """``FOR SYSTEM_TIME AS OF time``, optionally followed by the alias; of the time now, it is a lookup join."""
         if not cursor.take("FOR", "SYSTEM_TIME"):
             return None
         hint = "write `JOIN rates FOR SYSTEM_TIME AS OF orders.t ON ...`, for example."
         cursor.expect("AS", hint)
         cursor.expect("OF", hint)
-        as_of = read_or(cursor)
+        is_now = any(cursor.take(*words) for words in _NOW)
+        as_of = None if is_now else read_or(cursor)
         alias = read_alias(cursor)
         right = right if alias is None else replace(right, alias=alias)
+        if is_now:
+            on, using = read_condition(cursor)
+            return Join(left, right, kind, on, using, span=cursor.span_from(first), is_lookup=True)
         clauses = _read_clauses(cursor, _Clauses(as_of=as_of, span=cursor.span_from(first)))
         return _asof(left, right, kind, clauses)
 

@@ -25,7 +25,6 @@ from watersmeet.physical.ports import JoinCondition, padding_of, unions_of
 
 def plan(join: AnalyzedAsofJoin, inputs: tuple[PortPlan, ...], types: Types) -> JoinPlan:
     """The plan of an as-of join of questions with the versions of a source."""
-    assert not join.residual, "the analysis refuses conditions across the sides"
     on = JoinCondition.of(join, inputs, types)
     # Without a key every question may match every version: versions go to all shards, questions are spread.
     routes: tuple[Route, Route] = ("key", "key") if on.keys.pairs else ("time", "all")
@@ -46,6 +45,7 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortPlan, ...], types: Types) -> 
     operator = AsofJoinOperator(
         cast("AsofKind", join.kind), sides[0], sides[1], join.direction, join.strict, join.tolerance,
         padded_column=None if pads[1] == "nulls" else PADDED,
+        condition=on.condition,
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
@@ -54,8 +54,10 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortPlan, ...], types: Types) -> 
         f"as-of join, {join.direction}: each left row gets the version that is valid at its time",
         on.keys.why() if on.keys.pairs else spread,
         f"a left row waits until the watermark of {join.right_time} proves that its version is final",
+        *on.why_post_filters(),
     )
-    return JoinPlan(tuple(port_plans), operator, (*sides[0].columns, *sides[1].columns), (), why, join, pads)
+    columns = (*sides[0].columns, *sides[1].columns)
+    return JoinPlan(tuple(port_plans), operator, columns, on.post_filters, why, join, pads)
 
 
 def _upsert_key(side: PortPlan) -> tuple[str, ...]:

@@ -98,13 +98,17 @@ class Versions:
             matches.times[probe], matches.source[probe], matches.place[probe] = times[place], number, place
         return matches
 
-    def take_columns(self, matches: VersionMatches, which: Bools) -> Iterator[tuple[Ints, list[pa.Array]]]:
-        """The right columns of the versions that were found, in parts, with the positions of their probes."""
+    def take_columns(self, matches: VersionMatches, which: Bools) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+        """The versions that were found, in parts, with the positions of their probes.
+
+        Their columns are those of the result, then what else the condition needs.
+        """
         blocks, which = self.spine.blocks, which & matches.is_found
+        side = self.join.right
+        columns = side.columns if self.join.condition is None else tuple(dict.fromkeys((*side.columns, *side.operands)))
         for number in np.flatnonzero(np.bincount(matches.source[which])).tolist():
             probes = np.flatnonzero(which & (matches.source == number))
-            columns = self.join.right.columns
-            yield probes, self.spine.take_columns(blocks[number], columns, matches.place[probes]).columns
+            yield probes, self.spine.take_columns(blocks[number], columns, matches.place[probes])
 
     def is_void(self, matches: VersionMatches, which: Bools) -> Bools:
         """A mask of the matched versions that are void."""

@@ -171,7 +171,7 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> BuildResul
         joined = replace(joined, bounds=bounds, unzoned=unzoned)
     if is_resolved(join.on) and _is_sound(joined) and not refusals:
         refusals = check_watermarks(draft, join, joined) or check_within_times(draft, join, joined)
-        refusals = refusals or check_bounded(draft, joined)
+        refusals = refusals or check_bounded(draft, joined, is_subquery=join.membership is not None)
         if join.kind in ("inner", "semi"):
             refusals = refusals or _check_satisfiable(draft, joined)
     return joined, refusals
@@ -338,7 +338,7 @@ def check_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> 
             join.span,
             **_names(draft, joined),
             side=draft.name_of(leaf.alias),
-            hint=watermark_hint(leaf, _columns_in_on(join, leaf.alias)),
+            hint=watermark_hint(leaf, _columns_in_on(join, joined, leaf.alias)),
         )
         for side in (joined.left, joined.right)
         for leaf in sources_without_watermark(side)
@@ -363,8 +363,11 @@ def check_within_times(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -
     ]
 
 
-def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
-    """The refusal of a join that lacks a bound in one direction or both."""
+def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin, *, is_subquery: bool = False) -> list[Refusal]:
+    """The refusal of a join that lacks a bound in one direction or both.
+
+    ``is_subquery``: it was written as IN or EXISTS.
+    """
     left, right = joined.left.aliases, joined.right.aliases
     carried = {expiry.port for expiry in joined.row_expiries}
     unbounded_sides = [
@@ -384,6 +387,11 @@ def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
             label = f"{shown} is not known to be a time that {time} can be compared with"
             hint = f"write `CAST({shown} AS {time.type})`, or add a bound, for example `{_bound_example(joined)}`."
             break
+    pair = _pair(joined)
+    if is_subquery and cause == "nothing" and pair is not None:
+        hint = f"add `{_between(*pair)}` to the WHERE of the subquery."
+    elif is_subquery:
+        hint = hint.rstrip(".") + " to the WHERE of the subquery."
     return [
         draft.refusal(
             "UNBOUNDED_STATE",
@@ -510,6 +518,13 @@ def _between(left: EventTimeColumn, right: EventTimeColumn) -> str:
     return f"{right} BETWEEN {left} - {amount} AND {left} + {amount}"
 
 
-def _columns_in_on(join: Join, alias: str) -> list[str]:
-    """The columns of a source that ON mentions, in reading order."""
-    return [ref.name for ref in (join.on.references if join.on else ()) if ref.source == alias]
+def _columns_in_on(join: Join, joined: AnalyzedIntervalJoin, alias: str) -> list[str]:
+    """The columns of a source that ON mentions, in reading order, except those that are only keys."""
+    times = {(t.column.alias, t.column.name) for t in event_times(joined.left) + event_times(joined.right)}
+
+    def is_key(part: Expr) -> bool:
+        is_plain = part.op == "=" and all(arg.op == "column" for arg in part.args)
+        return is_plain and times.isdisjoint((ref.source, ref.name) for ref in part.references)
+
+    parts = (part for part in conjuncts(join.on) if not is_key(part))
+    return [ref.name for part in parts for ref in part.references if ref.source == alias]

@@ -238,8 +238,9 @@ class _WaitSettings:
 def _lookup(
     draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation, parts: tuple[Expr, ...]
 ) -> AnalyzedLookupJoin:
-    # Only padded rows are shown again (LN-13): the others come out once or never.
-    wait = _WaitSettings("ignore") if join.kind in ("inner", *LEFT_ONLY) else _read_wait_settings(draft)
+    # Only padded rows are shown again (LN-13); a scalar subquery and PROCTIME() mean the table of that moment.
+    is_once = join.kind in ("inner", *LEFT_ONLY) or join.membership is not None or join.is_lookup
+    wait = _WaitSettings("ignore") if is_once else _read_wait_settings(draft)
     return AnalyzedLookupJoin(
         left,
         right,
